@@ -3,22 +3,20 @@ Content codings of responses, as they are made: C{br}, C{zstd}, C{gzip} and C{de
 
 Whatever the length of a body, what an encoder keeps of it is bounded by its window. Windows are
 smaller than the codings allow: a server has as many of them as responses on the way, and the last
-percent of a large text is not worth megabytes for each.
-
-Where middleware takes part in a response that others give.
-
-A streamed body on its way through an encoder.
+percent of a large text is not worth megabytes for each. L{EncodedBody} passes a streamed body
+through an encoder, L{ResponseHooks} are the callbacks of middleware.
 """
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 from zlib import DEFLATED, Z_SYNC_FLUSH, compressobj
 
 import attrs
 from twisted.internet.defer import Deferred, fail
-from zope.interface import Attribute, Interface, implementer
+from zope.interface import Attribute, Interface, classImplements
 
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import READY
@@ -41,50 +39,41 @@ _ZLIB_WINDOW = 15
 _GZIP_FRAME = 16
 
 
-@attrs.define(eq=False)
+class IBodyEncoder(Interface):
+    """
+    Applies a content coding to a body, piece by piece.
+
+    Its methods may be called in any thread, but never two at a time.
+    """
+
+    flushes: bool = Attribute("Whether every piece that is written should leave at once.")
+
+    def feed(chunk: bytes) -> bytes:
+        """Encode a piece; return what can be sent so far, perhaps nothing."""
+
+    def flush() -> bytes:
+        """Return what a decoder needs to see everything that has been fed."""
+
+    def finish() -> bytes:
+        """Return the rest of the encoded body. Nothing may be fed after it."""
+
+
+@attrs.frozen(eq=False)
 class BodyEncoder:
-    """
-    Encodes one body.
+    """An L{IBodyEncoder} made of functions."""
 
-    Every method may run in a thread, never two at once.
-
-    @ivar flushes: Whether each chunk is to be flushed as soon as it is written.
-    """
-
-    _feed: Callable[[bytes], bytes]
-    _flush: Callable[[], bytes]
-    _finish: Callable[[], bytes]
+    feed: Callable[[bytes], bytes]
+    flush: Callable[[], bytes]
+    finish: Callable[[], bytes]
     flushes: bool = False
 
-    def feed(self, chunk: bytes) -> bytes:
-        """
-        Encode a chunk; return what is ready of the encoded body, perhaps nothing.
 
-        @param chunk: The next bytes of the body.
-        """
-        return self._feed(chunk)
-
-    def flush(self) -> bytes:
-        """Return what a decoder needs to see everything that has been fed."""
-        return self._flush()
-
-    def finish(self) -> bytes:
-        """Return the rest of the encoded body. Nothing may be fed after it."""
-        return self._finish()
+classImplements(BodyEncoder, IBodyEncoder)
 
 
-def _zlib(level: int, window: int, flushes: bool) -> BodyEncoder:
+def _zlib(window: int, level: int, length: int | None, flushes: bool) -> BodyEncoder:
     coder = compressobj(level, DEFLATED, window)
     return BodyEncoder(coder.compress, lambda: coder.flush(Z_SYNC_FLUSH), coder.flush, flushes)
-
-
-def _gzip(level: int, length: int | None, flushes: bool) -> BodyEncoder:
-    return _zlib(level, _ZLIB_WINDOW + _GZIP_FRAME, flushes)
-
-
-def _deflate(level: int, length: int | None, flushes: bool) -> BodyEncoder:
-    # With zlib's frame, as RFC 9110 section 8.4.1.2 has it.
-    return _zlib(level, _ZLIB_WINDOW, flushes)
 
 
 def _br(level: int, length: int | None, flushes: bool) -> BodyEncoder:
@@ -117,8 +106,9 @@ def _zstd(level: int, length: int | None, flushes: bool) -> BodyEncoder:
 _MAKERS: dict[str, Callable[[int, int | None, bool], BodyEncoder]] = {
     "br": _br,
     "zstd": _zstd,
-    "gzip": _gzip,
-    "deflate": _deflate,
+    "gzip": partial(_zlib, _ZLIB_WINDOW + _GZIP_FRAME),
+    # With zlib's frame, as RFC 9110 section 8.4.1.2 has it.
+    "deflate": partial(_zlib, _ZLIB_WINDOW),
 }
 
 CODINGS = tuple(each for each in _MAKERS if each != "zstd" or find_spec("zstandard") is not None)
@@ -138,29 +128,6 @@ def makeEncoder(
     @param flushes: Whether each chunk is to be flushed as soon as it is written.
     """
     return _MAKERS[coding](level, length, flushes)
-
-
-class IBodyEncoder(Interface):
-    """
-    Applies a content coding to a body, piece by piece.
-
-    Its methods may be called in any thread, but never two at a time.
-    """
-
-    flushes: bool = Attribute("Whether every piece that is written should leave at once.")
-
-    def feed(chunk: bytes) -> bytes:
-        """
-        Encode a piece; return what can be sent so far.
-
-        @param chunk: The next bytes of the body, of any length.
-        """
-
-    def flush() -> bytes:
-        """Return what is left of all pieces so far."""
-
-    def finish() -> bytes:
-        """Return the end."""
 
 
 ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
@@ -183,17 +150,15 @@ class ResponseHooks:
         self.holds: list[Callable[[], Awaitable[Any] | None]] = []
 
     def runBeforeHead(self) -> None:
-        """Call those that want to see the head before it is made."""
-        callbacks = self.beforeHead
-        while callbacks:
-            callbacks.pop()()
+        """Call the L{beforeHead} callbacks."""
+        while self.beforeHead:
+            self.beforeHead.pop()()
 
     def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
         """
         Return what encodes the body.
 
-        The last that was added is called first. If several want to, each encodes what the one
-        before it gives, whose length is unknown.
+        If there are several, each encodes what the one before it gives, whose length is unknown.
 
         @param length: The length of the body in bytes; C{None} if it is not known.
         """
@@ -202,42 +167,33 @@ class ResponseHooks:
         for choose in reversed(choosers):
             encoder = choose(length)
             if encoder is not None:
-                chosen = encoder if chosen is None else _EncoderPair(chosen, encoder)
+                chosen = encoder if chosen is None else _chained(chosen, encoder)
                 length = None
         return chosen
 
     def startHolds(self) -> list[Awaitable[Any]]:
-        """Call those that want the end to wait, and give what there is to wait for."""
+        """Call the L{holds}, and return what they give."""
         holds, self.holds = self.holds, []
-        waiting = [_started(hold) for hold in holds]
-        return [awaitable for awaitable in waiting if awaitable is not None]
+        waiting: list[Awaitable[Any]] = []
+        for hold in holds:
+            try:
+                awaitable = hold()
+            except Exception as error:
+                # Also if one raises, the others are called.
+                awaitable = fail(error)
+            if awaitable is not None:
+                waiting.append(awaitable)
+        return waiting
 
 
-@implementer(IBodyEncoder)
-class _EncoderPair:
-    """An encoder after another."""
-
-    def __init__(self, first: IBodyEncoder, second: IBodyEncoder) -> None:
-        self._first = first
-        self._second = second
-        self.flushes = first.flushes or second.flushes
-
-    def feed(self, chunk: bytes) -> bytes:
-        return self._second.feed(self._first.feed(chunk))
-
-    def flush(self) -> bytes:
-        return self._second.feed(self._first.flush()) + self._second.flush()
-
-    def finish(self) -> bytes:
-        return self._second.feed(self._first.finish()) + self._second.finish()
-
-
-def _started(hold: Callable[[], Awaitable[Any] | None]) -> Awaitable[Any] | None:
-    """Call one; what it raises fails its awaitable, so that the others are called too."""
-    try:
-        return hold()
-    except Exception as error:
-        return fail(error)
+def _chained(first: IBodyEncoder, second: IBodyEncoder) -> IBodyEncoder:
+    """Make an encoder of what another one gives."""
+    return BodyEncoder(
+        lambda chunk: second.feed(first.feed(chunk)),
+        lambda: second.feed(first.flush()) + second.flush(),
+        lambda: second.feed(first.finish()) + second.finish(),
+        first.flushes or second.flushes,
+    )
 
 
 async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
@@ -294,15 +250,14 @@ class EncodedBody:
 
     def write(self, chunk: bytes) -> Any:
         """
-        Encode a piece and send what there is to send.
+        Encode a piece and send what the encoder gives.
 
-        @param chunk: The next bytes of the body, not encoded.
         @return: Something to await until more may follow.
         """
         return self._add(lambda: self._encodePiece(chunk), len(chunk))
 
     def flush(self) -> Any:
-        """Send whatever the encoder holds back, as L{write}."""
+        """Send what the encoder holds back, as L{write}."""
         return self._add(self._encoder.flush, 0)
 
     def finish(self) -> Any:
@@ -330,7 +285,11 @@ class EncodedBody:
         if not self._working:
             self._inline += size
             if self._inline <= INLINE_SIZE:
-                encoded = self._encodeNow(encode)
+                try:
+                    encoded = encode()
+                except Exception as error:
+                    self._error = error
+                    raise
                 return self._send(encoded) if encoded else READY
             self._inline = 0
         done: Deferred[None] = Deferred()
@@ -341,41 +300,25 @@ class EncodedBody:
             Deferred.fromCoroutine(self._work())
         return done
 
-    def _encodeNow(self, encode: Callable[[], bytes]) -> bytes:
-        try:
-            return encode()
-        except Exception as error:
-            self._error = error
-            raise
-
     async def _work(self) -> None:
         while self._queue:
-            encode, done = self._queue[0]
-            try:
-                encoded = await self._run(encode)
-                if encoded:
-                    await self._send(encoded)
-            except ClientLost:
-                # Not an error, for which nothing may be waiting: the next piece raises it.
-                self._lost = True
-                self._release(None)
-            except Exception as error:
-                # Nothing after this piece would make sense to the client.
-                self._error = error
-                self._release(error)
-            else:
-                self._queue.popleft()
+            encode, done = self._queue.popleft()
+            if self._error is None and not self._lost:
+                try:
+                    encoded = await self._run(encode)
+                    if encoded:
+                        await self._send(encoded)
+                except ClientLost:
+                    # Not an error, for which nothing may be waiting: the next piece raises it.
+                    self._lost = True
+                except Exception as error:
+                    # Nothing after this piece would make sense to the client.
+                    self._error = error
+            if self._error is None:
                 done.callback(None)
-        self._working = False
-
-    def _release(self, error: Exception | None) -> None:
-        """Forget all pieces, and fire the Deferreds that wait for them."""
-        queue, self._queue = self._queue, deque()
-        for _, waiting in queue:
-            if error is None:
-                waiting.callback(None)
             else:
-                waiting.errback(error)
+                done.errback(self._error)
+        self._working = False
 
 
 def asBytes(chunk: Any) -> bytes:

@@ -7,12 +7,11 @@ ends early or goes on after its end is an error.
 """
 
 import zlib
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import brotli
-from zope.interface import Attribute, Interface, implementer
 
 STEP = 64 * 1024
 """The most that one step gives: large enough that steps cost nothing, small beside any limit."""
@@ -26,6 +25,8 @@ _BROTLI_STEP = 16 * 1024
 
 # RFC 9659: a zstd content coding needs no larger window. A header may ask for gigabytes.
 _ZSTD_WINDOW = 8 << 20
+
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class InflatedTooLarge(Exception):
@@ -44,131 +45,83 @@ class MalformedCoding(ValueError):
     """The body is not what its Content-Encoding says, ends early or goes on after its end."""
 
 
-class _ICoding(Interface):
-    """One compressed format."""
-
-    complete: bool = Attribute("Whether the data may end here.")
-
-    def inflate(wire: bytes) -> Iterator[bytes]:
-        """Return what a piece of a body inflates to, in pieces of at most L{STEP} bytes."""
+def _slices(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), _SLICE):
+        yield body[start : start + _SLICE]
 
 
-@implementer(_ICoding)
-class _Zlib:
-    """Gzip, of one member or several, and deflate."""
-
-    def __init__(self, windowBits: int) -> None:
-        self._windowBits = windowBits
-        self._stream = zlib.decompressobj(windowBits)
-        self.complete = False
-
-    def inflate(self, wire: bytes) -> Iterator[bytes]:
-        """Inflate a piece; what follows a gzip member must be another one."""
+def _inflateZlib(body: bytes, windowBits: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj(windowBits)
+    for rest in _slices(body):
         while True:
-            if self.complete:
-                if not wire:
-                    return
-                if self._windowBits != _GZIP:
+            if stream.eof and rest:
+                # After a gzip member there may be another one.
+                if windowBits != _GZIP:
                     raise MalformedCoding("bytes follow the end of the body")
-                self._stream = zlib.decompressobj(_GZIP)
-                self.complete = False
-            try:
-                piece = self._stream.decompress(wire, STEP)
-            except zlib.error as error:
-                raise MalformedCoding(str(error)) from None
-            self.complete = self._stream.eof
-            wire = self._stream.unused_data if self.complete else self._stream.unconsumed_tail
+                stream = zlib.decompressobj(_GZIP)
+            piece = stream.decompress(rest, STEP)
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             if piece:
                 yield piece
             # A full piece may not be all, though the input is used up.
-            if not wire and len(piece) < STEP:
-                return
+            if not rest and (stream.eof or len(piece) < STEP):
+                break
+    if not stream.eof:
+        raise MalformedCoding("the body ends early")
 
 
-@implementer(_ICoding)
-class _Deflate:
-    """Deflate: the zlib format, or bare as some clients send it."""
-
-    def __init__(self) -> None:
-        self._zlib: _Zlib | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Return whether the data may end here."""
-        return self._zlib is not None and self._zlib.complete
-
-    def inflate(self, wire: bytes) -> Iterator[bytes]:
-        """Inflate a piece; the first byte tells the format."""
-        if self._zlib is None:
-            # RFC 1950 section 2.2: the method is 8. No encoder begins bare data so.
-            self._zlib = _Zlib(zlib.MAX_WBITS if wire[0] & 0x0F == 8 else -zlib.MAX_WBITS)
-        return self._zlib.inflate(wire)
+def _inflateDeflate(body: bytes, limit: int) -> Iterator[bytes]:
+    """Inflate the zlib format, or bare data as some clients send it: the first byte shows which."""
+    # RFC 1950 section 2.2: the method is 8. No encoder begins bare data so.
+    isBare = bool(body) and body[0] & 0x0F != 8
+    return _inflateZlib(body, -zlib.MAX_WBITS if isBare else zlib.MAX_WBITS)
 
 
-@implementer(_ICoding)
-class _Brotli:
-    """Brotli, RFC 7932."""
-
-    def __init__(self) -> None:
-        self._stream = brotli.Decompressor()
-
-    @property
-    def complete(self) -> bool:
-        """Return whether the data may end here."""
-        finished: bool = self._stream.is_finished()
-        return finished
-
-    def inflate(self, wire: bytes) -> Iterator[bytes]:
-        """Inflate a piece; the library refuses bytes after the end."""
+def _inflateBrotli(body: bytes, limit: int) -> Iterator[bytes]:
+    stream = brotli.Decompressor()
+    for rest in _slices(body):
         while True:
-            try:
-                piece = self._stream.process(wire, output_buffer_limit=_BROTLI_STEP)
-            except brotli.error as error:
-                raise MalformedCoding(str(error)) from None
+            # The library refuses bytes after the end.
+            piece = stream.process(rest, output_buffer_limit=_BROTLI_STEP)
             if piece:
                 yield piece
-            elif self._stream.can_accept_more_data():
-                return
-            wire = b""
+            elif stream.can_accept_more_data():
+                break
+            rest = b""
+    if not stream.is_finished():
+        raise MalformedCoding("the body ends early")
 
 
-@implementer(_ICoding)
-class _Zstandard:
+def _inflateZstandard(body: bytes, limit: int) -> Iterator[bytes]:
     """
-    Zstandard, RFC 8878.
+    Inflate frames of RFC 8878, one after another.
 
-    The library's bounded streams do not tell whether the data is whole, and what tells has no
+    The library's bounded streams do not say whether the data is whole, and those that do have no
     bound. So each piece goes through both: first through a stream whose output is counted, then,
     when it is known to be small enough, through the other.
     """
+    import zstandard
 
-    def __init__(self, limit: int) -> None:
-        self._library: Any = import_module("zstandard")
-        # Streams of one decompressor share its state, so there are two.
-        counter = self._library.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-        self._counted = counter.stream_writer(_Count(limit), write_size=STEP)
-        self._decompressor = self._library.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-        self._frame = self._decompressor.decompressobj()
-
-    @property
-    def complete(self) -> bool:
-        """Return whether the data may end here."""
-        complete: bool = self._frame.eof
-        return complete
-
-    def inflate(self, wire: bytes) -> Iterator[bytes]:
-        """Inflate a piece; what follows a frame must be another one."""
-        try:
-            self._counted.write(wire)
-            while wire:
-                if self._frame.eof:
-                    self._frame = self._decompressor.decompressobj()
-                piece = self._frame.decompress(wire)
-                wire = self._frame.unused_data
+    # Streams of one decompressor share its state, so there are two.
+    counter = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    count: Any = _Count(limit)
+    counted = counter.stream_writer(count, write_size=STEP)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    frame = decompressor.decompressobj()
+    try:
+        for rest in _slices(body):
+            counted.write(rest)
+            while rest:
+                if frame.eof:
+                    frame = decompressor.decompressobj()
+                piece = frame.decompress(rest)
+                rest = frame.unused_data
                 if piece:
                     yield piece
-        except self._library.ZstdError as error:
-            raise MalformedCoding(str(error)) from None
+    except zstandard.ZstdError as error:
+        raise MalformedCoding(str(error)) from None
+    if not frame.eof:
+        raise MalformedCoding("the body ends early")
 
 
 class _Count:
@@ -186,85 +139,46 @@ class _Count:
         return len(piece)
 
 
-_GZIP = 16 + zlib.MAX_WBITS
+_DECODERS: dict[str, Callable[[bytes, int], Iterator[bytes]]] = {
+    "gzip": lambda body, limit: _inflateZlib(body, _GZIP),
+    "x-gzip": lambda body, limit: _inflateZlib(body, _GZIP),
+    "deflate": _inflateDeflate,
+    "br": _inflateBrotli,
+}
+if find_spec("zstandard") is not None:
+    _DECODERS["zstd"] = _inflateZstandard
 
-
-def _findCodings() -> frozenset[str]:
-    try:
-        import_module("zstandard")
-    except ImportError:
-        return frozenset(("gzip", "x-gzip", "deflate", "br"))
-    return frozenset(("gzip", "x-gzip", "deflate", "br", "zstd"))
-
-
-CODINGS = _findCodings()
+CODINGS = frozenset(_DECODERS)
 """The content codings that can be inflated, in lower case; zstd where C{zstandard} is installed."""
 
 
-class Inflater:
+def inflateSteps(coding: str, body: bytes, limit: int) -> Iterator[bytes]:
     """
-    A body that is being inflated. May be used in a thread, by one at a time.
+    Inflate a whole body in bounded steps, as L{inflate}.
 
-    @ivar size: How much it has given.
+    @return: The inflated body in pieces; those of zstd may be longer than L{STEP}.
     """
-
-    def __init__(self, coding: str, limit: int) -> None:
-        """
-        @param coding: One of L{CODINGS}.
-        @param limit: How many bytes the body may inflate to.
-        """
-        self._limit = limit
-        self.size = 0
-        self._coding: _Zlib | _Deflate | _Brotli | _Zstandard
-        if coding in ("gzip", "x-gzip"):
-            self._coding = _Zlib(_GZIP)
-        elif coding == "deflate":
-            self._coding = _Deflate()
-        elif coding == "br":
-            self._coding = _Brotli()
-        elif coding == "zstd" and coding in CODINGS:
-            self._coding = _Zstandard(limit)
-        else:
-            raise ValueError(f"no such content coding: {coding}")
-
-    def feed(self, wire: bytes) -> list[bytes]:
-        """
-        Inflate a piece of the body.
-
-        @param wire: The next bytes of the body as they were received.
-        @raise InflatedTooLarge: If the whole is over the limit.
-        @raise MalformedCoding: If it is malformed.
-        """
-        pieces: list[bytes] = []
-        for start in range(0, len(wire), _SLICE):
-            for piece in self._coding.inflate(wire[start : start + _SLICE]):
-                self.size += len(piece)
-                if self.size > self._limit:
-                    raise InflatedTooLarge(self._limit)
-                pieces.append(piece)
-        return pieces
-
-    def finish(self) -> None:
-        """
-        End the body.
-
-        @raise MalformedCoding: If it is not whole.
-        """
-        if not self._coding.complete:
-            raise MalformedCoding("the body ends early")
+    if coding not in CODINGS:
+        raise ValueError(f"no such content coding: {coding}")
+    size = 0
+    try:
+        for piece in _DECODERS[coding](body, limit):
+            size += len(piece)
+            if size > limit:
+                raise InflatedTooLarge(limit)
+            yield piece
+    except (zlib.error, brotli.error) as error:
+        raise MalformedCoding(str(error)) from None
 
 
-def inflate(coding: str, wire: bytes, limit: int) -> bytes:
+def inflate(coding: str, body: bytes, limit: int) -> bytes:
     """
     Inflate a whole body. May be called in a thread.
 
     @param coding: One of L{CODINGS}.
-    @param wire: The body as it was received.
+    @param body: The body as it was received.
     @param limit: The most bytes that it may inflate to.
     @raise InflatedTooLarge: If it is over C{limit} bytes.
     @raise MalformedCoding: If it is malformed or not whole.
     """
-    inflater = Inflater(coding, limit)
-    pieces = inflater.feed(wire)
-    inflater.finish()
-    return b"".join(pieces)
+    return b"".join(inflateSteps(coding, body, limit))
