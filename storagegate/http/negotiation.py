@@ -9,7 +9,7 @@ out, the rest counts::
     name      = token / token "/" token / token "-" token / "*"
     parameter = token "=" ( token / quoted-string )
 
-What is offered is answered best first: by the client's number, then by how exactly the client
+What is offered is sorted by the client's number, then by how exactly the client
 named it, then by the client's order, then by the server's. Several pieces may speak of one thing:
 the most exact one counts. Both are what C{negotiator} does for users of Express.
 
@@ -17,8 +17,9 @@ The work grows with the length of the header, not with its square.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 import attrs
 
@@ -50,13 +51,10 @@ class _Piece:
     order: int
 
 
-@attrs.frozen
-class _Match:
-    """How a thing on offer meets the client's wishes."""
+Fit = tuple[int, float, int]
+"""How exactly a piece names what is offered, its quality and its order: the greatest counts."""
 
-    quality: float
-    exactness: int
-    order: int
+Index = dict[str, list[_Piece]]
 
 
 def preferredTypes(header: str | None, offered: Sequence[str] = ()) -> list[str]:
@@ -69,27 +67,21 @@ def preferredTypes(header: str | None, offered: Sequence[str] = ()) -> list[str]
     if offered and not header:
         return list(offered)
     pieces = _read("*/*" if header is None else header, _TYPE)
-    if not offered:
-        return _asked(pieces)
-    byName: dict[str, list[_Piece]] = {}
-    for piece in pieces:
-        byName.setdefault(piece.name.lower(), []).append(piece)
+    names = _indexed(pieces, str.lower)
 
-    def match(one: str) -> _Match | None:
+    def fits(one: str) -> Iterator[Fit]:
         given = _piece(one, 0, _TYPE)
         if given is None:
-            return None
+            return
         name = given.name.lower()
         kind, _, subtype = name.partition("/")
-        patterns = ((name, 6), (f"{kind}/*", 4), (f"*/{subtype}", 2), ("*/*", 0))
-        return _best(
-            _Match(piece.quality, exactness + bool(piece.parameters), piece.order)
-            for pattern, exactness in patterns
-            for piece in byName.get(pattern, ())
-            if _narrowed(piece.parameters, given.parameters)
-        )
+        for pattern, exactness in ((name, 6), (f"{kind}/*", 4), (f"*/{subtype}", 2), ("*/*", 0)):
+            for piece in names.get(pattern, ()):
+                wanted = piece.parameters.items()
+                if all(value in ("*", given.parameters.get(key, "")) for key, value in wanted):
+                    yield exactness + bool(wanted), piece.quality, piece.order
 
-    return _ranked(offered, match)
+    return _ranked(pieces, offered, fits)
 
 
 def preferredEncodings(
@@ -110,9 +102,7 @@ def preferredEncodings(
         last = pieces[-1].order + 1 if pieces else 0
         pieces.append(_Piece("identity", {}, least, last))
     places = {coding: place for place, coding in enumerate(preference)}
-    if not offered:
-        return _asked(pieces, places)
-    return _ranked(offered, _byName(pieces), places)
+    return _ranked(pieces, offered, _fitsByName(pieces), places)
 
 
 def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[str]:
@@ -123,7 +113,7 @@ def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[s
     @param offered: Charsets. With none, what the client asked for is given.
     """
     pieces = _read("*" if header is None else header, _NAME)
-    return _ranked(offered, _byName(pieces)) if offered else _asked(pieces)
+    return _ranked(pieces, offered, _fitsByName(pieces))
 
 
 def preferredLanguages(header: str | None, offered: Sequence[str] = ()) -> list[str]:
@@ -136,24 +126,16 @@ def preferredLanguages(header: str | None, offered: Sequence[str] = ()) -> list[
     @param offered: Language tags. With none, what the client asked for is given.
     """
     pieces = _read("*" if header is None else header, _LANGUAGE)
-    if not offered:
-        return _asked(pieces)
-    whole = _strongest(pieces, str.lower)
-    prefixes = _strongest(pieces, _primary)
+    whole = _indexed(pieces, str.lower)
+    primary = _indexed(pieces, _primary)
 
-    def match(one: str) -> _Match | None:
+    def fits(one: str) -> Iterator[Fit]:
         given = _piece(one, 0, _LANGUAGE)
-        if given is None:
-            return None
-        name = given.name.lower()
-        found = ((whole, name, 4), (prefixes, name, 2), (whole, _primary(name), 1), (whole, "*", 0))
-        for table, key, exactness in found:
-            piece = table.get(key)
-            if piece is not None:
-                return _Match(piece.quality, exactness, piece.order)
-        return None
+        name = "" if given is None else given.name.lower()
+        groups = (whole.get("*"), whole.get(_primary(name)), primary.get(name), whole.get(name))
+        return _fitsOf(*groups) if name else iter(())
 
-    return _ranked(offered, match)
+    return _ranked(pieces, offered, fits)
 
 
 def _primary(language: str) -> str:
@@ -205,65 +187,48 @@ def _piece(text: str, order: int, form: re.Pattern[str]) -> _Piece | None:
 # Matching and ranking
 
 
-def _narrowed(wanted: dict[str, str], given: dict[str, str]) -> bool:
-    """Return whether a type has the parameters that a piece asks for."""
-    return all(value in ("*", given.get(key, "")) for key, value in wanted.items())
-
-
-def _best(matches: Iterable[_Match]) -> _Match | None:
-    """Choose the piece that counts: the most exact, then the best liked, then the last."""
-    return max(
-        matches, key=lambda match: (match.exactness, match.quality, match.order), default=None
-    )
-
-
-def _strongest(pieces: Iterable[_Piece], key: Callable[[str], str]) -> dict[str, _Piece]:
-    """Return the piece that counts for each name: the best liked, of equals the last."""
-    strongest: dict[str, _Piece] = {}
+def _indexed(pieces: Iterable[_Piece], key: Callable[[str], str]) -> Index:
+    index: Index = {}
     for piece in pieces:
-        name = key(piece.name)
-        other = strongest.get(name)
-        if other is None or piece.quality >= other.quality:
-            strongest[name] = piece
-    return strongest
+        index.setdefault(key(piece.name), []).append(piece)
+    return index
 
 
-def _byName(pieces: Iterable[_Piece]) -> Callable[[str], _Match | None]:
+def _fitsOf(*groups: Sequence[_Piece] | None) -> Iterator[Fit]:
+    """List how pieces fit; those of a later group fit more exactly."""
+    for exactness, pieces in enumerate(groups):
+        for piece in pieces or ():
+            yield exactness, piece.quality, piece.order
+
+
+def _fitsByName(pieces: Iterable[_Piece]) -> Callable[[str], Iterator[Fit]]:
     """Match by name without regard to case, else by C{*}."""
-    strongest = _strongest(pieces, str.lower)
-    star = strongest.get("*")
-
-    def match(one: str) -> _Match | None:
-        piece = strongest.get(one.lower())
-        if piece is not None:
-            return _Match(piece.quality, 1, piece.order)
-        return None if star is None else _Match(star.quality, 0, star.order)
-
-    return match
+    names = _indexed(pieces, str.lower)
+    return lambda one: _fitsOf(names.get("*"), names.get(one.lower()))
 
 
 def _ranked(
+    pieces: Iterable[_Piece],
     offered: Sequence[str],
-    match: Callable[[str], _Match | None],
-    places: dict[str, int] | None = None,
+    fits: Callable[[str], Iterator[Fit]],
+    places: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
-    """Return what is welcome of what is offered, best first; C{places} decides between equals."""
-    last = len(places or ())
-    found: list[tuple[float, int, int, int, int, str]] = []
-    for one in offered:
-        fit = match(one)
-        if fit is not None and fit.quality > 0:
-            place = places.get(one, last) if places else 0
-            found.append((-fit.quality, place, -fit.exactness, fit.order, len(found), one))
-    return [key[-1] for key in sorted(found)]
+    """
+    Return what is welcome of what is offered, best first; without an offer, what was requested.
 
-
-def _asked(pieces: Iterable[_Piece], places: dict[str, int] | None = None) -> list[str]:
-    """Return what the client asked for, best first."""
-    last = len(places or ())
-    found = [
-        (-piece.quality, places.get(piece.name, last) if places else 0, piece.order, piece.name)
-        for piece in pieces
-        if piece.quality > 0
-    ]
-    return [key[-1] for key in sorted(found)]
+    @param places: Decide between names of one quality; those without a place come last.
+    """
+    last = len(places)
+    if not offered:
+        named = [
+            (-piece.quality, places.get(piece.name, last), piece.order, piece.name)
+            for piece in pieces
+            if piece.quality > 0
+        ]
+        return [key[-1] for key in sorted(named)]
+    found = []
+    for at, one in enumerate(offered):
+        exactness, quality, order = max(fits(one), default=(0, 0.0, 0))
+        if quality > 0:
+            found.append((-quality, places.get(one, last), -exactness, order, at, one))
+    return [fit[-1] for fit in sorted(found)]
