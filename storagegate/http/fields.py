@@ -9,13 +9,10 @@ from storagegate.http.contenttypes import contentTypeOf, withCharset
 
 HeaderValue = str | int | Iterable[str]
 
-
 CheckedField = tuple[str, str | list[str]]
 """The name of a field as it is sent, and its value or values."""
 
-
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
 
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -28,30 +25,34 @@ def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedF
     @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
     @raise ValueError: If a name is no token or a value has a character that it may not have.
     """
-    return {name.lower(): (name, _checked(name, value)) for name, value in fields}
+    return {name.lower(): (name, checkValue(name, value)) for name, value in fields}
 
 
-def _checked(name: str, value: Any) -> str | list[str]:
+def checkValue(name: str, value: Any) -> str | list[str]:
+    """
+    Return the value of a field as text, or several texts.
+
+    @raise ValueError: If the name is no token, or the value has a character that it may not have.
+    """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a header field")
     if isinstance(value, str):
-        text = value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        text = str(value)
-    elif isinstance(value, list | tuple):
-        return [_checkedText(name, each) for each in value]
-    else:
-        raise ValueError(f"the value of {name} is text, a number or a list of texts")
-    return _checkedText(name, text)
+        return _checkText(name, value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _checkText(name, str(value))
+    if isinstance(value, list | tuple):
+        return [_checkText(name, each) for each in value]
+    raise ValueError(f"the value of {name} is text, a number or a list of texts")
 
 
-def _checkedText(name: str, text: Any) -> str:
+def _checkText(name: str, text: Any) -> str:
     if not isinstance(text, str) or not _VALUE.fullmatch(text):
         raise ValueError(f"the value of {name} has a character that no header may have")
     return text
 
 
-def _listed(value: str | list[str]) -> list[str]:
+def listValues(value: str | list[str]) -> list[str]:
+    """Return the values of a field as a new list."""
     return [value] if isinstance(value, str) else list(value)
 
 
@@ -64,5 +65,5 @@ def typeField(name: str) -> CheckedField:
     @param name: A media type, or a file name's extension.
     @raise ValueError: If it has a character that a field may not have.
     """
-    text = _checkedText("Content-Type", name if "/" in name else contentTypeOf(name))
+    text = _checkText("Content-Type", name if "/" in name else contentTypeOf(name))
     return "Content-Type", withCharset(text)

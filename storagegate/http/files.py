@@ -1,20 +1,17 @@
 """
-Finds and opens files for the answers to requests.
+Finds and opens files for responses.
 
 A path of a URL becomes a name by L{readName}: decoded once, cut into its segments, with nothing in
-it that could lead out of a directory. L{openCached} opens what the kernel has at hand in
-the reactor, L{openBelow} whatever it takes in a thread; both let links lead anywhere in the root
-and nowhere else.
+it that could lead out of a directory. L{openCached} opens in the reactor what the kernel has at
+hand, L{openBelow} any file in a thread; both follow links within the root and nowhere else.
 
-C{openat2(2)}, which Python does not have.
+They call C{openat2(2)}, which Python does not have, for two of its flags. C{RESOLVE_CACHED} opens
+what is in the kernel's cache of names and refuses to wait for a disk, so a hot file needs no
+thread: 6 microseconds instead of 60. C{RESOLVE_BENEATH} lets neither C{..} nor a symbolic link
+leave the directory, and no link can be swapped between a check and the opening.
 
-Two of its flags are worth it. C{RESOLVE_CACHED} opens what is in the kernel's cache of names and
-refuses to wait for a disk, so a hot file needs no thread: 6 microseconds instead of 60.
-C{RESOLVE_BENEATH} lets neither C{..} nor a symbolic link leave the directory, and no link can be
-swapped between a check and the opening.
-
-Linux has it since 5.6, C{RESOLVE_CACHED} since 5.12; some sandboxes forbid it. Where it does not
-work L{openNow} says that it cannot tell, and L{openBeneath} raises L{Unsupported}.
+Linux has it since 5.6, C{RESOLVE_CACHED} since 5.12; some sandboxes forbid it. Without it
+L{openCached} opens nothing, and L{openBelow} uses L{openResolved}.
 """
 
 import ctypes
@@ -44,44 +41,26 @@ _SYS_OPENAT2 = 437
 _SUPPORTED = sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64")
 
 # EPERM: a sandbox. EINVAL: a kernel without RESOLVE_CACHED. EXDEV: a way out, or a link with an
-# absolute path, which may well stay inside; that is for the caller to find out.
-_UNABLE = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
-_CANNOT_TELL = (*_UNABLE, errno.EAGAIN, errno.EXDEV)
-
-
-class Unsupported(Exception):
-    """This system has no C{openat2}."""
+# absolute path, which may well stay inside: openResolved finds out.
+_UNDECIDED = (errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EXDEV)
 
 
 class _How(ctypes.Structure):
-    _fields_ = [
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    ]
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
 
 
-_HOW_SIZE = ctypes.sizeof(_How)
-_ARGUMENTS = (
-    ctypes.c_long,
-    ctypes.c_long,
-    ctypes.c_char_p,
-    ctypes.POINTER(_How),
-    ctypes.c_size_t,
-)
-
-
-def _function(library: ctypes.CDLL) -> Callable[..., int]:
+def _syscall(library: ctypes.CDLL) -> Callable[..., int]:
     function = library.syscall
-    function.argtypes = _ARGUMENTS
+    pointer = ctypes.POINTER(_How)
+    function.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_char_p, pointer, ctypes.c_size_t)
     function.restype = ctypes.c_long
     return function
 
 
 # A call that cannot wait keeps the interpreter's lock: letting go of it and getting it back from
 # busy threads costs more than the call.
-_quick = _function(ctypes.PyDLL(None, use_errno=True))
-_slow = _function(ctypes.CDLL(None, use_errno=True))
+_quick = _syscall(ctypes.PyDLL(None, use_errno=True))
+_slow = _syscall(ctypes.CDLL(None, use_errno=True))
 
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _ANY_NOW = _How(OPEN_FLAGS, 0, _RESOLVE_CACHED)
@@ -90,58 +69,12 @@ _BELOW_NOW = _How(OPEN_FLAGS, 0, _RESOLVE_CACHED | _RESOLVE_BENEATH)
 _BELOW = _How(OPEN_FLAGS, 0, _RESOLVE_BENEATH)
 
 
-def openNow(root: bytes | None, name: bytes) -> int | None:
-    """
-    Open a file if that takes neither a disk nor a judgement.
-
-    @param root: The directory that it has to be in; L{None} for none, C{name} is absolute then.
-    @param name: Below C{root}.
-    @return: A descriptor; L{None} if this cannot be told at once.
-    @raise OSError: As C{open} does.
-    """
-    if not _SUPPORTED:
-        return None
-    try:
-        if root is None:
-            return _call(_quick, _AT_FDCWD, name, _ANY_NOW)
-        # Opened each time, for 2 microseconds: a root may be a link that a deployment moves.
-        directory = _call(_quick, _AT_FDCWD, root, _ROOT_NOW)
-        try:
-            return _call(_quick, directory, name, _BELOW_NOW)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        if error.errno in _CANNOT_TELL:
-            return None
-        raise
-
-
-def openBeneath(root: bytes, name: bytes) -> int:
-    """
-    Open a file below a directory. Called in a thread.
-
-    @param root: The path of the directory.
-    @param name: The path of the file relative to C{root}.
-    @raise Unsupported: If the system has no such call.
-    @raise OSError: C{EXDEV} if C{name} leaves the directory, or has a link with an absolute path.
-    """
-    if not _SUPPORTED:
-        raise Unsupported()
-    directory = os.open(root, _DIRECTORY)
-    try:
-        return _call(_slow, directory, name, _BELOW)
-    except OSError as error:
-        if error.errno in _UNABLE:
-            raise Unsupported() from None
-        raise
-    finally:
-        os.close(directory)
-
-
-def _call(function: Callable[..., int], directory: int, name: bytes, how: _How) -> int:
+def _openat2(function: Callable[..., int], directory: int, name: bytes, how: _How) -> int:
     if b"\0" in name:
         raise ValueError("embedded null byte")
-    descriptor = function(_SYS_OPENAT2, directory, name, how, _HOW_SIZE)
+    if not _SUPPORTED:
+        raise OSError(errno.ENOSYS, "there is no openat2", os.fsdecode(name))
+    descriptor = function(_SYS_OPENAT2, directory, name, how, ctypes.sizeof(how))
     if descriptor < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), os.fsdecode(name))
@@ -158,7 +91,7 @@ _UP = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 # A socket is ENXIO. Names too long for the disk are names of nothing.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
-_WALK_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WALK_FLAGS = _DIRECTORY | os.O_NOFOLLOW
 
 
 class OpenFile:
@@ -189,17 +122,15 @@ class IsDirectory(Exception):
 
 def readName(path: str) -> str:
     """
-    Find which name a path of a URL means.
+    Find which name a percent-encoded path of a URL means.
 
-    @param path: Percent-encoded.
-    @return: Segments joined by slashes; a slash at the end stays. C{""} or C{"/"} for the directory
-        itself.
+    @return: As of L{relativeName}.
     @raise HTTPError: 400 for what cannot be decoded or has a NUL, 403 for C{..}.
     """
     if "%" in path:
+        if _BAD_ESCAPE.search(path):
+            raise HTTPError(400, "Bad Request")
         try:
-            if _BAD_ESCAPE.search(path):
-                raise ValueError
             path = unquote(path, errors="strict")
         except ValueError:
             raise HTTPError(400, "Bad Request") from None
@@ -208,10 +139,10 @@ def readName(path: str) -> str:
 
 def relativeName(path: str) -> str:
     """
-    Find which name below a directory a path means.
+    Find which name below a directory a path without escapes means.
 
-    @param path: The path as a handler gave it, with slashes and without escapes.
-    @return: As of L{readName}.
+    @return: Segments joined by slashes; a slash at the end stays. C{""} or C{"/"} for the directory
+        itself.
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
     checkName(path)
@@ -223,7 +154,6 @@ def checkName(path: str) -> None:
     """
     Refuse paths that are none, or lead up.
 
-    @param path: A path with slashes and without escapes.
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
     if "\0" in path:
@@ -234,9 +164,8 @@ def checkName(path: str) -> None:
 
 def readDotfiles(value: str) -> str:
     """
-    Check what is to be done about dotfiles.
+    Check the option C{dotfiles} of C{sendFile} and C{staticFiles}.
 
-    @param value: The option C{dotfiles} of C{sendFile} and C{staticFiles}.
     @raise ValueError: If it is none of C{allow}, C{deny} and C{ignore}.
     """
     if value not in _DOTFILES:
@@ -248,27 +177,23 @@ def checkDotfiles(name: str, dotfiles: str) -> None:
     """
     Refuse names with a segment that begins with a dot.
 
-    @param name: The name of a file, relative or absolute.
     @param dotfiles: As of L{readDotfiles}.
     @raise HTTPError: 403 to C{deny} them, 404 to C{ignore} that they are there.
     """
     if dotfiles != "allow" and (name.startswith(".") or "/." in name):
-        raise HTTPError(403, "Forbidden") if dotfiles == "deny" else notFound()
-
-
-def notFound() -> HTTPError:
-    """Make the error for what is not there."""
-    return HTTPError(404, "Not Found")
+        if dotfiles == "deny":
+            raise HTTPError(403, "Forbidden")
+        raise HTTPError(404, "Not Found")
 
 
 def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
     """
-    Find the answer to a file that could not be opened; L{None} if that is not the client's.
+    Return the error of a response whose file could not be opened; C{None} if that is the server's.
 
     @param error: What L{openCached} or L{openBelow} raised.
     """
     if isinstance(error, IsDirectory) or error.errno in _MISSING:
-        return notFound()
+        return HTTPError(404, "Not Found")
     return HTTPError(403, "Forbidden") if error.errno == errno.EXDEV else None
 
 
@@ -276,37 +201,49 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
     """
     Open a file if the kernel has all that this takes.
 
-    @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
-        anywhere.
+    @param root: The directory where C{name} begins and has to stay; L{None} if it is absolute and
+        may lead anywhere.
     @param name: The path below C{root}, or absolute; empty for C{root} itself.
-    @raise BlockingIOError: If it has not: L{openBelow} knows.
+    @raise BlockingIOError: If only L{openBelow} can tell.
     @raise IsDirectory: For a directory.
     @raise OSError: As C{open} does.
     """
-    fd = openNow(root, name or b".")
-    if fd is None:
-        raise BlockingIOError(errno.EAGAIN, "only a thread can tell")
+    try:
+        if root is None:
+            fd = _openat2(_quick, _AT_FDCWD, name or b".", _ANY_NOW)
+        else:
+            # Opened each time, for 2 microseconds: a root may be a link that a deployment moves.
+            directory = _openat2(_quick, _AT_FDCWD, root, _ROOT_NOW)
+            try:
+                fd = _openat2(_quick, directory, name or b".", _BELOW_NOW)
+            finally:
+                os.close(directory)
+    except OSError as error:
+        if error.errno == errno.EAGAIN or error.errno in _UNDECIDED:
+            raise BlockingIOError(errno.EAGAIN, "only a thread can tell") from None
+        raise
     return _checked(fd, root, name)
 
 
 def openBelow(root: bytes | None, name: bytes) -> OpenFile:
     """
-    Open a file, whatever it takes. Called in a thread.
+    Open a file, also if that waits for a disk. Called in a thread.
 
-    @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
-        anywhere.
-    @param name: The path below C{root}, or absolute; empty for C{root} itself.
+    The parameters are those of L{openCached}.
+
     @raise IsDirectory: For a directory.
     @raise OSError: As C{open} does; C{EXDEV} for a way out of the root.
     """
     if root is None:
         return _checked(os.open(name, OPEN_FLAGS), root, name)
     try:
-        fd = openBeneath(root, name or b".")
-    except Unsupported:
-        fd = openResolved(root, name)
+        directory = os.open(root, _DIRECTORY)
+        try:
+            fd = _openat2(_slow, directory, name or b".", _BELOW)
+        finally:
+            os.close(directory)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        if error.errno not in _UNDECIDED:
             raise
         fd = openResolved(root, name)
     return _checked(fd, root, name)
@@ -317,7 +254,6 @@ def openResolved(root: bytes, name: bytes) -> int:
     Open a file below a directory where C{openat2} cannot: links are resolved, and if what is left
     lies in the directory it is walked down without following any. Called in a thread.
 
-    @param root: The path of the directory, which may be a link itself.
     @param name: The path below C{root}; with a slash at its end only a directory is opened.
     @return: A descriptor.
     @raise OSError: C{EXDEV} for a way out of the root.
@@ -346,10 +282,8 @@ def inThread(
     """
     Open something in a thread, and close it if nothing waits for it any more when it is open.
 
-    @param run: Calls a function in a thread, as L{Runtime.run<storagegate.http.options.Runtime>}
-        does.
+    @param run: As L{Runtime.run<storagegate.http.options.Runtime>}.
     @param function: Gives something that has C{close}.
-    @param arguments: Passed to C{function}.
     """
     waiting: Deferred[Any] = Deferred()
 

@@ -27,13 +27,7 @@ from storagegate.http.encoding import (
     waitForAll,
 )
 from storagegate.http.errors import HTTPError, ResponseSent
-from storagegate.http.fields import (
-    CheckedField,
-    HeaderValue,
-    _checked,
-    _listed,
-    typeField,
-)
+from storagegate.http.fields import CheckedField, HeaderValue, checkValue, listValues, typeField
 from storagegate.http.files import readDotfiles
 from storagegate.http.sendfile import readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
@@ -199,7 +193,7 @@ class HTTPResponse:
         if value is None:
             raise TypeError(f"header({name!r}) needs a value; res.get reads one")
         lowered = name.lower()
-        text = _checked(name, value)
+        text = checkValue(name, value)
         if lowered == "content-type" and isinstance(text, str):
             text = withCharset(text)
         elif lowered == "transfer-encoding" and text == "chunked":
@@ -237,8 +231,8 @@ class HTTPResponse:
         before = self.get(name)
         if before is None:
             return self.header(name, value)
-        more = _checked(name, value)
-        values = [*_listed(before), *_listed(more)]
+        more = checkValue(name, value)
+        values = [*listValues(before), *listValues(more)]
         self._fields[name.lower()] = (name, values)
         return self
 
@@ -258,7 +252,7 @@ class HTTPResponse:
         @param names: One or several each, separated by commas.
         """
         present = self.get("vary")
-        listed = [part.strip() for part in ",".join(_listed(present or [])).split(",")]
+        listed = [part.strip() for part in ",".join(listValues(present or [])).split(",")]
         listed = [part for part in listed if part]
         for name in filter(None, map(str.strip, ",".join(names).split(","))):
             if name == "*" or "*" in listed:
@@ -284,7 +278,7 @@ class HTTPResponse:
         """
         values = [f'<{url}>; rel="{rel}"' for rel, url in links.items()]
         before = self.get("link")
-        return self.header("Link", ", ".join([*_listed(before or []), *values]))
+        return self.header("Link", ", ".join([*listValues(before or []), *values]))
 
     def location(self, url: str) -> Self:
         """
@@ -787,7 +781,7 @@ class HTTPResponse:
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
         for name, value in self._fields.values():
-            for each in _listed(value):
+            for each in listValues(value):
                 yield name.encode("ascii"), each.encode("latin-1")
 
     def _dropContent(self) -> None:
