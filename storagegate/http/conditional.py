@@ -4,6 +4,9 @@ Conditional requests (RFC 9110 section 13), evaluated as Express does.
 C{If-Match} precedes C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Tags
 are compared weakly throughout: the framework makes weak tags, so clients have no others. A date
 that cannot be read is no condition.
+
+C{headers} are the fields of the request by lower-case name; C{etag} and C{modified} the C{ETag} and
+the C{Last-Modified} of the response, L{None} if it has none.
 """
 
 import re
@@ -14,7 +17,6 @@ from hashlib import sha1
 from storagegate.net.http.ranges import changedSince, parseHttpDate
 
 Headers = Mapping[bytes, bytes]
-"""The fields of a request, by lower-case name."""
 
 _NO_CACHE = re.compile(rb"(?:^|,)[ \t]*no-cache[ \t]*(?:,|$)", re.IGNORECASE)
 
@@ -31,11 +33,7 @@ def bodyTag(body: bytes) -> str:
 
 
 def isConditional(headers: Headers) -> bool:
-    """
-    Return whether a request has any condition; most have none.
-
-    @param headers: The fields of the request, by lower-case name.
-    """
+    """Return whether a request has any condition; most have none."""
     return (
         b"if-none-match" in headers
         or b"if-modified-since" in headers
@@ -45,14 +43,7 @@ def isConditional(headers: Headers) -> bool:
 
 
 def preconditionFails(headers: Headers, etag: str | None, modified: str | None) -> bool:
-    """
-    Return whether the status of the response is 412.
-
-    @param headers: The fields of the request, of which C{If-Match} and C{If-Unmodified-Since}
-        count.
-    @param etag: The C{ETag} of the response, L{None} if it has none.
-    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
-    """
+    """Return whether C{If-Match} or C{If-Unmodified-Since} demands the status 412."""
     value = headers.get(b"if-match")
     if value is not None:
         return not _matches(value, etag)
@@ -64,11 +55,6 @@ def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
     Return whether the client has the representation already: the status is 304 then.
 
     Never for C{Cache-Control: no-cache}, which browsers send for a full reload.
-
-    @param headers: The fields of the request, of which C{If-None-Match}, C{If-Modified-Since} and
-        C{Cache-Control} count.
-    @param etag: The C{ETag} of the response, L{None} if it has none.
-    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
     tags = headers.get(b"if-none-match")
     since = headers.get(b"if-modified-since")
@@ -86,10 +72,6 @@ def rangeHolds(headers: Headers, etag: str | None, modified: str | None) -> bool
     """
     Return whether a C{Range} applies: a client that resumes a download names its representation in
     C{If-Range}, and needs the whole of any other (RFC 9110 section 13.1.5).
-
-    @param headers: The fields of the request, of which only C{If-Range} counts.
-    @param etag: The C{ETag} of the response, L{None} if it has none.
-    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
     value = headers.get(b"if-range")
     if value is None:

@@ -23,25 +23,17 @@ if TYPE_CHECKING:
     # Takes 20 ms to import.
     from twisted.web.template import Element
 
-
 StandardHandler = Callable[[Request], Response | Awaitable[Response]]
 
-
 HTMLPage = Union[str, os.PathLike[str], IRenderable, IResource, Resource, "Element"]
-
 
 RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTMLPage]
 """Paths, each with a handler, handlers by method, or an HTML page."""
 
-
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-
 
 # Fields of a response from another server that describe its connection and not ours.
 _HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
-
-
-_PAGE_SUFFIXES = (".html", ".htm")
 
 
 def installRoutes(router: Any, routes: RouteTable) -> None:
@@ -61,20 +53,19 @@ def installRoutes(router: Any, routes: RouteTable) -> None:
                 getattr(chain, str(method).lower())(_adapt(path, handler))
         elif IResource.providedBy(value):
             router.use(path, value)
-        elif _isPage(value):
+        elif isinstance(value, str | os.PathLike) or IRenderable.providedBy(value):
             router.get(path, _adapt(path, value))
         else:
             router.all(path, _adapt(path, value))
 
 
-def _isPage(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) or IRenderable.providedBy(value)
-
-
 def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
     """Make a handler of the framework out of one of the table."""
     if isinstance(value, str | os.PathLike):
-        return _pageFile(path, value)
+        name = os.path.abspath(os.fspath(value))
+        if not name.endswith((".html", ".htm")):
+            raise TypeError(f"{path}: {value!r} is not the name of an .html file")
+        return lambda req, res: res.sendFile(name, dotfiles="allow")
     if IRenderable.providedBy(value):
         return _pageElement(value)
     if not callable(value):
@@ -83,13 +74,6 @@ def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
             "page (the path of an .html file, an Element or a resource)"
         )
     return _standardHandler(value)
-
-
-def _pageFile(path: str, page: str | os.PathLike[str]) -> Callable[[Any, Any], Any]:
-    name = os.path.abspath(os.fspath(page))
-    if not name.endswith(_PAGE_SUFFIXES):
-        raise TypeError(f"{path}: {page!r} is not the name of an .html file")
-    return lambda req, res: res.sendFile(name, dotfiles="allow")
 
 
 def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
@@ -104,31 +88,26 @@ def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
 
 
 def _standardHandler(handler: StandardHandler) -> Callable[[Any, Any], Any]:
-    def answer(req: Any, res: Any) -> Any:
+    def respond(req: Any, res: Any) -> Any:
         headers = decodeFields(req.raw.headerList)
         body = IncomingBody(req)
         result = handler(receivedRequest(req.method, req.url, headers, body, req.params))
-        if isinstance(result, Response):
-            return sendResponse(req, res, result)
-        if isawaitable(result) or isinstance(result, Deferred):
-            return _answerLater(handler, result, req, res)
-        raise _notAResponse(handler, result)
+        if isawaitable(result):
+            return respondLater(result, req, res)
+        return sendResponse(req, res, checked(result))
 
-    return answer
+    async def respondLater(result: Any, req: Any, res: Any) -> None:
+        sending = sendResponse(req, res, checked(await result))
+        if sending is not None:
+            await sending
 
+    def checked(result: Any) -> Response:
+        if not isinstance(result, Response):
+            name = getattr(handler, "__qualname__", repr(handler))
+            raise TypeError(f"{name} gave {result!r}; a handler of a route table gives a Response")
+        return result
 
-async def _answerLater(handler: StandardHandler, result: Any, req: Any, res: Any) -> None:
-    response = await result
-    if not isinstance(response, Response):
-        raise _notAResponse(handler, response)
-    sending = sendResponse(req, res, response)
-    if sending is not None:
-        await sending
-
-
-def _notAResponse(handler: Any, result: Any) -> TypeError:
-    name = getattr(handler, "__qualname__", repr(handler))
-    return TypeError(f"{name} gave {result!r}; a handler of a route table gives a Response")
+    return respond
 
 
 def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | None:
@@ -138,8 +117,6 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
     It is sent unchanged: no content type and no ETag are added. Its own phrase is not sent, and
     fields that middleware has set stay, where the response has none of that name.
 
-    @param req: The request that is answered.
-    @param res: The response of the framework, with the fields that middleware has set.
     @param response: The standard response; its body is used up by this.
     @return: An awaitable for the end of the response if the body is a stream.
     @raise TypeError: If its body was read before.
@@ -165,26 +142,24 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
 async def _sendStream(req: Any, res: Any, source: Any) -> None:
     """Send a body at the pace of the client; the source is cancelled if the client disconnects."""
     pieces = aiter(source)
+
+    async def pump() -> None:
+        declared = res.get("content-length")
+        res.startBody(None if declared is None else int(declared))
+        async for piece in pieces:
+            await res.write(piece)
+        res.end()
+
     try:
-        pumping = Deferred.fromCoroutine(_pump(res, pieces))
+        pumping = Deferred.fromCoroutine(pump())
         req.raw.onDisconnect(pumping.cancel)
         await pumping
     finally:
         # Not cancelled with the rest: closing may wait.
-        cancel = getattr(source, "cancel", None)
-        if cancel is not None:
-            cancel()
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
-    declared = res.get("content-length")
-    res.startBody(None if declared is None else int(declared))
-    async for piece in pieces:
-        await res.write(piece)
-    res.end()
+        if hasattr(source, "cancel"):
+            source.cancel()
+        if hasattr(pieces, "aclose"):
+            await pieces.aclose()
 
 
 class IncomingBody(ByteSource):
@@ -206,11 +181,7 @@ class IncomingBody(ByteSource):
         @raise HTTPError: 413 if it is too long, 400 if it was cut short.
         """
         content = self._parsed()
-        if content is None:
-            content = self._req.takeBody()
-        if content is None:
-            content = await self._req.read()
-        return content
+        return await self._req.read() if content is None else content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._parsed()

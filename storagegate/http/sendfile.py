@@ -35,17 +35,26 @@ from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRange, u
 from storagegate.net.sendfile import TruncatedFile
 
 MAX_RANGES = 100
-"""
-What a reader of a long document asks for at once, and some more. A thousand ranges cost a client
-one header, and the server a thousand heads of parts.
-"""
+"""More than a viewer of a long document requests at once; each costs the head of a part."""
+
+# Reading this much that is in memory takes 10 microseconds; two more system calls for the head
+# and sendfile would take as long.
+_WHOLE_SIZE = 64 * 1024
+
+# Pieces of a file that cannot go by sendfile.
+_PIECE_SIZE = 256 * 1024
+
+# What caches take for ever (RFC 9111 leaves it to them; Express cuts here too).
+_YEAR_MS = 365 * 24 * 60 * 60 * 1000
+
+_Piece = tuple[bytes, int, int]
+"""A part of a body: some bytes, then some of the file by offset and count."""
 
 
 def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
     """
     Find the bytes that a C{Range} asks for; ranges that touch or overlap become one.
 
-    @param value: The value of the C{Range} field.
     @param size: The length of the file, in bytes.
     @return: In the order of the request; L{None} if the field is to be ignored.
     @raise HTTPError: 416 if there are none of these bytes, or too many ranges.
@@ -73,20 +82,6 @@ def _combined(ranges: Sequence[ByteRange]) -> Sequence[ByteRange]:
             runs.append((first, last, place))
     runs.sort(key=lambda run: run[2])
     return [ByteRange(first, last) for first, last, _ in runs]
-
-
-# Reading this much that is in memory takes 10 microseconds; two more system calls for the head
-# and sendfile would take as long.
-_WHOLE_SIZE = 64 * 1024
-
-# Pieces of a file that cannot go by sendfile.
-_PIECE_SIZE = 256 * 1024
-
-_Piece = tuple[bytes, int, int]
-"""A part of a body: some bytes, then some of the file by offset and count."""
-
-_MAX_AGE_MS = 365 * 24 * 60 * 60 * 1000
-"""A year: what caches take for ever (RFC 9111 leaves it to them; Express cuts here too)."""
 
 
 @frozen(kw_only=True)
@@ -122,7 +117,7 @@ def readOptions(
     @param cacheControl: Whether to send C{Cache-Control} at all.
     @raise ValueError: If it is no age.
     """
-    seconds = min(parseAge(maxAge), _MAX_AGE_MS) // 1000
+    seconds = min(parseAge(maxAge), _YEAR_MS) // 1000
     value = f"public, max-age={seconds}" + (", immutable" if immutable else "")
     return FileOptions(
         cacheControl=value if cacheControl else None,
@@ -144,12 +139,9 @@ def sendFile(
     """
     Look a file up and send it as the response.
 
-    @param res: The response, of which the head is not sent yet.
     @param path: Absolute, or below C{root}.
     @param root: The directory that the file has to be in, L{None} for any.
-    @param dotfiles: As of L{checkDotfiles}.
     @param headers: Fields to set if there is such a file; removed again if it cannot be sent.
-    @param options: What L{readOptions} returned.
     @param unhandled: Called with a failure that the handler does not wait for.
     @return: Fires when the file has been sent or the client has disconnected.
     """
@@ -212,33 +204,23 @@ def replyWithFile(
     res: Any, file: OpenFile, options: FileOptions
 ) -> Coroutine[Any, Any, None] | None:
     """
-    Answer with a file, and close it.
+    Respond with a file, and close it, also if this fails.
 
     Fields of the response that are set already stay as they are.
 
-    @param res: The response, of which the head is not sent yet.
-    @param file: An open file, which is closed also if this fails.
-    @param options: What L{readOptions} returned.
     @return: What is left to be done, L{None} if the response is complete.
     @raise HTTPError: 412 or 416.
     """
     try:
-        rest = _reply(res, file, options)
+        pieces = _prepare(res, file, options)
+        body = b"" if pieces is None else _readNow(file.fd, pieces)
+        if body is None:
+            return _send(res, file, pieces or ())
+        res.end(body)
     except BaseException:
         file.close()
         raise
-    if rest is None:
-        file.close()
-    return rest
-
-
-def _reply(res: Any, file: OpenFile, options: FileOptions) -> Coroutine[Any, Any, None] | None:
-    """Answer; what is left to be done closes the file."""
-    pieces = _prepare(res, file, options)
-    body = b"" if pieces is None else _readNow(file.fd, pieces)
-    if body is None:
-        return _send(res, file, pieces or ())
-    res.end(body)
+    file.close()
     return None
 
 
@@ -260,7 +242,11 @@ def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece]
         modified = ownDate
     headers = res.raw.headers
     fresh, ranges = False, None
-    if (isConditional(headers) or b"range" in headers) and _isPlain(res):
+    if (
+        (isConditional(headers) or b"range" in headers)
+        and res.raw.method in (b"GET", b"HEAD")
+        and 200 <= res.statusCode < 300
+    ):
         if preconditionFails(headers, etag, modified):
             raise HTTPError(412, "Precondition Failed")
         fresh = isFresh(headers, etag, modified)
@@ -298,11 +284,6 @@ def _validators(size: int, modifiedNs: int) -> tuple[str, str]:
     return etag, formatHttpDate(modifiedNs // 1_000_000_000).decode("ascii")
 
 
-def _isPlain(res: Any) -> bool:
-    """Return whether conditions and ranges count: for a successful GET or HEAD."""
-    return res.raw.method in (b"GET", b"HEAD") and 200 <= res.statusCode < 300
-
-
 # 0.1 microseconds instead of 8.
 @lru_cache(maxsize=1024)
 def _typeOf(name: bytes) -> str:
@@ -332,10 +313,6 @@ def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piec
     return (*pieces, (b"\r\n" + mark + b"--\r\n", 0, 0))
 
 
-def _length(pieces: Sequence[_Piece]) -> int:
-    return sum(len(prefix) + count for prefix, _, count in pieces)
-
-
 def _readNow(fd: int, pieces: Sequence[_Piece]) -> bytes | None:
     """Read a small body, L{None} if it is not small or not in memory."""
     if len(pieces) > 1:
@@ -360,7 +337,7 @@ async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
     """
     raw, run = res.raw, res.app.runtime.run
     try:
-        plain = res.startBody(_length(pieces))
+        plain = res.startBody(sum(len(prefix) + count for prefix, _, count in pieces))
         for prefix, offset, count in pieces:
             if prefix:
                 await res.write(prefix)
