@@ -29,7 +29,6 @@ from storagegate.net.http.interfaces import IWebResponse
 
 if TYPE_CHECKING:
     # Takes 20 ms to import.
-
     from storagegate.http.routetable import RouteTable
 
 Path = str | re.Pattern[str]
@@ -37,7 +36,6 @@ Path = str | re.Pattern[str]
 H = TypeVar("H", bound=HandlerFunction)
 R = TypeVar("R", bound="Router")
 R_co = TypeVar("R_co", covariant=True)
-
 
 MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
 """What C{use} takes."""
@@ -119,9 +117,12 @@ class RegistrationMethod(Protocol):
     def __get__(self, instance: R, owner: Any = None) -> RouteRegistration[R]: ...
 
 
-def _registration(method: Callable[..., Any]) -> RegistrationMethod:
-    """Declare the type of a registration method, which stays a plain function."""
-    return cast(RegistrationMethod, method)
+def _registration(method: str | None) -> RegistrationMethod:
+    def register(self: Any, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        return self._register(method, arguments, cancelOnDisconnect)
+
+    register.__name__ = register.__qualname__ = (method or "all").lower()
+    return cast(RegistrationMethod, register)
 
 
 class _Registration:
@@ -129,65 +130,33 @@ class _Registration:
     The registration methods that a router and a chain have in common.
 
     Each takes a path, unless the chain has it already, and one or more handlers; without a
-    handler it is a decorator.
+    handler it is a decorator. With C{cancelOnDisconnect} asynchronous handlers are cancelled when
+    the client disconnects.
     """
 
-    def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
-    ) -> Any:
-        raise NotImplementedError
-
-    @_registration
-    def get(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """
-        Register handlers for GET, and for HEAD unless that has its own.
-
-        @param cancelOnDisconnect: Whether asynchronous handlers are cancelled when the client
-            disconnects.
-        """
-        return self._register("GET", arguments, cancelOnDisconnect)
-
-    @_registration
-    def post(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for POST, as L{get}."""
-        return self._register("POST", arguments, cancelOnDisconnect)
-
-    @_registration
-    def put(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for PUT, as L{get}."""
-        return self._register("PUT", arguments, cancelOnDisconnect)
-
-    @_registration
-    def patch(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for PATCH, as L{get}."""
-        return self._register("PATCH", arguments, cancelOnDisconnect)
-
-    @_registration
-    def delete(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for DELETE, as L{get}."""
-        return self._register("DELETE", arguments, cancelOnDisconnect)
-
-    @_registration
-    def head(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for HEAD, as L{get}."""
-        return self._register("HEAD", arguments, cancelOnDisconnect)
-
-    @_registration
-    def options(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for OPTIONS, as L{get}; without any the response is C{Allow}."""
-        return self._register("OPTIONS", arguments, cancelOnDisconnect)
-
-    @_registration
-    def all(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for every method, as L{get}."""
-        return self._register(None, arguments, cancelOnDisconnect)
+    get = _registration("GET")
+    """Register handlers for GET, and for HEAD unless that has its own."""
+    post = _registration("POST")
+    """Register handlers for POST."""
+    put = _registration("PUT")
+    """Register handlers for PUT."""
+    patch = _registration("PATCH")
+    """Register handlers for PATCH."""
+    delete = _registration("DELETE")
+    """Register handlers for DELETE."""
+    head = _registration("HEAD")
+    """Register handlers for HEAD."""
+    options = _registration("OPTIONS")
+    """Register handlers for OPTIONS; without any the response is C{Allow}."""
+    all = _registration(None)
+    """Register handlers for every method."""
 
 
 class RouteChain(_Registration):
     """Registers the methods of one path one after another: C{app.route(path).get(a).put(b)}."""
 
     def __init__(self, route: RouteLayer) -> None:
-        self._route = route
+        self.route = route
 
     def _register(
         self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
@@ -196,7 +165,7 @@ class RouteChain(_Registration):
             return _decorator(
                 lambda function: self._register(method, (function,), cancelOnDisconnect)
             )
-        self._route.add(method, readHandlers(arguments), cancelOnDisconnect)
+        self.route.add(method, readHandlers(arguments), cancelOnDisconnect)
         return self
 
 
@@ -273,7 +242,6 @@ class Router(LayerList, _Registration):
         Install a route table: paths, each with a handler of standard requests, a mapping of
         methods to such handlers, or an HTML page.
 
-        @param routes: The table: patterns of paths to their handlers.
         @raise TypeError: If a value is none of these.
         @raise ValueError: If a path is none.
         """
@@ -284,30 +252,17 @@ class Router(LayerList, _Registration):
         return self
 
     def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
-        """
-        List the routes, with those of mounted routers, all or those of one method.
-
-        @param method: The method in any case; C{None} for all methods.
-        """
+        """List the routes, with those of mounted routers, all or those of one method."""
         routes = (info for info, _ in _walk(self, ""))
         return [route for route in routes if method is None or route.method == method.upper()]
 
     def hasRoute(self, method: str, path: str) -> bool:
-        """
-        Return whether there is a route for a method and a path, or a pattern as registered.
-
-        @param method: The method in any case.
-        @param path: A path of a request, or a pattern as registered.
-        """
+        """Return whether there is a route for a method and a path, or a pattern as registered."""
         wanted = (method.upper(), ANY_METHOD)
         return any(info.method in wanted for info in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
-        """
-        List the methods that are registered for a path, or a pattern as registered.
-
-        @param path: A path of a request, or a pattern as registered.
-        """
+        """List the methods that are registered for a path, or a pattern as registered."""
         methods = dict.fromkeys(info.method for info in _matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)
@@ -323,10 +278,7 @@ class Router(LayerList, _Registration):
                 lambda function: self._register(method, (path, function), cancelOnDisconnect)
             )
         handlers = readHandlers(functions)
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = RouteLayer(pattern)
-        route.add(method, handlers, cancelOnDisconnect)
-        self.addLayer(Layer(pattern, route=route))
+        self.route(path).route.add(method, handlers, cancelOnDisconnect)
         return self
 
 
@@ -347,12 +299,12 @@ def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
 def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
     """Yield the routes of a router and of those mounted in it, with their full patterns."""
     for layer in router.layers:
-        route = layer.route
-        path = _join(prefix, _text(layer.pattern))
+        pattern, route = layer.pattern, layer.route
+        source = pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
+        path = (prefix or "/") if source == "/" else prefix.rstrip("/") + source
         if layer.router is not None:
             yield from _walk(layer.router, path)
         elif route is not None:
-            pattern = layer.pattern
             if prefix and isinstance(pattern.source, str):
                 pattern = compilePattern(
                     path, caseSensitive=router.caseSensitive, strict=router.strict
@@ -362,16 +314,6 @@ def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]
                 method = method or ANY_METHOD
                 names = list(pattern.names)
                 yield RouteInfo(method, path, last, before, names, pattern.regexp), pattern
-
-
-def _text(pattern: Pattern) -> str:
-    return pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
-
-
-def _join(prefix: str, path: str) -> str:
-    if path == "/":
-        return prefix or "/"
-    return prefix.rstrip("/") + path
 
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
