@@ -5,17 +5,15 @@ Options install middleware, and open the transports of gateways beside the appli
 Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
-from attrs import fields
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
-from twisted.python.failure import Failure
 
 from storagegate.core.options import joinOptions, listenArguments
 from storagegate.http.options import (
-    WIRE,
     ApplicationOptions,
     OptionsDict,
     Runtime,
@@ -38,24 +36,6 @@ balancers wait."""
 RUN_GRACE_MS = 5_000
 """The same for L{Application.run}, where a terminal waits for it."""
 
-_SECURE_ENDPOINTS = ("ssl:", "tls:")
-
-
-def wireGroups(options: ApplicationOptions) -> dict[str, Mapping[str, Any]]:
-    """
-    Return what gateways gave for their transports, by the name of the transport.
-
-    @param options: The options of an application; those with the metadata L{WIRE} and C{wires}
-        count.
-    """
-    groups = {
-        each.name: getattr(options, each.name)
-        for each in fields(ApplicationOptions)
-        if WIRE in each.metadata
-    }
-    groups.update(options.wires)
-    return {name: group for name, group in groups.items() if group is not None}
-
 
 def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     """
@@ -63,8 +43,6 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
 
     The log comes before all other middleware but that of development. CORS comes before middleware
     that may reject a request, so that a page can read the error.
-
-    @param options: The options of an application; those that are C{None} install nothing.
     """
     middleware: list[Callable[..., Any]] = []
     if options.development is not None and options.development.hmr:
@@ -77,72 +55,17 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
         from storagegate.http.middleware.requestlog import requestLog
 
         middleware.append(requestLog("dev", stream=ConsoleStream("stdout")))
-    if options.cors is not None:
-        from storagegate.http.middleware.cors import cors
-
-        middleware.append(cors(options.cors))
-    if options.rateLimit is not None:
-        from storagegate.http.middleware.ratelimit import rateLimit
-
-        middleware.append(rateLimit(options.rateLimit))
-    if options.compression is not None:
-        from storagegate.http.middleware.compression import compression
-
-        middleware.append(compression(options.compression))
+    for name, given in (
+        ("cors", options.cors),
+        ("rateLimit", options.rateLimit),
+        ("compression", options.compression),
+    ):
+        if given is not None:
+            # The package imports each at its first use.
+            middleware.append(getattr(import_module("storagegate.http"), name)(given))
     if options.websocket is not None:
         middleware.append(options.websocket["gateway"].webSocketMiddleware())
     return middleware
-
-
-def configureGateways(options: ApplicationOptions, names: Iterable[str]) -> None:
-    """
-    Return gateways the options of their groups.
-
-    @param options: The options of an application, already changed.
-    @param names: The options that have changed.
-    @raise OptionError: If there is no such option, or its value is none.
-    """
-    groups = wireGroups(options)
-    for wire in names:
-        if wire in groups:
-            group = groups[wire]
-            given = {name: value for name, value in group.items() if name != "gateway"}
-            group["gateway"].configureFor({wire: given})
-
-
-def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
-    """
-    Open the transports that have ports of their own.
-
-    @param options: The options of the application that starts to listen.
-    @param reactor: Where the gateways listen: the reactor of the application.
-    @return: Fails with C{CannotListenError} if an address is in use.
-    """
-
-    async def openEach() -> None:
-        for gateway, wires in _gateways(options):
-            await gateway.openFor(wires, reactor)
-
-    return Deferred.fromCoroutine(openEach())
-
-
-def closeGateways(options: ApplicationOptions, graceMs: int) -> list[Deferred[None]]:
-    """
-    Close the transports of gateways.
-
-    @param options: The options of the application that is closing.
-    @param graceMs: After this, calls in flight are cancelled.
-    """
-    return [gateway.stop(graceMs) for gateway, _ in _gateways(options)]
-
-
-def _gateways(options: ApplicationOptions) -> Iterator[tuple[Any, list[str]]]:
-    """Yield each gateway with the names of its transports."""
-    found: dict[int, tuple[Any, list[str]]] = {}
-    for wire, group in wireGroups(options).items():
-        gateway = group["gateway"]
-        found.setdefault(id(gateway), (gateway, []))[1].append(wire)
-    yield from found.values()
 
 
 class Application(Router):
@@ -175,7 +98,7 @@ class Application(Router):
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
     ) -> Self:
         """
-        Change options, see L{ApplicationOptions<storagegate.http.application.ApplicationOptions>}.
+        Change options, see L{ApplicationOptions<storagegate.http.options.ApplicationOptions>}.
 
         Options of a listener apply to the next L{listen}.
 
@@ -185,11 +108,19 @@ class Application(Router):
         given = joinOptions(options, more)
         before = self.settings
         self.settings = readOptions(before, given)
-        configureGateways(self.settings, given)
+        transports = self.settings.transports()
+        for name in given:
+            if name in transports:
+                group = dict(transports[name])
+                group.pop("gateway").configureFor({name: group})
         self.trust = compileTrust(self.settings.trustProxy)
         isChanged = self.settings.websocket is not before.websocket
         if isChanged or given.keys() & {"cors", "compression", "rateLimit", "development"}:
-            self._installBuiltIn()
+            self.dropLayers(self._builtIn)
+            middleware = builtInMiddleware(self.settings)
+            for position, function in enumerate(middleware):
+                self._mount("/", function, position)
+            self._builtIn = len(middleware)
         return self
 
     @property
@@ -232,61 +163,56 @@ class Application(Router):
             interface = (hostname or self.settings.hostname).replace(":", "\\:")
             port = f"tcp:{number}:interface={interface}"
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
+        self._opening += 1
+        return Deferred.fromCoroutine(self._open(reactor, port, site))
+
+    async def _open(self, reactor: Any, description: str, site: Site) -> ListeningPort:
+        """
+        Open a port, and the transports of gateways; close everything if one of them fails.
+
+        In development the reloader opens the port, and knows whether it is a new one.
+        """
         development = self.settings.development
         showsConsole = development is not None and development.console
         if showsConsole:
             from storagegate.http.development.console import announce, beginConsole
 
             reactor.callWhenRunning(beginConsole)
-
-        def started(opened: tuple[IListeningPort, bool]) -> ListeningPort:
-            listening, isNew = opened
-            self._opening -= 1
-            self._serving.append((listening, site))
-            if showsConsole and isNew:
-                announce(listening, isSecure=port.startswith(_SECURE_ENDPOINTS))
-            return cast(ListeningPort, listening)
-
-        def failed(reason: Failure) -> Failure:
-            self._opening -= 1
-            return reason
-
-        def refused(reason: Failure) -> Failure:
-            # For run(), which otherwise would listen on its default port.
-            self._listenError = reason.getErrorMessage()
-            return reason
-
-        self._opening += 1
-        opening = self._open(reactor, port, site).addCallbacks(started, failed)
-        return opening.addCallback(self._openTransports, reactor).addErrback(refused)
-
-    def _openTransports(self, port: ListeningPort, reactor: Any) -> Deferred[ListeningPort]:
-        """Open the transports of gateways; close everything if one of them fails."""
-
-        def failed(reason: Failure) -> Deferred[Any]:
-            return self.close(0).addCallback(lambda _: reason)
-
-        return openGateways(self.settings, reactor).addCallbacks(lambda _: port, failed)
-
-    def _open(
-        self, reactor: Any, description: str, site: Site
-    ) -> Deferred[tuple[IListeningPort, bool]]:
-        """
-        Open a port; in development the reloader does it.
-
-        @return: The port, and whether its address was not listened on before a reload.
-        """
-        development = self.settings.development
         if development is not None and development.hmr and Application.reloader is None:
             from storagegate.http.development.reloader import processReloader
 
             Application.reloader = processReloader()
-        if self.reloader is not None:
-            # In a child of the supervisor also if a change has switched hmr off.
-            opening: Deferred[tuple[IListeningPort, bool]]
-            opening = self.reloader.listen(self, reactor, description, site)
-            return opening
-        return listen(reactor, description, site).addCallback(lambda port: (port, True))
+        try:
+            try:
+                if self.reloader is None:
+                    port, isNew = await listen(reactor, description, site), True
+                else:
+                    # In a child of the supervisor also if a change has switched hmr off.
+                    port, isNew = await self.reloader.listen(self, reactor, description, site)
+            finally:
+                self._opening -= 1
+            self._serving.append((port, site))
+            if showsConsole and isNew:
+                announce(port, isSecure=description.startswith(("ssl:", "tls:")))
+            try:
+                for gateway, names in self._gateways():
+                    await gateway.openFor(names, reactor)
+            except Exception:
+                await self.close(0)
+                raise
+        except Exception as error:
+            # For run(), which otherwise would listen on its default port.
+            self._listenError = str(error)
+            raise
+        return cast(ListeningPort, port)
+
+    def _gateways(self) -> Iterable[tuple[Any, list[str]]]:
+        """Return each gateway with the names of its transports."""
+        found: dict[int, tuple[Any, list[str]]] = {}
+        for name, group in self.settings.transports().items():
+            gateway = group["gateway"]
+            found.setdefault(id(gateway), (gateway, []))[1].append(name)
+        return found.values()
 
     @property
     def connections(self) -> int:
@@ -314,7 +240,7 @@ class Application(Router):
             maybeDeferred(port.stopListening).addCallback(drain, port, site)
             for port, site in serving
         ]
-        closing.extend(closeGateways(self.settings, graceMs))
+        closing.extend(gateway.stop(graceMs) for gateway, _ in self._gateways())
         return gatherResults(closing).addCallback(lambda results: None)
 
     def run(
@@ -330,8 +256,6 @@ class Application(Router):
 
         Without arguments an application that L{listen}s already keeps its port.
 
-        @param port: As of L{listen}.
-        @param hostname: As of L{listen}.
         @param started: Called with the listening port.
         @param graceMs: As of L{close}.
         @raise SystemExit: If the address is in use.
@@ -355,11 +279,3 @@ class Application(Router):
         from storagegate.http.fetch.handler import makeFetchHandler
 
         return makeFetchHandler(self)
-
-    def _installBuiltIn(self) -> None:
-        """Put the middleware that options install before everything else."""
-        self.dropLayers(self._builtIn)
-        middleware = builtInMiddleware(self.settings)
-        for position, function in enumerate(middleware):
-            self._mount("/", function, position)
-        self._builtIn = len(middleware)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from attrs import field, fields_dict, frozen
+from attrs import field, fields, fields_dict, frozen
 from attrs.converters import optional
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -27,8 +27,8 @@ T = TypeVar("T")
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
 """The longest body that is held whole by default, in bytes: larger ones should be streamed."""
 
-WIRE = "storagegate.wire"
-"""The metadata of an option that is what a gateway gives for a transport."""
+# The metadata of an option that is what a gateway gives for a transport.
+_TRANSPORT = "storagegate.transport"
 
 # A day: a longer timeout is a mistake in the unit.
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
@@ -61,7 +61,7 @@ class DevelopmentOptions:
     console: bool = field(default=False, converter=readFlag)
 
 
-def _wire(value: Any) -> Mapping[str, Any] | None:
+def _transport(value: Any) -> Mapping[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
@@ -69,14 +69,14 @@ def _wire(value: Any) -> Mapping[str, Any] | None:
     return dict(value)
 
 
-def _wires(value: Any) -> Mapping[str, Mapping[str, Any]]:
+def _transportField() -> Any:
+    return field(default=None, converter=_transport, metadata={_TRANSPORT: True})
+
+
+def _transports(value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of what a gateway gives for its transports")
-    return {name: dict(_wire(group) or {}) for name, group in value.items()}
-
-
-def _wireField() -> Any:
-    return field(default=None, converter=_wire, metadata={WIRE: True})
+    return {name: dict(_transport(group) or {}) for name, group in value.items()}
 
 
 def _development(value: Any) -> DevelopmentOptions | None:
@@ -110,9 +110,9 @@ class ApplicationOptions:
     """
     Every option of C{withOptions}.
 
-    @ivar port: Where C{listen} listens if it is not told.
+    @ivar port: The port that C{listen} opens by default.
     @ivar hostname: The interface.
-    @ivar development: C{None} in service; otherwise answers show tracebacks.
+    @ivar development: C{None} in service; otherwise responses show tracebacks.
     @ivar maxRequestBodySize: If set, no body may be longer. Otherwise only those that are held
         whole are bounded, by L{DEFAULT_BODY_SIZE}, and streams and uploads have no total.
     @ivar keepAlive: Whether a connection may have more than one request.
@@ -124,9 +124,9 @@ class ApplicationOptions:
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
         L{compileTrust<storagegate.http.request.compileTrust>}.
-    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application answers its
+    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application serves its
         WebSockets, too.
-    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that wire of the gateway.
+    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that transport of the gateway.
     @ivar udp: The same of C{getUDPConfig}.
     @ivar tcp: The same of C{getTCPConfig}.
     @ivar wires: The same of C{getConfig} for other transports, by name; each is given under its
@@ -145,11 +145,11 @@ class ApplicationOptions:
     compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     trustProxy: Any = field(default=False)
-    websocket: Mapping[str, Any] | None = _wireField()
-    grpc: Mapping[str, Any] | None = _wireField()
-    udp: Mapping[str, Any] | None = _wireField()
-    tcp: Mapping[str, Any] | None = _wireField()
-    wires: Mapping[str, Mapping[str, Any]] = field(default={}, converter=_wires)
+    websocket: Mapping[str, Any] | None = _transportField()
+    grpc: Mapping[str, Any] | None = _transportField()
+    udp: Mapping[str, Any] | None = _transportField()
+    tcp: Mapping[str, Any] | None = _transportField()
+    wires: Mapping[str, Mapping[str, Any]] = field(default={}, converter=_transports)
 
     @trustProxy.validator
     def _checkTrust(self, attribute: Any, value: Any) -> None:
@@ -160,6 +160,12 @@ class ApplicationOptions:
         """Return how long a body may be that is held whole."""
         size = self.maxRequestBodySize
         return DEFAULT_BODY_SIZE if size is None else size
+
+    def transports(self) -> dict[str, Mapping[str, Any]]:
+        """Return what gateways gave for their transports, by the name of the transport."""
+        known = fields(ApplicationOptions)
+        own = {each.name: getattr(self, each.name) for each in known if _TRANSPORT in each.metadata}
+        return {name: group for name, group in {**own, **self.wires}.items() if group is not None}
 
     def limits(self) -> HTTPLimits:
         """Return the limits of a listener of the application."""
@@ -259,20 +265,19 @@ class OptionsDict(TypedDict, total=False):
 
 def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
     """
-    Change some options.
+    Change some options; unknown names are transports if their value is what a gateway gives.
 
     @raise OptionError: If there is no such option, or its value is none.
     """
     known = fields_dict(ApplicationOptions)
-    wires = {
-        name: value
-        for name, value in changes.items()
-        if name not in known and isinstance(value, Mapping) and "gateway" in value
-    }
-    if wires:
-        changes = {name: value for name, value in changes.items() if name not in wires}
-        changes = {**changes, "wires": {**before.wires, **wires}}
-    return changeOptions(before, changes)
+    own: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in changes.items():
+        isOther = name not in known and isinstance(value, Mapping) and "gateway" in value
+        (others if isOther else own)[name] = value
+    if others:
+        own["wires"] = {**before.wires, **others}
+    return changeOptions(before, own)
 
 
 @frozen
