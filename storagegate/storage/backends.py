@@ -6,14 +6,13 @@ when a store uses it. A new back end is a module of its own and a row here.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from importlib import import_module
 from typing import Any
 
 from attrs import frozen
 
 from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
-from storagegate.storage.threadpool import IWorkPool
+from storagegate.storage.threadpool import BoundedThreadPool
 
 CATALOGS = {"sqlite": "storagegate.storage.catalog.sqlite:openCatalog"}
 """
@@ -54,7 +53,7 @@ class BackEndContext:
 
     directory: str
     reactor: Any
-    pool: IWorkPool
+    pool: BoundedThreadPool
     files: Files
     durability: str
     random: Callable[[int], bytes]
@@ -70,15 +69,3 @@ class OpenCatalog:
 
     catalog: ICatalog
     knownBlobs: KnownBlobs
-
-
-def loadBackEnd(rows: dict[str, str], name: str) -> Callable[..., Any]:
-    """
-    Import the function that opens a back end.
-
-    @param rows: L{CATALOGS} or L{BLOBS}.
-    @raise KeyError: No row has this name.
-    """
-    module, _, function = rows[name].partition(":")
-    opener: Callable[..., Any] = getattr(import_module(module), function)
-    return opener

@@ -13,7 +13,7 @@ from sqlite3 import Connection
 
 from attrs import frozen
 
-from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
+from storagegate.storage.blobs.layout import BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.catalog import objects, refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
@@ -215,8 +215,7 @@ class _Check:
             self._problem(f"{len(left)} uploads were left in staging", self._sweep)
 
     def _sweep(self) -> None:
-        shards = Shards(self._layout, self._files, self._syncs)
-        sweepStaging(self._layout, self._files, shards, self._syncs, self._known)
+        sweepStaging(self._layout, self._files, self._syncs, self._known)
 
     def _rows(self, verify: bool) -> None:
         """Compare each row with its file."""

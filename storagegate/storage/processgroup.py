@@ -30,11 +30,9 @@ cache is cleared.
 """
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from functools import partial
 from time import monotonic, monotonic_ns
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -45,8 +43,7 @@ from twisted.internet.task import deferLater
 
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability as CatalogDurability
-from storagegate.storage.catalog.connections import Purpose, connect
+from storagegate.storage.catalog.connections import Durability, opened
 from storagegate.storage.catalog.sqlite import CachedObject, RecordCache, SharedCatalogState
 from storagegate.storage.catalog.wal import WALSizeCounter
 from storagegate.storage.catalog.writer import WriteLock
@@ -70,7 +67,6 @@ from storagegate.storage.sharedmemory import (
     ProcessGroupConfig,
     StoreMemory,
 )
-from storagegate.storage.sqlite import CatalogUnusable
 
 _ADVANCE_SECONDS = 0.05
 """Between two advances of the horizon: twenty timers a second while there are readers."""
@@ -149,49 +145,95 @@ class ReaderEpoch:
             self._memory.put(HORIZON, 0)
 
 
-class PeerEpochs:
-    """The readers of the other processes. Methods: reactor thread."""
+class PeerReaders:
+    """
+    The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
+
+    @param nowNs: The clock of all processes.
+    @ivar epoch: The readers of this process.
+    @ivar isClean: Whether no blob was left unremoved at L{close}.
+    """
 
     def __init__(
-        self, memory: StoreMemory, clock: IReactorTime, nowNs: Callable[[], int] = monotonic_ns
+        self,
+        epoch: ReaderEpoch,
+        memory: StoreMemory,
+        clock: IReactorTime,
+        nowNs: Callable[[], int] = monotonic_ns,
     ) -> None:
+        self.epoch = epoch
+        self.isClean = True
         self._memory = memory
         self._clock = clock
         self._nowNs = nowNs
-        self._waiting: Deferred[None] | None = None
+        self._leased: list[str] = []
+        self._pausing: Deferred[None] | None = None
+        self._retrying: IDelayedCall | None = None
+        self._closing: IDelayedCall | None = None
+        self._isClosed = False
 
-    async def partition(self, blobs: Sequence[str]) -> tuple[list[str], list[str]]:
+    async def withoutReaders(
+        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
+    ) -> Sequence[str]:
         """
-        Separate blobs without readers from those with readers. One call at a time.
+        Return those of the blobs that no other process reads. One call at a time.
 
         @param blobs: Blobs without references.
-        @return: Those without and those with readers.
-        @raise CancelledError: L{close} was called meanwhile.
+        @param reclaim: Called with the others some time later.
+        @raise CancelledError: L{close} was called, before or meanwhile.
         """
-        unreferenced = self._nowNs()
-        await self._pause()
-        while not self._isPast(unreferenced):
+        try:
+            if self._isClosed:
+                raise CancelledError
+            unreferenced = self._nowNs()
             await self._pause()
-        free: list[str] = []
-        held: list[str] = []
+            while not self._isPast(unreferenced):
+                await self._pause()
+        except CancelledError:
+            self.isClean = False
+            raise
         others = [slot for slot, _ in self._horizons()]
-        for blob in blobs:
-            counter = _counter(blob)
-            isHeld = any(self._memory.isCounted(slot, counter) for slot in others)
-            (held if isHeld else free).append(blob)
-        return free, held
+        read = {
+            blob
+            for blob in blobs
+            if any(self._memory.isCounted(slot, _counter(blob)) for slot in others)
+        }
+        # More have only their rows, until a process resumes the collection.
+        most = _MAX_LEASED - len(self._leased)
+        self._leased += [blob for blob in blobs if blob in read][:most]
+        if self._leased and self._retrying is None:
+            self._retrying = self._clock.callLater(_RETRY_SECONDS, self._retry, reclaim)
+        return [blob for blob in blobs if blob not in read]
+
+    def scheduleClose(self) -> None:
+        """Close after a while, if L{close} was not called before."""
+        self._closing = self._clock.callLater(_CLOSE_SECONDS, self.close)
 
     def close(self) -> None:
-        """Cancel a L{partition}."""
-        if self._waiting is not None:
-            self._waiting.cancel()
+        """Stop waiting for other processes. A second time does nothing."""
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()
+        if self._isClosed:
+            return
+        self._isClosed = True
+        self.isClean = not self._leased
+        if self._pausing is not None:
+            self._pausing.cancel()
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
+
+    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
+        self._retrying = None
+        read, self._leased = self._leased, []
+        reclaim(read)
 
     async def _pause(self) -> None:
-        self._waiting = deferLater(self._clock, _CHECK_SECONDS)
+        self._pausing = deferLater(self._clock, _CHECK_SECONDS)
         try:
-            await self._waiting
+            await self._pausing
         finally:
-            self._waiting = None
+            self._pausing = None
 
     def _isPast(self, time: int) -> bool:
         """Return whether all look-ups before some time have ended, or their processes have."""
@@ -203,84 +245,12 @@ class PeerEpochs:
         return True
 
     def _horizons(self) -> Iterable[tuple[int, int]]:
+        """Yield slot and horizon of each other process."""
         taken = self._memory.values(TAKEN)
         for slot, horizon in enumerate(self._memory.values(HORIZON)):
             if taken[slot] and slot != self._memory.slot:
                 yield slot, horizon
 
-
-class PeerReaders:
-    """
-    The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
-
-    @ivar epoch: The readers of this process.
-    @ivar isClean: Whether no blob was left unremoved at L{close}.
-    """
-
-    def __init__(self, epoch: ReaderEpoch, epochs: PeerEpochs, clock: IReactorTime) -> None:
-        self.epoch = epoch
-        self.isClean = True
-        self._epochs = epochs
-        self._clock = clock
-        self._leased: list[str] = []
-        self._retrying: IDelayedCall | None = None
-        self._closing: IDelayedCall | None = None
-        self._isClosed = False
-
-    async def withoutReaders(
-        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
-    ) -> Sequence[str]:
-        """
-        Return those of the blobs that no other process reads.
-
-        @param reclaim: Called with the others some time later.
-        @raise CancelledError: L{close} was called.
-        """
-        try:
-            if self._isClosed:
-                raise CancelledError
-            free, read = await self._epochs.partition(blobs)
-        except CancelledError:
-            self.isClean = False
-            raise
-        # More have only their rows, until a process resumes the collection.
-        self._leased += read[: _MAX_LEASED - len(self._leased)]
-        if self._leased and self._retrying is None:
-            self._retrying = self._clock.callLater(_RETRY_SECONDS, self._retry, reclaim)
-        return free
-
-    def scheduleClose(self) -> None:
-        """Close after a while, if L{close} was not called before."""
-        self._closing = self._clock.callLater(_CLOSE_SECONDS, self._closeNow)
-
-    def _closeNow(self) -> None:
-        self._closing = None
-        self.close()
-
-    def close(self) -> None:
-        """Stop waiting for other processes. A second time does nothing."""
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-        if self._isClosed:
-            return
-        self._isClosed = True
-        self.isClean = not self._leased
-        self._epochs.close()
-        if self._retrying is not None:
-            self._retrying.cancel()
-            self._retrying = None
-
-    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
-        self._retrying = None
-        read, self._leased = self._leased, []
-        reclaim(read)
-
-
-_TOPIC = "store.changes"
-
-_MAX_CHANGES = 100
-"""Changes in one message: half a megabyte if all have the longest metadata."""
 
 Observer = Callable[[ObjectChange], None]
 
@@ -301,59 +271,6 @@ class Observers(list[Observer]):
         """Remove an observer."""
         super().remove(observer)
         self._memory.put(OBSERVERS, len(self))
-
-
-class ChangeRelay:
-    """
-    Sends changes to other processes, in order, and receives theirs. Reactor thread.
-
-    @param notify: Called with each change of another process.
-    """
-
-    def __init__(
-        self,
-        sharing: ProcessGroupConfig,
-        memory: StoreMemory,
-        clock: IReactorTime,
-        notify: Callable[[ObjectChange], None],
-    ) -> None:
-        self._broadcast = sharing.broadcast
-        self._memory = memory
-        self._clock = clock
-        self._notify = notify
-        self._changes: list[Any] = []
-        self._sending: IDelayedCall | None = None
-        sharing.subscribe(_TOPIC, self._receive)
-
-    @property
-    def isObserved(self) -> bool:
-        """Whether another process has observers."""
-        return sum(self._memory.values(OBSERVERS)) > self._memory.word(OBSERVERS, self._memory.slot)
-
-    def send(self, change: ObjectChange) -> None:
-        """Send a change, without inline bytes, together with others of this reactor iteration."""
-        if change.record is not None:
-            record = evolve(change.record, content=Content(change.record.size))
-            change = evolve(change, record=record)
-        self._changes.append(msgspec.to_builtins(change))
-        if self._sending is None:
-            self._sending = self._clock.callLater(0, self._flush)
-
-    def close(self) -> None:
-        """Send changes that wait."""
-        if self._sending is not None:
-            self._sending.cancel()
-            self._flush()
-
-    def _flush(self) -> None:
-        self._sending = None
-        changes, self._changes = self._changes, []
-        for start in range(0, len(changes), _MAX_CHANGES):
-            self._broadcast(_TOPIC, changes[start : start + _MAX_CHANGES])
-
-    def _receive(self, payload: Any) -> None:
-        for change in msgspec.convert(payload, list[ObjectChange]):
-            self._notify(change)
 
 
 class SharedWriteLock(WriteLock):
@@ -377,12 +294,7 @@ class SharedWriteLock(WriteLock):
         self._since = None
         memory.add(ACQUIRED)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Release the lock."""
         self._memory.locks.unlock(WRITE_LOCK)
 
@@ -486,14 +398,21 @@ class SharedWALSizeCounter(WALSizeCounter):
         self._memory.add(WRITTEN, size)
 
 
+_CHANGES = "store.changes"
 _REMOVED = "store.gone"
 _CORRUPT = "store.damaged"
+
+_MAX_CHANGES = 100
+"""Changes in one message: half a megabyte if all have the longest metadata."""
 
 
 class ProcessGroup:
     """
     This process among those that have the store open. Reactor thread.
 
+    @param sharing: Carries the messages between the processes, and their shared memory.
+    @param reactor: Provides C{IReactorTime}.
+    @param directory: The data directory.
     @ivar latch: For the blobs.
     @ivar catalogState: For the catalog.
     @ivar peers: For the garbage collector.
@@ -504,7 +423,7 @@ class ProcessGroup:
     @ivar isClean: Whether this process leaves no garbage to a successor.
     """
 
-    def __init__(self, sharing: ProcessGroupConfig, reactor: object, directory: str) -> None:
+    def __init__(self, sharing: ProcessGroupConfig, reactor: Any, directory: str) -> None:
         """
         Join the others; L{recover} follows. Blocks.
 
@@ -513,7 +432,6 @@ class ProcessGroup:
         """
         if not DirectoryLock.isTaken(directory):
             raise StoreError(f"{directory} is not locked for its workers")
-        clock: Any = reactor
         memory = StoreMemory(sharing.memory)
         try:
             self._left = memory.claim()
@@ -522,7 +440,7 @@ class ProcessGroup:
             raise
         self._memory = memory
         self._sharing = sharing
-        self._epoch = ReaderEpoch(memory, clock)
+        self._epoch = ReaderEpoch(memory, reactor)
         self.isFirst = sharing.index == 0
         self.resumesCollection = self.isFirst or bool(self._left)
         self.owner = bytes((memory.slot,))
@@ -534,10 +452,11 @@ class ProcessGroup:
             SharedWALSizeCounter(memory),
             isShared=True,
         )
-        self.peers = PeerReaders(self._epoch, PeerEpochs(memory, clock), clock)
+        self.peers = PeerReaders(self._epoch, memory, reactor)
         self.observers = Observers(memory)
-        self._clock = clock
-        self._relay: ChangeRelay | None = None
+        self._clock: IReactorTime = reactor
+        self._changes: list[Any] = []
+        self._sending: IDelayedCall | None = None
         self.isClean = False
 
     def recover(self, directory: str, files: Files, durability: str) -> None:
@@ -550,28 +469,22 @@ class ProcessGroup:
         """
         if not self._left:
             return
+        kind = Durability(durability)
+        syncs = SyncGroup(files, self.latch, kind is Durability.FULL)
         path = os.path.join(directory, "catalog.sqlite")
-        kind = CatalogDurability(durability)
-        syncs = SyncGroup(files, self.latch, kind is CatalogDurability.FULL)
-        try:
-            with (
-                SharedWriteLock(self._memory),
-                closing(connect(path, kind, Purpose.WRITER)) as catalog,
-            ):
-                # A process that died in a commit may have left all of it in the WAL, but not in the
-                # index: it is not visible, yet after a loss of power it would be, without the blobs
-                # that are removed below. The next commit overwrites it.
-                catalog.execute("UPDATE meta SET value = value WHERE name = 'sequence'")
-                sweepLeft(
-                    BlobLayout(directory),
-                    files,
-                    syncs,
-                    [bytes((slot,)) for slot in self._left],
-                    lambda ids: refcounts.knownBlobs(catalog, ids),
-                    lambda ids: refcounts.referencedBlobs(catalog, ids),
-                )
-        except sqlite3.DatabaseError as error:
-            raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+        with SharedWriteLock(self._memory), opened(path, kind) as catalog:
+            # A process that died in a commit may have left all of it in the WAL, but not in the
+            # index: it is not visible, yet after a loss of power it would be, without the blobs
+            # that are removed below. The next commit overwrites it.
+            catalog.execute("UPDATE meta SET value = value WHERE name = 'sequence'")
+            sweepLeft(
+                BlobLayout(directory),
+                files,
+                syncs,
+                [bytes((slot,)) for slot in self._left],
+                partial(refcounts.knownBlobs, catalog),
+                partial(refcounts.referencedBlobs, catalog),
+            )
         for slot in self._left:
             self._memory.clear(slot)
         self._left = []
@@ -580,17 +493,33 @@ class ProcessGroup:
         """
         Subscribe to the messages of the other processes. Once.
 
+        @param blobs: Closes and refuses the blobs that others remove, or find corrupt.
         @param notify: Called with each of their changes.
         """
+
+        def receive(payload: Any) -> None:
+            for change in msgspec.convert(payload, list[ObjectChange]):
+                notify(change)
+
         self._sharing.subscribe(_REMOVED, blobs.forget)
         self._sharing.subscribe(_CORRUPT, blobs.markCorrupt)
-        self._relay = ChangeRelay(self._sharing, self._memory, self._clock, notify)
+        self._sharing.subscribe(_CHANGES, receive)
 
-    @property
-    def relay(self) -> ChangeRelay:
-        """The relay of changes, after L{subscribe}."""
-        assert self._relay is not None
-        return self._relay
+    def broadcastChange(self, change: ObjectChange) -> None:
+        """
+        Notify the observers of other processes, if there are any, in the order of the changes.
+
+        @param change: Is sent without inline bytes, with others of this reactor iteration.
+        """
+        observers = self._memory.values(OBSERVERS)
+        if sum(observers) == observers[self._memory.slot]:
+            return
+        if change.record is not None:
+            record = evolve(change.record, content=Content(change.record.size))
+            change = evolve(change, record=record)
+        self._changes.append(msgspec.to_builtins(change))
+        if self._sending is None:
+            self._sending = self._clock.callLater(0, self._sendChanges)
 
     def broadcastRemoved(self, blobs: Sequence[str]) -> None:
         """Notify the other processes of blobs that were removed."""
@@ -602,7 +531,14 @@ class ProcessGroup:
 
     def leave(self) -> None:
         """Send changes that wait, and free the slot. Once."""
-        if self._relay is not None:
-            self._relay.close()
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sendChanges()
         self._epoch.close()
         self._memory.close(self.isClean)
+
+    def _sendChanges(self) -> None:
+        self._sending = None
+        changes, self._changes = self._changes, []
+        for start in range(0, len(changes), _MAX_CHANGES):
+            self._sharing.broadcast(_CHANGES, changes[start : start + _MAX_CHANGES])

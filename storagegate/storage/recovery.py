@@ -6,7 +6,7 @@ one that it has not (then the blob is removed too). A crash leaves no other file
 L{storagegate.storage.blobs.writer}.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from attrs import define
 from twisted.logger import Logger
@@ -38,11 +38,19 @@ class Swept:
     removed: int = 0
     restored: int = 0
 
+    def log(self) -> None:
+        """Write one line, if anything was swept."""
+        if self != Swept():
+            _log.info(
+                "swept staging: {swept.settled} settled, {swept.removed} removed,"
+                " {swept.restored} restored",
+                swept=self,
+            )
+
 
 def sweepStaging(
     layout: BlobLayout,
     files: Files,
-    shards: Shards,
     syncs: SyncGroup,
     known: Callable[[Sequence[str]], Collection[str]],
 ) -> Swept:
@@ -54,10 +62,9 @@ def sweepStaging(
     @param syncs: Makes directories durable.
     @param known: Returns those of the ids that the catalog has.
     """
-    names = sorted(name for name in files.names(layout.staging) if isBlobId(name))
+    shards = Shards(layout, files, syncs)
     swept = Swept()
-    for start in range(0, len(names), _BATCH):
-        batch = names[start : start + _BATCH]
+    for batch in _batches(filter(isBlobId, files.names(layout.staging))):
         committed = known(batch)
         _removeBlobs(layout, files, syncs, [b for b in batch if b not in committed])
         for blob in batch:
@@ -68,8 +75,7 @@ def sweepStaging(
             else:
                 swept.settled += 1
             unlinkIfThere(files, layout.stagingPath(blob))
-    if names:
-        _logSwept(swept)
+    swept.log()
     return swept
 
 
@@ -93,10 +99,10 @@ def sweepLeft(
     @param named: Returns those of the ids that have references.
     """
     ends = tuple(owner.hex() for owner in owners)
-    names = sorted(n for n in files.names(layout.staging) if isBlobId(n) and n.endswith(ends))
     swept = Swept()
-    for start in range(0, len(names), _BATCH):
-        batch = names[start : start + _BATCH]
+    for batch in _batches(
+        name for name in files.names(layout.staging) if isBlobId(name) and name.endswith(ends)
+    ):
         committed = known(batch)
         unknown = [blob for blob in batch if blob not in committed]
         _removeBlobs(layout, files, syncs, unknown)
@@ -105,8 +111,7 @@ def sweepLeft(
         swept.settled += len(settled)
         for blob in (*unknown, *settled):
             unlinkIfThere(files, layout.stagingPath(blob))
-    if names:
-        _logSwept(swept)
+    swept.log()
     return swept
 
 
@@ -120,27 +125,22 @@ async def removeUnconfirmed(
     @raise StoreError: The catalog or the blobs cannot be read, or written, now.
     @raise OSError: The disk refuses.
     """
-    left = await blobs.unconfirmed(olderThanSeconds)
     swept = Swept()
-    for start in range(0, len(left), _BATCH):
-        batch = left[start : start + _BATCH]
+    for batch in _batches(await blobs.unconfirmed(olderThanSeconds)):
         known = await catalog.knownBlobs(batch)
         unknown = [blob for blob in batch if blob not in known]
         blobs.confirm(sorted(known))
         await blobs.remove(unknown)
         swept.settled += len(known)
         swept.removed += len(unknown)
-    if left:
-        _logSwept(swept)
+    swept.log()
     return swept
 
 
-def _logSwept(swept: Swept) -> None:
-    _log.info(
-        "swept staging: {swept.settled} settled, {swept.removed} removed,"
-        " {swept.restored} restored",
-        swept=swept,
-    )
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+    ids = sorted(names)
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]
 
 
 def _removeBlobs(layout: BlobLayout, files: Files, syncs: SyncGroup, blobs: Sequence[str]) -> None:

@@ -10,10 +10,10 @@ prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 """
 
 import os
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -30,12 +30,10 @@ from storagegate.storage.backends import (
     DEFAULT_CATALOG,
     BackEndContext,
     OpenCatalog,
-    loadBackEnd,
 )
-from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup
+from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability as CatalogDurability
-from storagegate.storage.catalog.connections import Purpose, connect, prepare
+from storagegate.storage.catalog.connections import Durability, opened, prepare
 from storagegate.storage.catalog.wal import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
@@ -53,7 +51,6 @@ from storagegate.storage.records import (
 from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
 from storagegate.storage.sharedmemory import ProcessGroupConfig
-from storagegate.storage.sqlite import CatalogUnusable
 from storagegate.storage.threadpool import BoundedThreadPool
 
 if TYPE_CHECKING:
@@ -160,10 +157,7 @@ class ObjectStore:
 
     def __init__(
         self,
-        directory: str,
-        reactor: Any,
-        files: Files,
-        pool: BoundedThreadPool,
+        context: BackEndContext,
         catalog: ICatalog,
         blobs: IBlobStore,
         group: "ProcessGroup | None",
@@ -174,14 +168,18 @@ class ObjectStore:
         """
         Connect the parts; L{open} opens them.
 
+        @param context: What the back ends were opened with.
+        @param group: The other processes of the store, if there may be some.
         @param resources: Is closed, which blocks, at the very end.
+        @param scrubBytesPerSecond: See L{open}; so is C{verifyReads}.
         """
+        reactor = context.reactor
         self.catalog = catalog
         self.blobs = blobs
-        self.pool = pool
-        self.run = pool.run
-        self._directory = directory
-        self._files = files
+        self.pool = context.pool
+        self.run = context.pool.run
+        self._directory = context.directory
+        self._files = context.files
         self._group = group
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
@@ -249,9 +247,8 @@ class ObjectStore:
         with ExitStack() as opened:
             group = None
             if sharing is None:
-                layout, latch = BlobLayout(directory), FailStopLatch()
-                _makeDirectories(layout, files, SyncGroup(files, latch, durability == "full"))
-                opened.callback(DirectoryLock.take(directory).release)
+                latch = FailStopLatch()
+                opened.callback(_lock(directory, files, durability).release)
             else:
                 from storagegate.storage.processgroup import ProcessGroup
 
@@ -259,11 +256,10 @@ class ObjectStore:
                 opened.callback(group.leave)
                 latch = group.latch
                 group.recover(directory, files, durability)
-            pool = BoundedThreadPool(reactor)
             context = BackEndContext(
                 directory,
                 reactor,
-                pool,
+                BoundedThreadPool(reactor),
                 files,
                 durability,
                 random,
@@ -273,20 +269,11 @@ class ObjectStore:
                 b"" if group is None else group.owner,
             )
             # The catalog first: recovery of blobs needs it.
-            found: OpenCatalog = loadBackEnd(CATALOGS, catalog)(context)
-            openedBlobs: IBlobStore = loadBackEnd(BLOBS, blobs)(context, found)
-            store = cls(
-                directory,
-                reactor,
-                files,
-                pool,
-                found.catalog,
-                openedBlobs,
-                group,
-                opened.pop_all(),
-                scrubBytesPerSecond,
-                verifyReads,
-            )
+            found: OpenCatalog = resolve_name(CATALOGS[catalog])(context)
+            openBlobs: Callable[[BackEndContext, OpenCatalog], IBlobStore]
+            openBlobs = resolve_name(BLOBS[blobs])
+            parts = found.catalog, openBlobs(context, found), group, opened.pop_all()
+            store = cls(context, *parts, scrubBytesPerSecond, verifyReads)
         return store
 
     @staticmethod
@@ -306,22 +293,17 @@ class ObjectStore:
         @raise OSError: The disk refuses.
         """
         files = files or Files()
-        layout = BlobLayout(directory)
-        syncs = SyncGroup(files, FailStopLatch(), durability == "full")
-        _makeDirectories(layout, files, syncs)
         path = os.path.join(directory, "catalog.sqlite")
-        kind = CatalogDurability(durability)
+        kind = Durability(durability)
         with ExitStack() as taken:
-            lock = DirectoryLock.take(directory)
+            lock = _lock(directory, files, durability)
             taken.callback(lock.release)
             prepare(path, kind)
-            try:
-                with closing(connect(path, kind, Purpose.WRITER)) as connection:
-                    Reserve(os.path.join(directory, "reserve")).ensure()
-                    known = partial(refcounts.knownBlobs, connection)
-                    sweepStaging(layout, files, Shards(layout, files, syncs), syncs, known)
-            except sqlite3.DatabaseError as error:
-                raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+            with opened(path, kind) as connection:
+                Reserve(os.path.join(directory, "reserve")).ensure()
+                known = partial(refcounts.knownBlobs, connection)
+                syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)
+                sweepStaging(BlobLayout(directory), files, syncs, known)
             os.set_inheritable(lock.descriptor, True)
             taken.pop_all()
             return lock
@@ -493,8 +475,8 @@ class ObjectStore:
         self._notify(ObjectChange(record.bucket, record.key, record))
 
     def _notify(self, change: ObjectChange) -> None:
-        if self._group is not None and self._group.relay.isObserved:
-            self._group.relay.send(change)
+        if self._group is not None:
+            self._group.broadcastChange(change)
         self._notifyObservers(change)
 
     def _notifyObservers(self, change: ObjectChange) -> None:
@@ -564,12 +546,15 @@ class ObjectStore:
             self._group.broadcastCorrupt(ids)
 
 
-def _makeDirectories(layout: BlobLayout, files: Files, syncs: SyncGroup) -> None:
-    """Make the directories, which only their owner may enter."""
-    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
-    for path in (layout.data, layout.blobs, layout.staging):
+def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:
+    """Make the directories of a store, which only their owner may enter, and lock it."""
+    layout = BlobLayout(directory)
+    syncs = SyncGroup(files, FailStopLatch(), durability == "full")
+    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+    for path in (directory, layout.blobs, layout.staging):
         try:
             files.makeDirectory(path)
         except FileExistsError:
             continue
         syncs.syncDirectory(os.path.dirname(path) or ".")
+    return DirectoryLock.take(directory)

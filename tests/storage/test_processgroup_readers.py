@@ -4,7 +4,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.processgroup import PeerEpochs, PeerReaders, ReaderEpoch
+from storagegate.storage.processgroup import PeerReaders, ReaderEpoch
 from storagegate.storage.sharedmemory import HORIZON
 from tests.support.sharedstores import joined, sharedDescriptor
 
@@ -22,8 +22,7 @@ class ReadersCase(SynchronousTestCase):
         self.reader, self.remover = joined(self, descriptor), joined(self, descriptor)
         self.epoch = ReaderEpoch(self.reader, self.clock, self.nowNs)
         own = ReaderEpoch(self.remover, self.clock, self.nowNs)
-        self.others = PeerEpochs(self.remover, self.clock, self.nowNs)
-        self.peers = PeerReaders(own, self.others, self.clock)
+        self.peers = PeerReaders(own, self.remover, self.clock, self.nowNs)
         self.again: list[list[str]] = []
 
     def nowNs(self) -> int:

@@ -88,34 +88,16 @@ class BlobReader:
         self._keepsPages = keepsPages
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
-        """
-        See L{IBlobReader.sendTo}.
-
-        @param response: A response whose head has been sent, with a length that includes the range.
-        @param offset: The first byte, from the beginning of the blob.
-        @param length: Bytes.
-        """
+        """See L{IBlobReader.sendTo}."""
         await response.sendFile(self.fd, offset, length, self._pool.run)
 
     async def read(self, offset: int, length: int, hashers: Sequence[Hasher] = ()) -> bytes:
-        """
-        See L{IBlobReader.read}.
-
-        @param offset: The first byte, from the beginning of the blob.
-        @param length: At most a few hundred KiB: it is in memory at once.
-        @param hashers: Receive the bytes.
-        """
+        """See L{IBlobReader.read}."""
         run: bytes = await self._pool.run(self._readNow, offset, length, hashers)
         return run
 
     async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
-        """
-        See L{IBlobReader.digest}; one job of the pool after the other.
-
-        @param hashers: Each receives all bytes of the range, in order.
-        @param offset: The first byte, from the beginning of the blob.
-        @param length: Bytes; the range may be as long as the blob.
-        """
+        """See L{IBlobReader.digest}; one job of the pool after the other."""
         done = 0
         while done < length:
             size = min(DIGEST_JOB, length - done)
@@ -391,13 +373,7 @@ class FileBlobs:
         self._writers: WeakSet[FileBlobWriter] = WeakSet()
 
     def writer(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
-        """
-        See L{IBlobStore.writer}.
-
-        @param inlineLimit: A body of up to this many bytes is returned inline and touches no file;
-            0 always makes a blob.
-        @param expectedSize: The declared size in bytes, if there is one.
-        """
+        """See L{IBlobStore.writer}."""
         buffer = bufferSize(len(self._writers) + 1)
         writer = FileBlobWriter(
             self._newFile, self._pool, self.latch, inlineLimit, expectedSize, buffer
@@ -406,21 +382,13 @@ class FileBlobs:
         return writer
 
     def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
-        """
-        Open a blob: at once where its descriptor is cached, else through the pool.
-
-        @param blob: The blob's id.
-        """
+        """Open a blob: at once where its descriptor is cached, else through the pool."""
         if blob in self._corrupt:
             return fail(CorruptBlob(f"blob {blob} is damaged"))
         return self._handles.open(blob)
 
     async def open(self, segment: Segment) -> IBlobReader:
-        """
-        See L{IBlobStore.open}.
-
-        @param segment: The blob's id and the range of it that will be read.
-        """
+        """See L{IBlobStore.open}."""
         opened = self.openBlob(segment.blob)
         reader: IBlobReader = await opened if isinstance(opened, Deferred) else opened
         if reader.size < segment.offset + segment.length:
@@ -430,11 +398,7 @@ class FileBlobs:
         return reader
 
     async def openUncached(self, blob: str) -> BlobReader:
-        """
-        See L{IBlobStore.openUncached}.
-
-        @param blob: The blob's id.
-        """
+        """See L{IBlobStore.openUncached}."""
         fd, size = await self._pool.run(self._openFile, blob)
         close = partial(self._closeSoon, fd)
         return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
@@ -443,7 +407,6 @@ class FileBlobs:
         """
         See L{IBlobStore.remove}. After it no crash brings the blobs back.
 
-        @param blobs: Ids of blobs without references and leases.
         @raise StoreReadOnly: As a failure; the files stay.
         """
         if self.latch.failure is not None:
@@ -455,38 +418,22 @@ class FileBlobs:
         return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
 
     def forget(self, blobs: Sequence[str]) -> None:
-        """
-        See L{IBlobStore.forget}; files without readers are closed.
-
-        @param blobs: Their ids; those that are not open here are ignored.
-        """
+        """See L{IBlobStore.forget}; files without readers are closed."""
         self._corrupt.difference_update(blobs)
         for fd in self._handles.drop(blobs):
             self._closeSoon(fd)
 
     def confirm(self, blobs: Sequence[str]) -> None:
-        """
-        See L{IBlobStore.confirm}.
-
-        @param blobs: Ids of blobs that a writer of this store has made.
-        """
+        """See L{IBlobStore.confirm}."""
         self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
 
     async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
-        """
-        See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}.
-
-        @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
-        """
+        """See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}."""
         found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds)
         return found
 
     def markCorrupt(self, blobs: Iterable[str]) -> None:
-        """
-        Refuse to open these blobs from now on.
-
-        @param blobs: Their ids, whether they are open or not.
-        """
+        """Refuse to open these blobs from now on."""
         self._corrupt.update(blobs)
 
     @property
@@ -495,11 +442,7 @@ class FileBlobs:
         return self.latch.failure
 
     def failStop(self, reason: str) -> None:
-        """
-        See L{IBlobStore.failStop}.
-
-        @param reason: One line for operators and logs; it becomes C{failure}.
-        """
+        """See L{IBlobStore.failStop}."""
         self.latch.set(reason)
 
     def health(self) -> Mapping[str, str | None]:
@@ -610,6 +553,5 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     isDurable = context.durability == "full"
     if context.catalogState is None:
         syncs = SyncGroup(files, latch, isDurable)
-        shards = Shards(layout, files, syncs)
-        sweepStaging(layout, files, shards, syncs, opened.knownBlobs)
+        sweepStaging(layout, files, syncs, opened.knownBlobs)
     return FileBlobs(layout, context.pool, files, latch, opened.catalog.newBlobId, isDurable)

@@ -6,7 +6,6 @@ changes keys without a reactor, beside a running daemon or without one.
 """
 
 from sqlite3 import Connection
-from types import TracebackType
 
 import msgspec
 from attrs import astuple
@@ -147,12 +146,7 @@ class CatalogAdmin:
     def __enter__(self) -> "CatalogAdmin":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

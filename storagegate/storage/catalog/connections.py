@@ -19,7 +19,8 @@ a row written 54 against 79 microseconds; for eight rows with bytes fill a page,
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from enum import Enum
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -130,7 +131,7 @@ _FIRST = (
 MIGRATIONS = (_FIRST,)
 
 
-def migrate(connection: sqlite3.Connection, name: str) -> None:
+def migrate(connection: Connection, name: str) -> None:
     """
     Bring a file to the newest schema, in one transaction.
 
@@ -154,7 +155,7 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
     transact(connection, act)
 
 
-def _version(connection: sqlite3.Connection, name: str) -> int:
+def _version(connection: Connection, name: str) -> int:
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > len(MIGRATIONS):
         raise CatalogUnusable(
@@ -220,20 +221,29 @@ def prepare(path: str, durability: Durability) -> None:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
     created = createFile(path)
-    try:
-        connection = connect(path, durability, Purpose.WRITER)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            migrate(connection, path)
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+    with opened(path, durability) as connection:
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        migrate(connection, path)
     if created and durability is Durability.FULL:
         syncDirectory(os.path.dirname(path) or ".")
 
 
-def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Connection:
+@contextmanager
+def opened(path: str, durability: Durability) -> Iterator[Connection]:
+    """
+    Connect as the writer, and close at the end. Blocks.
+
+    @param path: The file, which exists.
+    @raise CatalogUnusable: The database fails within the block.
+    """
+    try:
+        with closing(connect(path, durability, Purpose.WRITER)) as connection:
+            yield connection
+    except sqlite3.DatabaseError as error:
+        raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+
+
+def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     """
     Open a connection. It may move between threads, but only one may use it at a time.
 

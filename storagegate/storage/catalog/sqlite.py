@@ -303,11 +303,7 @@ class SQLiteCatalog:
         return {"catalog": self.failure or (stuck if waited > _STUCK_SECONDS else None)}
 
     async def bucket(self, name: str) -> Bucket | None:
-        """
-        Look a bucket up.
-
-        @param name: The bucket's name as in the request; it is compared byte for byte.
-        """
+        """Look a bucket up."""
         bucket = self._cache.findBucket(name)
         if bucket is None:
             rows = self._connection.execute(
@@ -321,14 +317,7 @@ class SQLiteCatalog:
     async def object(
         self, bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """
-        Look up a bucket and an object in it; with C{verify} in the file, not in the cache.
-
-        @param bucket: The bucket's name; the result has no record if the bucket does not exist.
-        @param key: The object's key in UTF-8.
-        @param versionId: An object with another version id is not found; L{None} accepts any.
-        @param verify: Whether the content's C{inline} is compared with its storage checksum.
-        """
+        """Look up a bucket and an object in it; with C{verify} in the file, not in the cache."""
         if verify:
             self._cache.startRead()
         else:
@@ -341,14 +330,7 @@ class SQLiteCatalog:
         return found, record
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """
-        Look an upload up.
-
-        @param bucket: The bucket's name; an upload of another bucket is not found.
-        @param key: The key in UTF-8 that the upload was created for; with another key it is not
-            found.
-        @param uploadId: The id that the upload was created with.
-        """
+        """Look an upload up."""
         rows = self._connection.execute(_UPLOAD, (bucket, key, uploadId)).fetchall()
         if not rows:
             return None
@@ -374,11 +356,7 @@ class SQLiteCatalog:
         return refcounts.knownBlobs(self._connection, ids)
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
-        """
-        Find which of these blobs have a row.
-
-        @param ids: Blob ids; those without a row are absent from the result.
-        """
+        """Find which of these blobs have a row."""
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:
@@ -388,14 +366,7 @@ class SQLiteCatalog:
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
     ) -> list[Bucket]:
-        """
-        List buckets.
-
-        @param account: Only those of this account; L{None} lists all.
-        @param prefix: Only names that begin with it; empty lists all.
-        @param after: Names strictly after this one; empty begins.
-        @param limit: The most buckets in the result.
-        """
+        """List buckets."""
         return await self._readers.read(lists.listBuckets, account, prefix, after, limit)
 
     async def listObjects(
@@ -407,33 +378,14 @@ class SQLiteCatalog:
         limit: int,
         contentTypes: bool = False,
     ) -> ObjectListing:
-        """
-        List a page of objects.
-
-        @param bucket: The bucket's name.
-        @param prefix: Only keys that begin with it.
-        @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
-        @param after: Start strictly after this. If it equals a common prefix of this query (starts
-            with C{prefix}, ends with C{delimiter}), the whole group is skipped.
-        @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
-        @param contentTypes: Whether the rows have their content types, which are parsed from the
-            attributes of each.
-        """
+        """List a page of objects."""
         where = KeyRange(prefix, delimiter, after)
         return await self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
 
     async def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
     ) -> list[Part]:
-        """
-        List parts of an upload.
-
-        @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload whose parts are listed.
-        @param after: Numbers strictly after this one; 0 begins.
-        @param limit: The most parts in the result.
-        """
+        """List parts of an upload."""
         return await self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
 
     async def uploads(
@@ -445,77 +397,36 @@ class SQLiteCatalog:
         idAfter: str,
         limit: int,
     ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
-        """
-        List uploads in progress.
-
-        @param bucket: The bucket's name.
-        @param prefix: Only keys that begin with it.
-        @param delimiter: As for L{listObjects}.
-        @param keyAfter: Keys strictly after this one; empty begins.
-        @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
-            empty: only keys strictly after C{keyAfter}.
-        @param limit: Uploads and common prefixes together.
-        """
+        """List uploads in progress."""
         where = KeyRange(prefix, delimiter, keyAfter)
         return await self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """
-        Find which of these blobs have references.
-
-        @param ids: Blob ids; those without a row count as not referenced.
-        """
+        """Find which of these blobs have references."""
         return await self._readers.read(refcounts.referencedBlobs, ids)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
-        """
-        List blobs without references.
-
-        @param after: Ids strictly after this one; empty begins.
-        @param limit: The most ids in the result.
-        """
+        """List blobs without references."""
         return await self._readers.read(refcounts.garbageBlobs, after, limit)
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """
-        Look a blob up.
-
-        @param id: The blob's id; the result is L{None} if it has no row.
-        """
+        """Look a blob up."""
         return refcounts.blobRow(self._connection, id)
 
     async def blobRows(self, after: str, limit: int) -> list[BlobRow]:
-        """
-        List all blobs.
-
-        @param after: Ids strictly after this one; empty begins.
-        @param limit: The most rows in the result.
-        """
+        """List all blobs."""
         return await self._readers.read(refcounts.blobRows, after, limit)
 
     async def checkInline(self, start: InlinePosition | None, limit: int) -> InlineCheck:
-        """
-        Check the inline bytes of a page of objects.
-
-        @param start: The C{next} of the page before; L{None} begins.
-        @param limit: Objects in the page.
-        """
+        """Check the inline bytes of a page of objects."""
         return await self._readers.read(objects.checkInline, start, limit)
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
-        """
-        Create a bucket.
-
-        @param bucket: The new bucket; its name is unique among all accounts.
-        """
+        """Create a bucket."""
         return self._writer.submit(Mutation(_CREATE_BUCKET, bucket))
 
     def deleteBucket(self, name: str) -> Deferred[None]:
-        """
-        Remove an empty bucket.
-
-        @param name: The bucket's name.
-        """
+        """Remove an empty bucket."""
         return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True, names=((name, b""),)))
 
     def putObject(
@@ -524,15 +435,7 @@ class SQLiteCatalog:
         condition: WriteCondition,
         newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[ObjectRecord]:
-        """
-        Store an object.
-
-        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
-            one.
-        @param condition: Evaluated against the current object of the key.
-        @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
-            others must have one already (a copy).
-        """
+        """Store an object."""
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
         put = objects.preparePut(record, condition, newBlobs)
@@ -543,12 +446,7 @@ class SQLiteCatalog:
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
-        """
-        Remove objects.
-
-        @param bucket: The bucket of all entries.
-        @param entries: Key, version id or L{None}, condition.
-        """
+        """Remove objects."""
         deletion = objects.Deletion(bucket, tuple(entries))
         names = [(bucket, key) for key, _, _ in deletion.entries]
         return self._writer.submit(
@@ -556,11 +454,7 @@ class SQLiteCatalog:
         )
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """
-        Create a multipart upload.
-
-        @param upload: The upload with its id; its key is UTF-8.
-        """
+        """Create a multipart upload."""
         upload.key.decode()
         return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
 
@@ -572,15 +466,7 @@ class SQLiteCatalog:
         part: Part,
         newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[None]:
-        """
-        Store a part.
-
-        @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload that the part belongs to.
-        @param part: The part with its number, ETag and content.
-        @param newBlobs: As for L{putObject}.
-        """
+        """Store a part."""
         name = uploads.UploadName(bucket, key, uploadId)
         return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, newBlobs)))
 
@@ -591,15 +477,7 @@ class SQLiteCatalog:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """
-        Make an object of an upload.
-
-        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
-        @param record: The new object; its content is replaced by the segments of the parts, in this
-            order.
-        @param parts: Part number and ETag.
-        @param condition: Evaluated against the current object of the key.
-        """
+        """Make an object of an upload."""
         completion = uploads.Completion(uploadId, record, tuple(parts), condition)
         weight = _SEGMENT_WEIGHT * len(parts)
         return self._writer.submit(
@@ -609,47 +487,25 @@ class SQLiteCatalog:
         )
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
-        """
-        End an upload.
-
-        @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload that ends.
-        """
+        """End an upload."""
         name = uploads.UploadName(bucket, key, uploadId)
         return self._writer.submit(Mutation(_ABORT_UPLOAD, name, frees=True))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
-        """
-        Issue a key.
-
-        @param key: The access key with its secret and account.
-        """
+        """Issue a key."""
         return self._writer.submit(Mutation(buckets.ADD_KEY, key))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
-        """
-        Revoke a key.
-
-        @param accessKey: The public half of the key, as clients send it.
-        """
+        """Revoke a key."""
         return self._writer.submit(Mutation(buckets.REMOVE_KEY, accessKey, frees=True))
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
-        """
-        Remove the rows of blobs whose files are gone.
-
-        @param ids: Blob ids; those without a row are ignored.
-        """
+        """Remove the rows of blobs whose files are gone."""
         self._corrupt.difference_update(ids)
         return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
 
     def markCorrupt(self, blob: str) -> Deferred[None]:
-        """
-        Record that a blob is corrupt.
-
-        @param blob: The blob's id; without a row nothing is recorded in the file.
-        """
+        """Record that a blob is corrupt."""
         self._corrupt.add(blob)
         return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 

@@ -25,7 +25,6 @@ from queue import Empty, SimpleQueue
 from sqlite3 import Connection
 from threading import Thread
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -205,12 +204,7 @@ class WriteLock:
     def __enter__(self) -> None:
         """Acquire the lock. Blocks."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Release the lock."""
 
     def commitStarted(self) -> None:
