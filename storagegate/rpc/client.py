@@ -23,10 +23,15 @@ from storagegate.core.streams import SharedFuture
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
-from storagegate.rpc.clientcall import CallOptions, ClientCall
+from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.credentials import makeChannelCredentials
 from storagegate.rpc.engine import makeClientEngine
-from storagegate.rpc.interfaces import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
+from storagegate.rpc.interfaces import (
+    CANCELLED_MESSAGE,
+    CallOptions,
+    ClientClosedError,
+    IClientEngine,
+)
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflection import fetchServices
 

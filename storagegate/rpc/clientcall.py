@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
@@ -13,6 +12,7 @@ from storagegate.rpc.call import READ_AHEAD, CallMetadata
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
+    CallOptions,
     IClientCall,
     IClientEngine,
     Metadata,
@@ -20,21 +20,6 @@ from storagegate.rpc.interfaces import (
 )
 from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import DETAILS_KEY, decodeDetails
-
-
-@frozen
-class CallOptions:
-    """
-    The options of a call.
-
-    @ivar metadata: The initial metadata.
-    @ivar deadline: When it is given up, in seconds since 1970; C{None} for never.
-    @ivar waitForReady: Whether it waits for a connection in place of failing without one.
-    """
-
-    metadata: Metadata = ()
-    deadline: float | None = None
-    waitForReady: bool = False
 
 
 class ClientCall:
@@ -87,16 +72,16 @@ class ClientCall:
         if self._hasEnded:
             return
         self._method = method
-        options = self._options
-        start = (method.path, options.metadata, options.deadline, options.waitForReady)
         if method.streaming == "none":
             request = self._encodeOne(method)
-            self._cancelEngine = self._engine.exchange(*start, request, self._exchanged)
+            self._cancelEngine = self._engine.exchange(
+                method.path, self._options, request, self._exchanged
+            )
             return
         if method.streaming == "server":
-            wire = self._engine.call(*start, self._encodeOne(method))
+            wire = self._engine.call(method.path, self._options, self._encodeOne(method))
         elif _isStream(self._request):
-            wire = self._engine.call(*start)
+            wire = self._engine.call(method.path, self._options)
         else:
             kind = type(self._request).__name__
             raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")

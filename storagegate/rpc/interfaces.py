@@ -155,6 +155,21 @@ class IServerEngine(Interface):
 
 
 @frozen
+class CallOptions:
+    """
+    The options of a client's call.
+
+    @ivar metadata: The initial metadata.
+    @ivar deadline: When it is given up, in seconds since 1970; C{None} for never.
+    @ivar waitForReady: Whether it waits for a connection in place of failing without one.
+    """
+
+    metadata: Metadata = ()
+    deadline: float | None = None
+    waitForReady: bool = False
+
+
+@frozen
 class UnaryResult:
     """
     The result of a unary call.
@@ -220,36 +235,24 @@ class IClientEngine(Interface):
 
     isClosed: bool = Attribute("Whether it was closed and makes no more calls.")
 
-    def call(
-        path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
-        request: bytes | None = None,
-    ) -> Any:
+    def call(path: str, options: CallOptions, request: bytes | None = None) -> Any:
         """
         Begin a call.
 
         @param path: The full name of the method, C{/package.Service/Method}.
-        @param metadata: The initial metadata.
-        @param deadline: When it is given up, in seconds since 1970.
-        @param waitForReady: Whether it waits for a connection in place of failing without one.
         @param request: The only message, sent with the call; C{None} for any number sent later.
         @return: The L{IClientCall}.
         @raise ClientClosedError: If the engine is closed.
         """
 
     def exchange(
-        path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
-        request: bytes,
-        done: Callable[[UnaryResult], object],
+        path: str, options: CallOptions, request: bytes, done: Callable[[UnaryResult], object]
     ) -> Callable[[], None]:
         """
-        Make a unary call; its parameters are those of L{call}.
+        Make a unary call.
 
+        @param path: See L{call}.
+        @param request: The only message.
         @param done: Called once with the result, never before this returns.
         @return: A function that cancels the call.
         @raise ClientClosedError: If the engine is closed.

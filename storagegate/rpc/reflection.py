@@ -23,7 +23,7 @@ from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.rpc.call import CallMetadata
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.health import reflectionService
-from storagegate.rpc.interfaces import IClientEngine
+from storagegate.rpc.interfaces import CallOptions, IClientEngine
 from storagegate.rpc.protos import RPCService, serviceOf
 
 _log = Logger()
@@ -290,7 +290,7 @@ class _ReflectionSession:
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
     ) -> None:
         (self._method,) = reflectionService(version).methods.values()
-        self._wire = engine.call(self._method.path, (), deadline, waitForReady)
+        self._wire = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
         self._files: dict[str, FileDescriptorProto] = {}
         self._bytes = 0
         self._pool = DescriptorPool()

@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
+    CallOptions,
     ClientClosedError,
     IClientCall,
     IClientEngine,
@@ -96,14 +97,19 @@ class ClientEngineContract(EngineCase):
     def exchange(self, engine: Any, method: str, request: bytes, **given: Any) -> Any:
         """Make a unary call."""
         outcome: Deferred[UnaryResult] = Deferred()
-        start = (given.get("metadata", ()), given.get("deadline"), given.get("wait", False))
-        self.giveUp = engine.exchange(f"/a.B/{method}", *start, request, outcome.callback)
+        options = self.options(given)
+        self.giveUp = engine.exchange(f"/a.B/{method}", options, request, outcome.callback)
         return outcome
+
+    def options(self, given: dict[str, Any]) -> CallOptions:
+        """Make the options of a call."""
+        return CallOptions(
+            given.get("metadata", ()), given.get("deadline"), given.get("wait", False)
+        )
 
     def call(self, engine: Any, method: str, request: bytes | None = None, **given: Any) -> Any:
         """Begin a call."""
-        start = (given.get("metadata", ()), given.get("deadline"), given.get("wait", False))
-        return engine.call(f"/a.B/{method}", *start, request)
+        return engine.call(f"/a.B/{method}", self.options(given), request)
 
     async def test_interfaces(self) -> None:
         """The engine and its calls have what their interfaces name."""

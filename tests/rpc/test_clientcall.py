@@ -10,9 +10,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from storagegate.core.errors import GrpcError
-from storagegate.rpc.clientcall import CallOptions, ClientCall
+from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.codec import codecOf
-from storagegate.rpc.interfaces import IClientEngine, Metadata, UnaryResult
+from storagegate.rpc.interfaces import CallOptions, IClientEngine, UnaryResult
 from storagegate.rpc.protos import RPCMethod
 
 _CODEC = codecOf(Struct)
@@ -30,9 +30,7 @@ class _Engine:
     def call(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes | None = None,
     ) -> Any:
         """There are no streams here."""
@@ -41,9 +39,7 @@ class _Engine:
     def exchange(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes,
         done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:

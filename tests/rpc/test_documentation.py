@@ -27,8 +27,7 @@ from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.codec import codecOf
 from storagegate.rpc.converters import DEPTH_LIMIT
 from storagegate.rpc.credentials import GRPCTLSOptions
-from storagegate.rpc.engine import client as engineclient
-from storagegate.rpc.engine import server as engineserver
+from storagegate.rpc.engine import base
 from storagegate.rpc.middleware import MAX_TOKEN
 from storagegate.rpc.protos import loadProto, protoPath
 from storagegate.services.users import makeUserService
@@ -268,8 +267,8 @@ class LimitTests(SynchronousTestCase):
     def test_waiting(self) -> None:
         """What may be waiting in a call is what the code has."""
         rows = [[literal(cell) for cell in row[1:]] for row in table(PAGE, "Waiting")]
-        outgoing = [engineserver._OUTGOING_MESSAGES, engineserver._OUTGOING_BYTES]
-        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", engineclient._QUEUE_BYTES]]
+        outgoing = [base.OUTGOING_MESSAGES, base.OUTGOING_BYTES]
+        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", base.QUEUE_BYTES]]
         self.assertEqual(rows, [[str(each) for each in row] for row in expected])
 
     def test_limits(self) -> None:

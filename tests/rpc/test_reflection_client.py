@@ -14,6 +14,7 @@ from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import ServiceClient
 from storagegate.rpc.health import reflectionService
 from storagegate.rpc.interfaces import (
+    CallOptions,
     ClientClosedError,
     IClientCall,
     IClientEngine,
@@ -102,9 +103,7 @@ class _Engine:
     def call(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes | None = None,
     ) -> _Call:
         """Begin a conversation."""
@@ -118,9 +117,7 @@ class _Engine:
     def exchange(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes,
         done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:
@@ -152,7 +149,7 @@ class ReflectedTests(SynchronousTestCase):
         """The server here is one as the interfaces have it."""
         engine = _Engine(lambda kind, value: None, "v1")
         self.assertTrue(verifyObject(IClientEngine, engine))
-        self.assertTrue(verifyObject(IClientCall, engine.call("", (), None, False)))
+        self.assertTrue(verifyObject(IClientCall, engine.call("", CallOptions())))
 
     def test_imports(self) -> None:
         """Files that are imported are asked for where they did not come along."""

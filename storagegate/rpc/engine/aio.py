@@ -16,13 +16,15 @@ from typing import Any, ClassVar, TypeVar
 
 import grpc
 import grpc.aio
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
+from storagegate.rpc.engine.base import EVENTS_PER_ITERATION, MESSAGE_COST, ClientCallBase
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
+    CallOptions,
     ClientClosedError,
     IClientCall,
     IClientEngine,
@@ -31,15 +33,6 @@ from storagegate.rpc.interfaces import (
 )
 
 T = TypeVar("T")
-
-_EVENTS_PER_ITERATION = 64
-"""After so many functions other events of the reactor are served: a few milliseconds of work."""
-
-_QUEUE_BYTES = 64 * 1024
-"""Bytes that may wait in a call before its producer has to, as in the native engine."""
-
-_MESSAGE_COST = 64
-"""Bytes that a waiting message counts for besides its own; empty ones count, too."""
 
 _SENDING_FAILED = "Internal error from Core"
 """The message of the status that C{grpc.aio} sets itself where a message can't be sent."""
@@ -128,7 +121,7 @@ class LoopBridge:
 
     def _callInReactor(self) -> None:
         self._isReactorWoken = False
-        self._callSome(self._toReactor, min(len(self._toReactor), _EVENTS_PER_ITERATION))
+        self._callSome(self._toReactor, min(len(self._toReactor), EVENTS_PER_ITERATION))
         if self._toReactor and not self._isReactorWoken:
             self._isReactorWoken = True
             self.reactor.callLater(0, self._callInReactor)
@@ -171,39 +164,29 @@ class AioChannel:
         self._gone: SharedFuture[None] = SharedFuture()
 
     def call(
-        self,
-        path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
-        request: bytes | None = None,
+        self, path: str, options: CallOptions, request: bytes | None = None
     ) -> "AioClientCall":
         """Begin a call."""
-        call = self._newCall()
-        call.bridge.post(call.start, path, metadata, deadline, waitForReady, request, None)
-        return call
+        return self._start(path, options, request)
 
     def exchange(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes,
         done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:
         """Make a unary call."""
-        call = self._newCall()
-        call.bridge.post(call.start, path, metadata, deadline, waitForReady, request, done)
-        return call.cancel
+        return self._start(path, options, request, done).cancel
 
-    def _newCall(self) -> "AioClientCall":
+    def _start(self, *arguments: Any) -> "AioClientCall":
         if self.isClosed:
             raise ClientClosedError("the client is closed")
         if self.bridge is None:
             self.bridge = LoopBridge(self._reactor)
         call = AioClientCall(self, self.bridge)
         self._handles.add(call)
+        self.bridge.post(call.start, *arguments)
         return call
 
     def channel(self) -> Any:
@@ -250,7 +233,7 @@ class AioChannel:
 
 
 @implementer(IClientCall)
-class AioClientCall:
+class AioClientCall(ClientCallBase):
     """
     One call over a channel.
 
@@ -258,6 +241,7 @@ class AioClientCall:
     """
 
     def __init__(self, engine: AioChannel, bridge: LoopBridge) -> None:
+        super().__init__()
         self.bridge = bridge
         self._engine = engine
         # In the loop.
@@ -267,30 +251,22 @@ class AioClientCall:
         self._isCancelled = False
         self._outcome: tuple[int, str, Metadata] | None = None
         self._done = asyncio.Event()
-        # In the reactor thread.
-        self._held = 0
-        self._metadata: SharedFuture[Metadata] = SharedFuture()
-        self._end: SharedFuture[tuple[int, str, Metadata]] = SharedFuture()
-        # Replaced each time that producers resume.
-        self._drained: SharedFuture[None] = SharedFuture()
 
     # In the loop.
 
     def start(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        given: CallOptions,
         request: bytes | None,
-        done: Callable[[UnaryResult], object] | None,
+        done: Callable[[UnaryResult], object] | None = None,
     ) -> None:
         """Begin the call; C{done} is called with its outcome if it is unary."""
         channel = self._engine.channel()
         options = {
-            "metadata": tuple(metadata),
-            "timeout": None if deadline is None else deadline - time.time(),
-            "wait_for_ready": waitForReady or None,
+            "metadata": tuple(given.metadata),
+            "timeout": None if given.deadline is None else given.deadline - time.time(),
+            "wait_for_ready": given.waitForReady or None,
         }
         if request is None:
             self._call = channel.stream_stream(path)(**options)
@@ -314,7 +290,7 @@ class AioClientCall:
             response = await self._call
         metadata = tuple(await self._call.initial_metadata() or ())
         status, message, trailers = await self._whenDone()
-        self.bridge.deliver(self._ended, (status, message, trailers))
+        self.bridge.deliver(self._ended, status, message, trailers)
         self.bridge.deliver(done, UnaryResult(status, message, response, metadata, trailers))
 
     async def _run(self, sending: asyncio.Task[None] | None) -> None:
@@ -323,7 +299,7 @@ class AioClientCall:
         outcome = await self._whenDone()
         if sending is not None:
             sending.cancel()
-        self.bridge.deliver(self._ended, outcome)
+        self.bridge.deliver(self._ended, *outcome)
 
     def _noteStatus(self, call: Any) -> None:
         """
@@ -364,7 +340,7 @@ class AioClientCall:
                     await self._call.done_writing()
                     return
                 await self._call.write(message)
-                self.bridge.deliver(self._sent, len(message) + _MESSAGE_COST)
+                self.bridge.deliver(self._hold, -len(message) - MESSAGE_COST)
 
     async def _fetch(self, got: Callable[[bytes | None], object]) -> None:
         message = None
@@ -378,47 +354,24 @@ class AioClientCall:
 
     # In the reactor thread.
 
-    def _ended(self, outcome: tuple[int, str, Metadata]) -> None:
-        self._metadata.set(())
-        self._end.set(outcome)
-        self._drained.set(None)
+    def _ended(self, status: int, message: str, trailers: Metadata) -> None:
+        super()._ended(status, message, trailers)
         self._engine.forget(self)
-
-    def _sent(self, size: int) -> None:
-        self._held -= size
-        if self._held < _QUEUE_BYTES:
-            drained, self._drained = self._drained, SharedFuture()
-            drained.set(None)
 
     def send(self, message: bytes) -> bool:
         """Send a message; return whether another one may follow."""
         if self._end.isKnown:
             return False
-        self._held += len(message) + _MESSAGE_COST
         self.bridge.post(self._outbox.put_nowait, message)
-        return self._held < _QUEUE_BYTES
+        return self._hold(len(message) + MESSAGE_COST)
 
     def sendEnd(self) -> None:
         """Send the end of the messages."""
         self.bridge.post(self._outbox.put_nowait, None)
 
-    def drained(self) -> Deferred[None]:
-        """Wait until another message may be sent, or the call has ended."""
-        if self._held < _QUEUE_BYTES or self._end.isKnown:
-            return succeed(None)
-        return self._drained.wait()
-
     def read(self, got: Callable[[bytes | None], object]) -> None:
         """Request the next message."""
         self.bridge.post(lambda: self.bridge.spawn(self._fetch(got)))
-
-    def begun(self) -> Deferred[Metadata]:
-        """Wait for the initial metadata."""
-        return self._metadata.wait()
-
-    def ended(self) -> Deferred[tuple[int, str, Metadata]]:
-        """Wait for the status, its message and the trailers."""
-        return self._end.wait()
 
     def cancel(self) -> None:
         """Cancel the call. May run in any thread."""

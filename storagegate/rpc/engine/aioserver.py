@@ -5,7 +5,7 @@ A call is an object of the reactor with a coroutine in the asyncio loop, which s
 which fetches as many messages as the reactor has requested. What the public interface does not
 have, in contrast to the native engine:
 
-  - connections are not counted: L{AioServer.connections} counts the peers of open calls
+  - connections are not counted: C{connections} counts the peers of open calls
   - a request over the limit ends its call all the same, but looks like a client that has left
   - of calls that arrive while the server begins to stop, some are cancelled: C{grpc.aio} accepts
     them one by one, and cannot accept those that wait
@@ -23,29 +23,26 @@ from urllib.parse import unquote
 
 import grpc
 import grpc.aio
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.rpc.engine.aio import LoopBridge
-from storagegate.rpc.engine.shutdown import GracefulShutdown
+from storagegate.rpc.engine.base import (
+    OUTGOING_BYTES,
+    OUTGOING_MESSAGES,
+    WAITING_CALLS,
+    GracefulServer,
+    ServerCallBase,
+)
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
-
-_OUTGOING_MESSAGES = 16
-_OUTGOING_BYTES = 64 * 1024
-"""Messages and bytes that may wait in a call before its producer has to, as in the native one."""
 
 _CANCEL_ITERATIONS = 5
 """Iterations of the loop in which a cancelled call reaches its coroutine and then its task."""
 
 _CANCEL_SECONDS = 10.0
 """The time in which C{grpc.aio} cancels a call that cannot be sent to."""
-
-_WAITING_CALLS = 3000
-"""Calls that may wait for the reactor; more are refused. The same limit as in the native engine."""
 
 _UNLIMITED_SECONDS = 1e8
 """The grace that C{grpc.aio} gets: the reactor's own timer ends it."""
@@ -54,15 +51,18 @@ _log = Logger()
 
 
 @implementer(IServerCall)
-class AioServerCall:
+class AioServerCall(ServerCallBase):
     """One call of a server, see L{IServerCall}. Made in the loop, used in the reactor thread."""
 
     def __init__(self, engine: "AioServer", path: str, context: Any) -> None:
-        self.path = path
-        self.metadata: Metadata = tuple(context.invocation_metadata() or ())
-        remaining = context.time_remaining()
-        self.deadline: float | None = None if remaining is None else time.time() + remaining
         self.isOver = self.isRefused = False
+        self._isGone = self._hasBegun = self._isAtEnd = False
+        self._initial = ()
+        self._got = self._cancelled = self._onClosed = self._drained = None
+        self.path = path
+        self.metadata = tuple(context.invocation_metadata() or ())
+        remaining = context.time_remaining()
+        self.deadline = None if remaining is None else time.time() + remaining
         self._peer = unquote(context.peer())
         self._authContext = {key: list(each) for key, each in context.auth_context().items()}
         self._engine = engine
@@ -76,12 +76,7 @@ class AioServerCall:
         self._requested = self._ahead = self._unsentBytes = 0
         # The lengths of messages; the first one is in flight.
         self._unsent: deque[int] = deque()
-        self._isAtEnd = self._isLost = self._isGone = self._hasBegun = self._isFinished = False
-        self._initial: tuple[tuple[str, str | bytes], ...] = ()
-        self._got: Callable[[bytes | None], object] | None = None
-        self._cancelled: Callable[[], object] | None = None
-        self._onClosed: Callable[[bool], object] | None = None
-        self._drained: Deferred[None] | None = None
+        self._isLost = False
 
     # In the loop.
 
@@ -95,7 +90,7 @@ class AioServerCall:
             # The client has left, or a message was too long: grpc.aio is about to cancel this.
             await asyncio.sleep(_CANCEL_SECONDS)
         except Exception:
-            _log.failure("{path} could not be answered", path=self.path)
+            _log.failure("{path} got no response", path=self.path)
             self._context.set_code(grpc.StatusCode.INTERNAL)
         finally:
             if self._fetching is not None:
@@ -148,35 +143,21 @@ class AioServerCall:
     def _ended(self, isLost: bool) -> None:
         """Note the end: the client has left, or has been sent the status."""
         self._engine.forget(self)
+        isFinished = self.isOver
         if isLost:
             self._isLost = True
-            if self._isFinished or self._cancelled is not None:
+            if isFinished or self._cancelled is not None:
                 self._lose()
             else:
                 # Not watched: such a call reads its end.
                 got, self._got = self._got, None
                 if got is not None:
                     got(None)
-        if self._isFinished:
+        if isFinished:
             self._notifyClosed(isLost)
 
-    def _lose(self) -> None:
-        """Clean up after a client that has left."""
-        if self._isGone:
-            return
-        self._isGone = self.isOver = True
-        self._got = None
+    def _dropMessages(self) -> None:
         self._inbox.clear()
-        cancelled, self._cancelled = self._cancelled, None
-        if cancelled is not None and not self._isFinished:
-            # Before a producer that waits resumes: it would be cancelled in its cleanup.
-            cancelled()
-        self._resumeProducer()
-
-    def _notifyClosed(self, isLost: bool) -> None:
-        onClosed, self._onClosed = self._onClosed, None
-        if onClosed is not None:
-            onClosed(isLost)
 
     def peer(self) -> str:
         """Return the client's address."""
@@ -232,10 +213,6 @@ class AioServerCall:
             self._hasBegun = True
             self._push("start", (*self._initial, *metadata))
 
-    def prepareMetadata(self, metadata: Metadata) -> None:
-        """Add initial metadata that is sent with the first operation."""
-        self._initial = (*self._initial, *metadata)
-
     def _begin(self) -> None:
         if self._initial:
             self.sendMetadata(())
@@ -260,28 +237,13 @@ class AioServerCall:
         if waiting <= 0:
             return True
         size = self._unsentBytes - self._unsent[0]
-        return waiting < _OUTGOING_MESSAGES // share and size < _OUTGOING_BYTES // share
+        return waiting < OUTGOING_MESSAGES // share and size < OUTGOING_BYTES // share
 
     def _sent(self) -> None:
         self._unsentBytes -= self._unsent.popleft()
         # At half: to wake the producer for each message costs a third of the time.
         if self._drained is not None and self._hasCapacity(2):
             self._resumeProducer()
-
-    def drained(self) -> Deferred[None]:
-        """Wait until another message may be sent."""
-        if self.isOver or self._hasCapacity():
-            return succeed(None)
-        self._drained = Deferred(self._stopWaiting)
-        return self._drained
-
-    def _stopWaiting(self, waiting: Deferred[None]) -> None:
-        self._drained = None
-
-    def _resumeProducer(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.callback(None)
 
     def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
         """Send the only message and finish."""
@@ -292,7 +254,7 @@ class AioServerCall:
         """End the call, after the messages that were sent."""
         if self.isOver:
             return
-        self.isOver = self._isFinished = True
+        self.isOver = True
         if self._isLost:
             self._engine.bridge.reactor.callLater(0, self._notifyClosed, True)
         else:
@@ -300,17 +262,12 @@ class AioServerCall:
             self._push("end", status, message, trailers)
         self._resumeProducer()
 
-    def whenClosed(self, closed: Callable[[bool], object]) -> None:
-        """Register a function to be called when the call is closed."""
-        self._onClosed = closed
-
 
 @implementer(IServerEngine)
-class AioServer:
+class AioServer(GracefulServer):
     """
     A server of C{grpc.aio}, see L{IServerEngine}.
 
-    @ivar traffic: Counts the bytes of messages.
     @ivar bridge: Leads to the loop.
     """
 
@@ -321,12 +278,8 @@ class AioServer:
         @param reactor: Where calls are accepted.
         @param arguments: The channel arguments of grpc core.
         """
-        self.traffic = traffic
+        super().__init__(reactor, traffic)
         self.bridge = LoopBridge(reactor)
-        self._shutdown = GracefulShutdown(
-            reactor, self._shutDown, lambda: self.bridge.post(self._spawnStop, None)
-        )
-        self._accept: Callable[[Any], object] | None = None
         self._peers: dict[str, int] = {}
         self._handedOver = self._accepted = 0
         self._running: set[asyncio.Task[Any]] = set()
@@ -336,35 +289,19 @@ class AioServer:
 
         self._server: Any = self.bridge.wait(make())
 
-    def bind(self, address: str, credentials: Any = None) -> int:
-        """
-        Open a port.
-
-        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
-        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
-        @return: The port.
-        @raise CannotListenError: If the address is taken or invalid.
-        """
-
+    def _addPort(self, address: str, credentials: Any) -> int:
         async def add() -> int:
             if credentials is None:
                 return int(self._server.add_insecure_port(address))
             return int(self._server.add_secure_port(address, credentials))
 
-        host, _, port = address.rpartition(":")
-        try:
-            bound = self.bridge.wait(add())
-        except RuntimeError as error:
-            raise CannotListenError(host, port, error) from error
-        if not bound:
-            raise CannotListenError(host, port, OSError("the address is taken or is none"))
-        return bound
+        return self.bridge.wait(add())
 
     def start(self, accept: Callable[[Any], object]) -> None:
         """Begin to accept calls."""
         self._accept = accept
         self.bridge.wait(self._server.start())
-        self._shutdown.stopWithReactor()
+        self._stopWithReactor()
 
     def discard(self) -> None:
         """Close everything if L{start} was never called. Does not wait for the network."""
@@ -380,7 +317,7 @@ class AioServer:
 
     async def _serve(self, path: str, context: Any) -> None:
         """Serve one call. In the loop."""
-        if self._handedOver - self._accepted >= _WAITING_CALLS:
+        if self._handedOver - self._accepted >= WAITING_CALLS:
             context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
             context.set_details("too many calls at a time")
             return
@@ -410,18 +347,14 @@ class AioServer:
 
     def operate(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function of a call in the loop, when the server has settled."""
-        if self._shutdown.isOpen:
+        if self.isOpen:
             self.bridge.post(function, *arguments)
         else:
-            self._shutdown.hold(self.bridge.post, function, *arguments)
+            self.hold(self.bridge.post, function, *arguments)
 
     def connections(self) -> int:
         """Count the peers of open calls, which are no more than the connections."""
         return len(self._peers)
-
-    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        return self._shutdown.stop(graceSeconds, settleSeconds)
 
     def _shutDown(self, graceSeconds: float) -> None:
         async def begin() -> None:
@@ -430,6 +363,9 @@ class AioServer:
 
         # When this returns, no call is accepted any more.
         self.bridge.wait(begin())
+
+    def _cancelCalls(self) -> None:
+        self.bridge.post(self._spawnStop, None)
 
     def _spawnStop(self, graceSeconds: float | None) -> None:
         """Stop the server. In the loop; the second time, without grace, ends the first."""
@@ -452,7 +388,7 @@ class AioServer:
     def _ended(self) -> None:
         self._peers.clear()
         self.bridge.close()
-        self._shutdown.ended()
+        self._finishStop()
 
 
 class _BytesHandler(grpc.GenericRpcHandler):  # type: ignore[misc]

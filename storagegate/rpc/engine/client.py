@@ -11,29 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpc._cython import cygrpc
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
+from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
+    CallOptions,
     ClientClosedError,
     IClientCall,
     IClientEngine,
-    Metadata,
     UnaryResult,
 )
-
-_QUEUE_BYTES = 64 * 1024
-"""
-Bytes that may wait in a call before its producer has to: as much as HTTP/2's own first window, so
-that the connection never runs dry and a stalled server costs no more than this.
-"""
-
-_MESSAGE_COST = 64
-"""Bytes that a waiting message counts for besides its own; empty ones count, too."""
 
 _WAIT_FOR_READY = (
     cygrpc.InitialMetadataFlags.wait_for_ready
@@ -174,32 +166,23 @@ class ChannelEngine:
         self._handles: set[Any] = set()
         self._gone: SharedFuture[None] = SharedFuture()
 
-    def call(
-        self,
-        path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
-        request: bytes | None = None,
-    ) -> "ChannelCall":
+    def call(self, path: str, options: CallOptions, request: bytes | None = None) -> "ChannelCall":
         """Begin a call."""
         call = ChannelCall(self, hasRequest=request is not None)
-        start = [_sendStart(metadata, waitForReady), cygrpc.ReceiveStatusOnClientOperation(0)]
+        start = [_sendStart(options), cygrpc.ReceiveStatusOnClientOperation(0)]
         if request is not None:
             start[1:1] = [
                 cygrpc.SendMessageOperation(request, 0),
                 cygrpc.SendCloseFromClientOperation(0),
             ]
         batches = ((start, call.end), ((cygrpc.ReceiveInitialMetadataOperation(0),), call.begin))
-        call.handle = self._begin(path, deadline, batches)
+        call.handle = self._begin(path, options.deadline, batches)
         return call
 
     def exchange(
         self,
         path: str,
-        metadata: Metadata,
-        deadline: float | None,
-        waitForReady: bool,
+        options: CallOptions,
         request: bytes,
         done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:
@@ -211,7 +194,7 @@ class ChannelEngine:
         then lasts until its deadline, as with grpcio's own client.
         """
         batch = (
-            _sendStart(metadata, waitForReady),
+            _sendStart(options),
             cygrpc.SendMessageOperation(request, 0),
             cygrpc.SendCloseFromClientOperation(0),
             cygrpc.ReceiveInitialMetadataOperation(0),
@@ -232,7 +215,7 @@ class ChannelEngine:
                 )
             )
 
-        handle = self._begin(path, deadline, ((batch, complete),))
+        handle = self._begin(path, options.deadline, ((batch, complete),))
         return lambda: _cancel(handle)
 
     def _begin(self, path: str, deadline: float | None, batches: Any) -> Any:
@@ -270,7 +253,7 @@ class ChannelEngine:
 
     def _wake(self, tag: object) -> None:
         """Make an event of the channel: a call that is cancelled before anything is sent."""
-        batch = (_sendStart((), False), cygrpc.ReceiveStatusOnClientOperation(0))
+        batch = (_sendStart(CallOptions()), cygrpc.ReceiveStatusOnClientOperation(0))
         _cancel(self._channel.integrated_call(0, b"/", None, None, None, None, ((batch, tag),)))
 
     def _shut(self) -> None:
@@ -279,7 +262,7 @@ class ChannelEngine:
 
 
 @implementer(IClientCall)
-class ChannelCall:
+class ChannelCall(ClientCallBase):
     """
     One call over a channel.
 
@@ -287,18 +270,13 @@ class ChannelCall:
     """
 
     def __init__(self, engine: ChannelEngine, hasRequest: bool) -> None:
+        super().__init__()
         self.handle: Any = None
         self._engine = engine
         self._messages: deque[bytes] = deque()
-        # Bytes that wait to be sent, the message in flight included.
-        self._held = 0
         self._isSending = False
         self._wantsEnd = False
         self._isEndSent = hasRequest
-        self._metadata: SharedFuture[Metadata] = SharedFuture()
-        self._end: SharedFuture[tuple[int, str, Metadata]] = SharedFuture()
-        # Replaced each time that producers resume.
-        self._drained: SharedFuture[None] = SharedFuture()
         self._got: Callable[[bytes | None], object] | None = None
 
     def send(self, message: bytes) -> bool:
@@ -306,9 +284,9 @@ class ChannelCall:
         if self._end.isKnown:
             return False
         self._messages.append(message)
-        self._held += len(message) + _MESSAGE_COST
+        hasCapacity = self._hold(len(message) + MESSAGE_COST)
         self._sendNext()
-        return self._held < _QUEUE_BYTES
+        return hasCapacity
 
     def sendEnd(self) -> None:
         """Send the end of the messages."""
@@ -323,7 +301,7 @@ class ChannelCall:
         size = 0
         if self._messages:
             message = self._messages.popleft()
-            size = len(message) + _MESSAGE_COST
+            size = len(message) + MESSAGE_COST
             operations.append(cygrpc.SendMessageOperation(message, 0))
         if self._wantsEnd and not self._messages:
             self._isEndSent = True
@@ -336,17 +314,8 @@ class ChannelCall:
 
     def _sent(self, size: int) -> None:
         self._isSending = False
-        self._held -= size
         self._sendNext()
-        if self._held < _QUEUE_BYTES:
-            drained, self._drained = self._drained, SharedFuture()
-            drained.set(None)
-
-    def drained(self) -> Deferred[None]:
-        """Wait until another message may be sent, or the call has ended."""
-        if self._held < _QUEUE_BYTES or self._end.isKnown:
-            return succeed(None)
-        return self._drained.wait()
+        self._hold(-size)
 
     def read(self, got: Callable[[bytes | None], object]) -> None:
         """Request the next message."""
@@ -371,17 +340,7 @@ class ChannelCall:
         self._engine.forget(self.handle)
         status = event.batch_operations[-1]
         self._messages.clear()
-        self._metadata.set(())
-        self._end.set((status.code(), status.details(), status.trailing_metadata()))
-        self._drained.set(None)
-
-    def begun(self) -> Deferred[Metadata]:
-        """Wait for the initial metadata."""
-        return self._metadata.wait()
-
-    def ended(self) -> Deferred[tuple[int, str, Metadata]]:
-        """Wait for the status, its message and the trailers."""
-        return self._end.wait()
+        self._ended(status.code(), status.details(), status.trailing_metadata())
 
     def cancel(self) -> None:
         """Cancel the call."""
@@ -393,6 +352,6 @@ def _cancel(handle: Any) -> None:
     handle.cancel(cygrpc.StatusCode.cancelled, CANCELLED_MESSAGE)
 
 
-def _sendStart(metadata: Metadata, waitForReady: bool) -> Any:
-    flags = _WAIT_FOR_READY if waitForReady else 0
-    return cygrpc.SendInitialMetadataOperation(metadata, flags)
+def _sendStart(options: CallOptions) -> Any:
+    flags = _WAIT_FOR_READY if options.waitForReady else 0
+    return cygrpc.SendInitialMetadataOperation(options.metadata, flags)

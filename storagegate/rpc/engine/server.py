@@ -24,16 +24,18 @@ from typing import Any
 from urllib.parse import unquote
 
 from grpc._cython import cygrpc
-from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.rpc.engine.shutdown import GracefulShutdown
+from storagegate.rpc.engine.base import (
+    EVENTS_PER_ITERATION,
+    OUTGOING_BYTES,
+    OUTGOING_MESSAGES,
+    WAITING_CALLS,
+    GracefulServer,
+    ServerCallBase,
+)
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
-
-_EVENTS_PER_ITERATION = 64
-"""After so many events the reactor serves others: a few milliseconds of work."""
 
 NOTHING = object()
 """The result of a poll without an event."""
@@ -68,7 +70,7 @@ class CompletionQueuePoller:
             the deadline; waits for ever if that is C{None}. Called in either thread, never in both.
         @param process: Called with each event, in the reactor thread.
         @param settle: Called in the reactor thread when no event is left, and after
-            C{_EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
+            C{EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
         @param ended: Called in the reactor thread when the queue is shut down and empty.
         @param name: Names the thread.
         """
@@ -99,7 +101,7 @@ class CompletionQueuePoller:
         """Process an event and all that follow. In the reactor thread."""
         process, poll = self._process, self._poll
         self.isTaking = True
-        for _ in range(_EVENTS_PER_ITERATION):
+        for _ in range(EVENTS_PER_ITERATION):
             if event is None:
                 self._end()
                 return
@@ -130,14 +132,6 @@ class CompletionQueuePoller:
         self._ended()
 
 
-_OUTGOING_MESSAGES = 16
-_OUTGOING_BYTES = 64 * 1024
-"""
-Messages and bytes that may wait in a call before its producer has to. grpcio itself holds as much
-again, and the client's window. The producer resumes when half of it is sent: to wake it for each
-message would cost a third of the time that a stream of small ones takes.
-"""
-
 _NO_DEADLINE = 1e10
 """Seconds since 1970, the year 2286: grpcio reports no deadline as a later one."""
 
@@ -149,59 +143,41 @@ _PLAIN = cygrpc.WriteFlag.no_compress
 
 
 @implementer(IServerCall)
-class ServerCall:
+class ServerCall(ServerCallBase):
     """One call of a server, see L{IServerCall}."""
 
     __slots__ = (
         "_call",
-        "_cancelled",
-        "_drained",
         "_engine",
         "_final",
-        "_got",
-        "_hasBegun",
         "_inbox",
-        "_initial",
-        "_isAtEnd",
-        "_isGone",
         "_isReading",
         "_isSending",
         "_isWatched",
         "_mayEnd",
         "_next",
-        "_onClosed",
         "_outgoing",
         "_outgoingBytes",
         "_readAhead",
-        "deadline",
-        "isOver",
-        "isRefused",
-        "metadata",
-        "path",
     )
 
     def __init__(self, engine: "GrpcioServer", event: Any) -> None:
+        self.isOver = self.isRefused = False
+        self._isGone = self._hasBegun = self._isAtEnd = False
+        self._initial = ()
+        self._got = self._cancelled = self._onClosed = self._drained = None
         self._engine = engine
         self._call = event.call
         details = event.call_details
-        self.path: str = details.method.decode("utf-8", "replace")
-        self.metadata: Metadata = event.invocation_metadata
-        deadline = details.deadline
-        self.deadline: float | None = deadline if deadline < _NO_DEADLINE else None
-        self.isOver = self.isRefused = False
-        self._onClosed: Callable[[bool], object] | None = None
-        self._isGone = self._isWatched = self._hasBegun = self._isAtEnd = False
-        self._isReading = self._isSending = self._mayEnd = False
-        self._readAhead = 0
-        self._initial: tuple[tuple[str, str | bytes], ...] = ()
-        self._got: Callable[[bytes | None], object] | None = None
-        self._cancelled: Callable[[], object] | None = None
+        self.path = details.method.decode("utf-8", "replace")
+        self.metadata = event.invocation_metadata
+        self.deadline = details.deadline if details.deadline < _NO_DEADLINE else None
+        self._isWatched = self._isReading = self._isSending = self._mayEnd = False
+        self._readAhead = self._outgoingBytes = 0
         # Made when a stream needs them: most calls do not, and each takes 600 bytes.
         self._inbox: deque[bytes] | None = None
         self._outgoing: deque[tuple[bytes, int]] | None = None
-        self._outgoingBytes = 0
         self._next: tuple[bytes, int] | None = None
-        self._drained: Deferred[None] | None = None
         self._final: tuple[int, str, Metadata] | None = None
 
     def peer(self) -> str:
@@ -272,25 +248,8 @@ class ServerCall:
         else:
             self._cancelled = None
 
-    def _lose(self) -> None:
-        """
-        Drop everything after the client has left; notify the watcher if the call was unfinished.
-
-        grpc core reports it in two ways, the close and a message that could not be sent, in either
-        order.
-        """
-        if self._isGone:
-            return
-        isFinished = self._final is not None
-        self._isGone = self.isOver = True
-        self._got = None
+    def _dropMessages(self) -> None:
         self._next = self._outgoing = self._inbox = None
-        cancelled, self._cancelled = self._cancelled, None
-        if cancelled is not None and not isFinished:
-            # Before a producer that waits for capacity resumes: it would be cancelled in the midst
-            # of its cleanup.
-            cancelled()
-        self._resumeProducer()
 
     def sendMetadata(self, metadata: Metadata) -> None:
         """Send the initial metadata now."""
@@ -299,10 +258,6 @@ class ServerCall:
         self._hasBegun = True
         whole = (*self._initial, *metadata)
         self._start((cygrpc.SendInitialMetadataOperation(whole, 0),), _ignore)
-
-    def prepareMetadata(self, metadata: Metadata) -> None:
-        """Add initial metadata that is sent with the first operation."""
-        self._initial = (*self._initial, *metadata)
 
     def send(self, message: bytes, compress: bool = True) -> bool:
         """Send a message."""
@@ -326,26 +281,9 @@ class ServerCall:
     def _hasCapacity(self, share: int = 1) -> bool:
         """Return whether less than one in C{share} of the limits waits to be sent."""
         waiting = len(self._outgoing or ())
-        return waiting < _OUTGOING_MESSAGES // share and (
-            self._outgoingBytes < _OUTGOING_BYTES // share
+        return waiting < OUTGOING_MESSAGES // share and (
+            self._outgoingBytes < OUTGOING_BYTES // share
         )
-
-    def drained(self) -> Deferred[None]:
-        """Wait until another message may be sent."""
-        waiting: Deferred[None] = Deferred(self._stopWaiting)
-        if self.isOver or self._hasCapacity():
-            waiting.callback(None)
-        else:
-            self._drained = waiting
-        return waiting
-
-    def _stopWaiting(self, waiting: Deferred[None]) -> None:
-        self._drained = None
-
-    def _resumeProducer(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.callback(None)
 
     def _sendNext(self) -> None:
         """Send the next message, the status, or the last message together with the status."""
@@ -385,15 +323,9 @@ class ServerCall:
             operations.append(cygrpc.ReceiveCloseOnServerOperation(0))
         self._start(operations, _ignore if self._onClosed is None else self._finished)
 
-    def whenClosed(self, closed: Callable[[bool], object]) -> None:
-        """Register a function to be called when the call is closed."""
-        self._onClosed = closed
-
     def _finished(self, event: Any) -> None:
-        closed, self._onClosed = self._onClosed, None
-        if closed is not None:
-            # The close is the last operation of the batch that ends a call which is not watched.
-            closed(event.batch_operations[-1].cancelled())
+        # The close is the last operation of the batch that ends a call which is not watched.
+        self._notifyClosed(event.batch_operations[-1].cancelled())
 
     def sendOn(self) -> None:
         """Send the message that L{GrpcioServer.putOff} delayed."""
@@ -434,11 +366,10 @@ class ServerCall:
         self._resumeProducer()
 
     def _start(self, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
-        shutdown, start = self._engine.shutdown, self._call.start_server_batch
-        if shutdown.isOpen:
-            start(operations, tag)
+        if self._engine.isOpen:
+            self._call.start_server_batch(operations, tag)
         else:
-            shutdown.hold(start, operations, tag)
+            self._engine.hold(self._call.start_server_batch, operations, tag)
 
 
 def _ignore(event: Any) -> None:
@@ -447,12 +378,6 @@ def _ignore(event: Any) -> None:
 
 _REQUESTED_CALLS = 64
 """Calls that grpc core may hand over between two requests for more: those of one iteration."""
-
-_WAITING_CALLS = 3000
-"""
-Calls that may wait in grpc core; it refuses more. Those that still wait when the server stops would
-end as C{CANCELLED}, so that all of them are requested then, which takes 2 milliseconds.
-"""
 
 _TIMEOUT = cygrpc.CompletionType.queue_timeout
 _SHUTDOWN = cygrpc.CompletionType.queue_shutdown
@@ -467,15 +392,8 @@ _PAGE = 500
 
 
 @implementer(IServerEngine)
-class GrpcioServer:
-    """
-    A server of grpc core, see L{IServerEngine}.
-
-    @ivar traffic: Counts the bytes of messages.
-    @ivar shutdown: Stops the server, and holds operations while it settles.
-    """
-
-    _log = Logger()
+class GrpcioServer(GracefulServer):
+    """A server of grpc core, see L{IServerEngine}."""
 
     def __init__(
         self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
@@ -484,8 +402,7 @@ class GrpcioServer:
         @param reactor: Where calls are accepted.
         @param arguments: The channel arguments of grpc core.
         """
-        self.traffic = traffic
-        self.shutdown = GracefulShutdown(reactor, self._shutDown, self._cancelCalls)
+        super().__init__(reactor, traffic)
         self._queue = cygrpc.CompletionQueue()
         others = _channelzServers()
         self._server = cygrpc.Server((*arguments, _CHANNELZ), False)
@@ -497,27 +414,11 @@ class GrpcioServer:
             reactor, self._poll, self._process, self._settle, self._ended, "storagegate-grpc"
         )
         self._unsent: list[ServerCall] = []
-        self._accept: Callable[[Any], object] | None = None
         self._isDown = False
 
-    def bind(self, address: str, credentials: Any = None) -> int:
-        """
-        Open a port.
-
-        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
-        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
-        @return: The port.
-        @raise CannotListenError: If the address is taken or invalid.
-        """
-        host, _, port = address.rpartition(":")
+    def _addPort(self, address: str, credentials: Any) -> int:
         secure = () if credentials is None else (credentials._credentials,)
-        try:
-            bound = self._server.add_http2_port(address.encode(), *secure)
-        except RuntimeError as error:
-            raise CannotListenError(host, port, error) from error
-        if not bound:
-            raise CannotListenError(host, port, OSError("the address is taken or is none"))
-        return int(bound)
+        return int(self._server.add_http2_port(address.encode(), *secure))
 
     def start(self, accept: Callable[[Any], object]) -> None:
         """Begin to accept calls."""
@@ -525,7 +426,7 @@ class GrpcioServer:
         self._server.start()
         self._request(_REQUESTED_CALLS)
         self._poller.start()
-        self.shutdown.stopWithReactor()
+        self._stopWithReactor()
 
     def _request(self, count: int) -> None:
         """Request calls from grpc core."""
@@ -544,13 +445,9 @@ class GrpcioServer:
             pass
         self._server.destroy()
 
-    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        return self.shutdown.stop(graceSeconds, settleSeconds)
-
     def _shutDown(self, graceSeconds: float) -> None:
         if graceSeconds:
-            self._request(_WAITING_CALLS)
+            self._request(WAITING_CALLS)
         self._server.shutdown(self._queue, _STOPPED)
 
     def _cancelCalls(self) -> None:
@@ -559,7 +456,7 @@ class GrpcioServer:
 
     def connections(self) -> int:
         """Count the open connections."""
-        if self._channelzID is None or self.shutdown.hasEnded:
+        if self._channelzID is None or self.hasEnded:
             return 0
         total = first = 0
         while True:
@@ -582,12 +479,12 @@ class GrpcioServer:
         tag = event.tag
         if tag is _NEW_CALL:
             if event.success and self._accept is not None:
-                if not self.shutdown.isStopping:
+                if not self.isStopping:
                     self._request(1)
                 self._accept(ServerCall(self, event))
         elif tag is _STOPPED:
             self._isDown = True
-            self.shutdown.closeOperations()
+            self._closeOperations()
             self._queue.shutdown()
         else:
             tag(event)
@@ -614,7 +511,7 @@ class GrpcioServer:
 
     def _ended(self) -> None:
         self._server.destroy()
-        self.shutdown.ended()
+        self._finishStop()
 
 
 def _channelzServers() -> set[int]:

@@ -32,7 +32,6 @@ class Library:
 
     def __init__(self) -> None:
         self.isOpen = True
-        self.shutdown = self
         self.held: list[tuple[Any, Any, Any]] = []
         self.traffic = NullByteCounter()
         self.batches: list[list[int]] = []
