@@ -97,11 +97,18 @@ class RequestHeads:
         @param length: Bytes of the body; C{None} for a stream.
         @raise ServiceError: C{INTERNAL_ERROR} if the call has passed L{MAX_HOPS} gateways.
         """
+        try:
+            hops = parseDecimal(context.headers.get(HOPS.lower(), "0"), MAX_HOPS)
+        except ValueError:
+            hops = MAX_HOPS
+        if hops >= MAX_HOPS:
+            # Not a failure of the instance: another one is not tried.
+            raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in circles")
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {formatAddress(instance.host, instance.port)}",
             f"traceparent: {formatTraceparent(tracing)}",
-            f"{HOPS}: {_hops(context) + 1}",
+            f"{HOPS}: {hops + 1}",
         ]
         if length is None:
             lines.append("Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked")
@@ -134,18 +141,6 @@ class RequestHeads:
             ("tracestate", context.tracing.state),
             ("X-Forwarded-For", forwarded),
         ]
-
-
-def _hops(context: RequestContext) -> int:
-    """Return how many gateways have forwarded the call."""
-    try:
-        hops = parseDecimal(context.headers.get(HOPS.lower(), "0"), MAX_HOPS)
-    except ValueError:
-        hops = MAX_HOPS
-    if hops >= MAX_HOPS:
-        # Not a failure of the instance: another one is not tried.
-        raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in circles")
-    return hops
 
 
 def _short(value: str | None) -> str | None:
@@ -356,25 +351,49 @@ class Attempt:
         finally:
             self.close()
 
-    async def items(self) -> "RemoteItems":
+    async def items(self) -> AsyncIterator[Any]:
         """
-        Wait for the start of a stream of responses.
+        Wait for the start of a stream of responses, and return its items.
 
         @raise AttemptFailed: If it is missing or invalid.
-        @raise ServiceError: If it is an error.
+        @raise ServiceError: If it is an error, here or while the items are read.
         """
+        decoder = NDJSONDecoder(self._shared.maxSize)
         try:
             head = await self._head()
             if head.status != 200:
                 await self._body(head)
             self._checkType(head, NDJSON.encode())
-            items = RemoteItems(self, self._shared)
-            await items.fill()
+            lines = await self._lines(decoder)
         except BaseException as error:
             self.close()
             self._raise(error)
         self._observe()
-        return items
+        return self._items(decoder, lines)
+
+    async def _items(self, decoder: NDJSONDecoder, lines: list[bytes]) -> AsyncIterator[Any]:
+        try:
+            while lines:
+                for line in lines:
+                    yield await self._decode(readItem, line)
+                lines = await self._lines(decoder)
+        except BaseException as error:
+            self.close()
+            try:
+                self._raise(error)
+            except AttemptFailed as failed:
+                raise failed.error from error
+        self.close()
+        self._end("ok")
+
+    async def _lines(self, decoder: NDJSONDecoder) -> list[bytes]:
+        """Wait for the next lines; there are none at the end."""
+        assert self.request is not None
+        while True:
+            piece = await self.request.read()
+            lines = decoder.feed(piece) if piece else decoder.end()
+            if lines or not piece:
+                return lines
 
     async def _head(self) -> ResponseHead:
         assert self.request is not None
@@ -387,7 +406,7 @@ class Attempt:
         body = await self.request.body(self._shared.maxSize)
         self._observe()
         try:
-            result = await self.decode(readResult, head.status, body)
+            result = await self._decode(readResult, head.status, body)
         except ServiceError as error:
             if head.status in _UNAVAILABLE or (head.status == 504 and self._isTimed):
                 raise AttemptFailed(error) from error
@@ -395,13 +414,8 @@ class Attempt:
         self._end("ok")
         return result
 
-    async def decode(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        """
-        Decode bytes, in a thread if there are more than L{INLINE_SIZE}.
-
-        @param read: The decoder.
-        @param arguments: Its arguments; the last one is the bytes.
-        """
+    async def _decode(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Decode the last argument, in a thread if it is longer than L{INLINE_SIZE}."""
         if len(arguments[-1]) <= INLINE_SIZE:
             return read(*arguments)
         return await self._shared.run(read, *arguments)
@@ -424,21 +438,6 @@ class Attempt:
         if self.request is not None:
             self.request.close()
 
-    def finished(self, error: BaseException | None) -> None:
-        """
-        Record the end of a stream that had begun, and raise the error for its caller.
-
-        @param error: The exception that ended it; C{None} for its regular end.
-        """
-        self.close()
-        if error is None:
-            self._end("ok")
-            return
-        try:
-            self._raise(error)
-        except AttemptFailed as failed:
-            raise failed.error from error
-
     def _raise(self, error: BaseException) -> NoReturn:
         """End the attempt, and raise the error for its caller."""
         if self._pumpError is not None:
@@ -459,13 +458,13 @@ class Attempt:
         isUnread = isinstance(error, ConnectionLostError) and error.isUnread
         if self._isLate:
             message = self._unavailable("did not answer in time").message
-            told = codedError("DEADLINE_EXCEEDED", message)
+            reported = codedError("DEADLINE_EXCEEDED", message)
         elif isinstance(error, ConnectionLostError):
-            told = self._unavailable("broke off")
+            reported = self._unavailable("broke off")
         else:
-            told = self._unavailable("gave no answer that makes sense")
+            reported = self._unavailable("gave no answer that makes sense")
         # The requests of a stream were taken from the caller, and cannot be sent again.
-        raise AttemptFailed(told, isUnread and not self._hasPumped) from error
+        raise AttemptFailed(reported, isUnread and not self._hasPumped) from error
 
     def _unavailable(self, reason: str) -> ServiceError:
         return codedError("UNAVAILABLE", f"An instance of {self._shared.service} {reason}")
@@ -482,12 +481,7 @@ class Attempt:
                 None if outcome == "ok" else outcome,
             )
         shared.metrics.countAttempt(shared.service, outcome)
-        if outcome in ("ok", "error"):
-            self._slot.succeeded()
-        elif outcome == "cancelled":
-            self._slot.cancelled()
-        else:
-            self._slot.failed()
+        self._slot.end(None if outcome == "cancelled" else outcome in ("ok", "error"))
 
     def _observe(self) -> None:
         seconds = self._shared.clock.seconds() - self._began
@@ -497,39 +491,3 @@ class Attempt:
         self._isLate = True
         if self.request is not None:
             self.request.fail(ConnectionLostError("it is late"))
-
-
-class RemoteItems:
-    """The items of a stream that an instance sends."""
-
-    def __init__(self, attempt: Attempt, shared: AttemptContext) -> None:
-        self._attempt = attempt
-        self._decoder = NDJSONDecoder(shared.maxSize)
-        self._lines: list[bytes] = []
-        self._isAtEnd = False
-
-    async def fill(self) -> None:
-        """Wait until there is a line, or the end."""
-        request = self._attempt.request
-        assert request is not None
-        while not self._lines and not self._isAtEnd:
-            piece = await request.read()
-            self._isAtEnd = not piece
-            self._lines = self._decoder.feed(piece) if piece else self._decoder.end()
-
-    async def each(self) -> AsyncIterator[Any]:
-        """
-        Yield the items.
-
-        @raise ServiceError: If the stream ends with an error, or breaks off.
-        """
-        error: BaseException | None = None
-        try:
-            while self._lines or not self._isAtEnd:
-                lines, self._lines = self._lines, []
-                for line in lines:
-                    yield await self._attempt.decode(readItem, line)
-                await self.fill()
-        except BaseException as raised:
-            error = raised
-        self._attempt.finished(error)

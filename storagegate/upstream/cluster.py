@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -34,21 +34,6 @@ from storagegate.upstream.options import DiscoveredService, Instance, formatAddr
 from storagegate.upstream.strategies import Strategy
 
 
-@frozen
-class BreakerLimits:
-    """
-    When a breaker opens, and for how long.
-
-    @ivar failures: Failures in a row that open it.
-    @ivar seconds: How long it is open the first time.
-    @ivar maxSeconds: How long at most.
-    """
-
-    failures: int = 5
-    seconds: float = 1.0
-    maxSeconds: float = 60.0
-
-
 class Breaker:
     """
     The circuit breaker of one instance.
@@ -56,14 +41,16 @@ class Breaker:
     @ivar epoch: Counts its openings. The outcome of a call from an earlier epoch is ignored.
     """
 
-    def __init__(self, limits: BreakerLimits, seconds: Callable[[], float], random: Random) -> None:
+    def __init__(
+        self, options: DiscoveredService, seconds: Callable[[], float], random: Random
+    ) -> None:
         """
         @param seconds: Returns seconds of a monotonic clock.
         """
-        self._limits = limits
+        self._limit = options.ejectAfter
         # The jitter keeps several gateways from returning to an instance at the same moment.
         self._backoff = Backoff(
-            firstSeconds=limits.seconds, maxSeconds=limits.maxSeconds, jitter=0.2
+            firstSeconds=options.ejectMs / 1000, maxSeconds=options.maxEjectMs / 1000, jitter=0.2
         )
         self._seconds = seconds
         self._random = random
@@ -96,52 +83,36 @@ class Breaker:
         return left if left > 0 else None
 
     def begin(self) -> int:
-        """Record the start of a call; return the epoch for L{succeeded} and the like."""
+        """Record the start of a call; return the epoch for L{ended}."""
         self._isTrying = self._until is not None
         return self.epoch
 
-    def succeeded(self, epoch: int) -> None:
+    def ended(self, epoch: int, hasResponded: bool | None) -> bool:
         """
-        Record a call with a response.
+        Record the end of a call.
 
         @param epoch: The result of L{begin}; a call that began before the breaker last opened is
             ignored.
-        """
-        if epoch != self.epoch:
-            return
-        self._failures = self._openings = 0
-        self._until = None
-        self._isTrying = False
-
-    def failed(self, epoch: int) -> bool:
-        """
-        Record a call without a valid response.
-
-        @param epoch: The result of L{begin}; a call that began before the breaker last opened is
-            ignored.
+        @param hasResponded: Whether there was a valid response; C{None} if the caller ended the
+            call, so that another one may try.
         @return: Whether that has opened the breaker.
         """
         if epoch != self.epoch:
             return False
-        self._failures += 1
-        if self._until is None and self._failures < self._limits.failures:
-            return False
-        self._until = self._seconds() + self._backoff.seconds(self._openings, self._random.uniform)
-        self._openings += 1
-        self._failures = 0
+        if hasResponded is False:
+            self._failures += 1
+            if self._until is None and self._failures < self._limit:
+                return False
+            pause = self._backoff.seconds(self._openings, self._random.uniform)
+            self._until = self._seconds() + pause
+            self._openings += 1
+            self._failures = 0
+            self.epoch += 1
+        elif hasResponded:
+            self._failures = self._openings = 0
+            self._until = None
         self._isTrying = False
-        self.epoch += 1
-        return True
-
-    def cancelled(self, epoch: int) -> None:
-        """
-        Record a call that its caller ended: another one may try.
-
-        @param epoch: The result of L{begin}; a call that began before the breaker last opened is
-            ignored.
-        """
-        if epoch == self.epoch:
-            self._isTrying = False
+        return hasResponded is False
 
     def revive(self) -> None:
         """Allow a call immediately: a health check has found the instance healthy."""
@@ -167,10 +138,7 @@ class InstanceState:
     ) -> None:
         self.instance = instance
         self.active = 0
-        limits = BreakerLimits(
-            options.ejectAfter, options.ejectMs / 1000, options.maxEjectMs / 1000
-        )
-        self.breaker = Breaker(limits, clock.seconds, random)
+        self.breaker = Breaker(options, clock.seconds, random)
         self.connections = ConnectionPool(partial(connect, instance), clock)
         self.isHealthy = True
         self._options = options
@@ -232,27 +200,18 @@ class CallSlot:
         self._epoch = member.breaker.begin()
         member.active += 1
 
-    def succeeded(self) -> None:
-        """End the call: the instance has responded, perhaps with an error."""
-        if not self._isOver:
-            self.member.breaker.succeeded(self._epoch)
-            self._end(False)
+    def end(self, hasResponded: bool | None) -> None:
+        """
+        End the call.
 
-    def failed(self) -> None:
-        """End the call: the instance has not responded, or with nothing valid."""
+        @param hasResponded: Whether the instance has sent a valid response, perhaps an error;
+            C{None} if the call was cancelled.
+        """
         if not self._isOver:
-            self._end(self.member.breaker.failed(self._epoch))
-
-    def cancelled(self) -> None:
-        """End the call: it was cancelled."""
-        if not self._isOver:
-            self.member.breaker.cancelled(self._epoch)
-            self._end(False)
-
-    def _end(self, isOut: bool) -> None:
-        self._isOver = True
-        self.member.active -= 1
-        self._ended(self.member, isOut)
+            self._isOver = True
+            isOut = self.member.breaker.ended(self._epoch, hasResponded)
+            self.member.active -= 1
+            self._ended(self.member, isOut)
 
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]

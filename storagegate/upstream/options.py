@@ -7,10 +7,10 @@ replaced without a restart, and its content is in no log and no list.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypedDict, TypeVar
 
-from attrs import Factory, evolve, field, frozen
+from attrs import AttrsInstance, Factory, evolve, field, frozen
 from attrs.converters import optional
 
 from storagegate.core.definitions import STREAMING
@@ -27,6 +27,8 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.net.tls import ClientTLSOptions, InstanceTLSOptions, checkPair, readFile
+
+T = TypeVar("T", bound=AttrsInstance)
 
 AUTO = "auto-discover"
 """In the place of instances: the provider knows them."""
@@ -68,135 +70,120 @@ _MAX_CALLS = 100_000
 # A longer list is a mistake, and there may be a wait for each of its entries.
 _MAX_LISTED = 32
 
+
+def _matching(pattern: str, problem: str) -> Callable[[Any], str]:
+    """Make the reader of texts that a pattern matches; its name in errors is C{problem}."""
+    matches = re.compile(pattern).fullmatch
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or matches(value) is None:
+            raise ValueError(problem)
+        return value
+
+    return read
+
+
 # What may stand in a URL: names, IPv4 and IPv6 addresses, those with a zone too.
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}(%[A-Za-z0-9_.-]{1,32})?")
 
-# The URL of an API; one behind a proxy has a path.
-_ADDRESS = re.compile(
-    r"https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?(/[!-~]*)?"
-)
-
-_RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
-
 
 def readHost(value: Any) -> str:
-    """
-    Read the name or address of a machine, without brackets.
-
-    @param value: The value of an option, of any type; L{ValueError} is raised for an invalid one.
-    """
+    """Read the name or address of a machine, without brackets."""
     if not isinstance(value, str) or _HOST.fullmatch(value) is None:
         raise ValueError("is the name or address of a machine")
     return value
 
 
-def readServedPort(value: Any) -> int:
-    """
-    Read the port of a server, which is not 0.
+readPath = _matching(r'/[!"$->@-~]*', 'is a path such as "/health"')
+"""Reads the path of a URL, without a query."""
 
-    @param value: A number from 1 to 65535.
-    """
-    return readNumber(value, 1, 65535)
+# It becomes a part of paths, of queries and of names in DNS.
+_readKnownAs = _matching(r"""[!"$'-.0->@-~]{1,253}""", "is the name of a service")
+
+# It stands in a query or in a header field.
+_readWord = _matching(r"[ -~]+", "is a name")
+
+# The URL of an API; one behind a proxy has a path.
+_ADDRESS = re.compile(
+    r"""https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?(/[!"$->@-~]*)?"""
+)
+
+_RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
 
 
-def readWeight(value: Any) -> int:
-    """
-    Read the number of calls of an instance for one call of an instance of weight 1.
-
-    @param value: A number from 1 to L{MAX_WEIGHT}.
-    """
-    return readNumber(value, 1, MAX_WEIGHT)
+def _readSecret(value: Any) -> str:
+    # A guessed secret only lets a client choose an instance; shorter ones would be guessed.
+    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
+        raise ValueError("is a text of 16 to 1024 characters")
+    return value
 
 
-def _id(value: Any) -> str:
+def _readID(value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 300 or not value.isprintable():
         raise ValueError("is a name")
     return value
 
 
-def readPath(value: Any) -> str:
-    """
-    Read the path of a URL, without a query.
-
-    @param value: Printable ASCII that begins with C{/}, without spaces, C{?} and C{#}.
-    """
-    isPath = isinstance(value, str) and value.startswith("/") and value.isprintable()
-    if not isPath or not value.isascii() or any(character in value for character in " ?#"):
-        raise ValueError('is a path such as "/health"')
-    return str(value)
+def _readServedPort(value: Any) -> int:
+    return readNumber(value, 1, 65535)
 
 
-def _basePath(value: Any) -> str:
-    return "" if value in ("", "/") else readPath(value).rstrip("/")
+def _readWeight(value: Any) -> int:
+    return readNumber(value, 1, MAX_WEIGHT)
 
 
-def readKnownAs(value: Any) -> str:
-    """Read the name of a service at a provider."""
-    # It becomes a part of paths, of queries and of names in DNS.
-    isName = isinstance(value, str) and value.isascii() and value.isprintable()
-    if not isName or not 0 < len(value) <= 253 or any(character in value for character in " /?#%&"):
-        raise ValueError("is the name of a service")
-    return str(value)
+def _readBasePath(value: Any) -> str:
+    return "" if value == "" else readPath(value).rstrip("/")
 
 
-def _address(value: Any) -> str:
+def _readAddress(value: Any) -> str:
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not 0 < int((match[2] or ":1")[1:]) < 65536 or "?" in value or "#" in value:
+    if match is None or not 0 < int(match[2] or 1) < 65536:
         raise ValueError('is an address such as "http://127.0.0.1:8500"')
-    return str(value).rstrip("/")
+    return match[0].rstrip("/")
 
 
-def _addresses(value: Any) -> tuple[str, ...]:
-    given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not 0 < len(given) <= _MAX_LISTED:
-        raise ValueError('is a list of addresses such as "http://127.0.0.1:2379"')
-    return tuple(_address(each) for each in given)
+def _readList(value: Any, read: Callable[[Any], Any], problem: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
+        raise ValueError(problem)
+    return tuple(map(read, value))
 
 
-def _resolvers(value: Any) -> tuple[tuple[str, int], ...]:
+def _readAddresses(value: Any) -> tuple[str, ...]:
+    problem = 'is a list of addresses such as "http://127.0.0.1:2379"'
+    if not value:
+        raise ValueError(problem)
+    return _readList([value] if isinstance(value, str) else value, _readAddress, problem)
+
+
+def _readResolvers(value: Any) -> tuple[tuple[str, int], ...]:
+    problem = 'is a list of addresses such as "127.0.0.1:53"'
+
     def read(each: Any) -> tuple[str, int]:
         if isinstance(each, tuple):
             return each
         match = _RESOLVER.fullmatch(each) if isinstance(each, str) else None
         if match is None or not 0 < int(match[2] or 53) < 65536:
-            raise ValueError('is a list of addresses such as "127.0.0.1:53"')
+            raise ValueError(problem)
         return match[1].strip("[]"), int(match[2] or 53)
 
-    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
-        raise ValueError('is a list of addresses such as "127.0.0.1:53"')
-    return tuple(map(read, value))
+    return _readList(value, read, problem)
 
 
-def _word(value: Any) -> str:
-    # One that can stand in a query and in a header field.
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise ValueError("is a name")
-    return value
+def _readWords(value: Any) -> tuple[str, ...]:
+    return _readList(value, _readWord, "is a list of names")
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
-        raise ValueError("is a list of names")
-    return tuple(_word(each) for each in value)
-
-
-def _prefix(value: Any) -> str:
+def _readPrefix(value: Any) -> str:
     if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
         raise ValueError('is what keys begin with, such as "/storagegate/services"')
     return value.rstrip("/")
 
 
-def _names(value: Any) -> Mapping[str, str]:
+def _readNames(value: Any) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of services to names")
-    return {str(service): readKnownAs(name) for service, name in value.items()}
-
-
-def _secret(value: Any) -> str:
-    # A guessed secret only lets a client choose an instance; shorter ones would be guessed.
-    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
-        raise ValueError("is a text of 16 to 1024 characters")
-    return value
+    return {str(service): _readKnownAs(name) for service, name in value.items()}
 
 
 def _timeoutField() -> Any:
@@ -217,11 +204,11 @@ class Instance:
     """
 
     host: str = field(converter=readHost)
-    port: int = field(converter=readServedPort)
-    weight: int = field(default=1, converter=readWeight)
+    port: int = field(converter=_readServedPort)
+    weight: int = field(default=1, converter=_readWeight)
     id: str = field(
         default=Factory(lambda self: formatAddress(self.host, self.port), takes_self=True),
-        converter=_id,
+        converter=_readID,
     )
     tls: bool | None = optionField(None, readFlag)
 
@@ -302,17 +289,21 @@ class RemoteMethod:
     timeoutMs: int | None = optionField(None, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
 
 
-def _methods(value: Any) -> Mapping[str, RemoteMethod]:
+def _readMethods(value: Any) -> Mapping[str, RemoteMethod]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of methods")
-    methods: dict[str, RemoteMethod] = {}
-    for name, given in value.items():
-        if not isinstance(given, RemoteMethod):
-            if not isinstance(given, Mapping):
-                raise OptionError(f"the option methods.{name} is a mapping of options")
-            given = makeOptions(RemoteMethod, given, f"methods.{name}.")
-        methods[name] = given
-    return methods
+    return {
+        name: _readEntry(RemoteMethod, given, f"methods.{name}") for name, given in value.items()
+    }
+
+
+def _readEntry(kind: type[T], given: Any, name: str) -> T:
+    """Read the options of one entry of a mapping."""
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise OptionError(f"the option {name} is a mapping of options")
+    return makeOptions(kind, given, f"{name}.")
 
 
 def _tls(value: Any) -> InstanceTLSOptions:
@@ -355,12 +346,12 @@ class DiscoveredService:
 
     strategy: str = optionField("round_robin", readWord, STRATEGIES)
     instances: tuple[Instance, ...] | None = optionField(None, readInstances)
-    name: str | None = optionField(None, readKnownAs)
-    methods: Mapping[str, RemoteMethod] = field(factory=dict, converter=_methods)
+    name: str | None = optionField(None, _readKnownAs)
+    methods: Mapping[str, RemoteMethod] = field(factory=dict, converter=_readMethods)
     tls: InstanceTLSOptions | None = field(
         default=None, converter=optional(_tls), metadata={MERGED: True}
     )
-    basePath: str = field(default="/api", converter=_basePath)
+    basePath: str = field(default="/api", converter=_readBasePath)
     timeoutMs: int = optionField(30_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
     # Instances are near; a third packet would be sent after three seconds.
     connectTimeoutMs: int = optionField(1_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
@@ -387,18 +378,13 @@ def readServices(value: Any) -> Mapping[str, DiscoveredService]:
 
 
 def _service(name: str, given: Any) -> DiscoveredService:
-    if isinstance(given, DiscoveredService):
-        return given
     if given == AUTO:
         return DiscoveredService()
-    if not isinstance(given, Mapping):
-        raise OptionError(f"the option services.{name} is a mapping of options")
-    tls = given.get("tls")
-    if isinstance(tls, Mapping):
+    if isinstance(given, Mapping) and isinstance(given.get("tls"), Mapping):
         # Here, where the whole name of a wrong option is known.
-        tls = makeOptions(InstanceTLSOptions, tls, f"services.{name}.tls.")
+        tls = makeOptions(InstanceTLSOptions, given["tls"], f"services.{name}.tls.")
         given = {**given, "tls": tls}
-    return makeOptions(DiscoveredService, given, f"services.{name}.")
+    return _readEntry(DiscoveredService, given, f"services.{name}")
 
 
 @frozen(kw_only=True)
@@ -413,8 +399,8 @@ class DNSOptions:
     @ivar maxTtlMs: The longest.
     """
 
-    resolvers: tuple[tuple[str, int], ...] = field(default=(), converter=_resolvers)
-    port: int | None = optionField(None, readServedPort)
+    resolvers: tuple[tuple[str, int], ...] = field(default=(), converter=_readResolvers)
+    port: int | None = optionField(None, _readServedPort)
     timeoutMs: int = optionField(2_000, readNumber, 10, 60_000, "milliseconds")
     # Under a second a resolver is flooded; a daily change is still found the day after.
     minTtlMs: int = optionField(5_000, readNumber, 1_000, 86_400_000, "milliseconds")
@@ -436,11 +422,11 @@ class ConsulOptions:
     @ivar tls: How the certificate of an C{https} address is verified.
     """
 
-    address: str = field(default="http://127.0.0.1:8500", converter=_address)
+    address: str = field(default="http://127.0.0.1:8500", converter=_readAddress)
     tokenFile: str | None = optionField(None, readFile)
-    datacenter: str | None = optionField(None, _word)
-    namespace: str | None = optionField(None, _word)
-    tags: tuple[str, ...] = field(default=(), converter=_words)
+    datacenter: str | None = optionField(None, _readWord)
+    namespace: str | None = optionField(None, _readWord)
+    tags: tuple[str, ...] = field(default=(), converter=_readWords)
     # Consul waits ten minutes at most.
     waitMs: int = optionField(60_000, readNumber, 1_000, 600_000, "milliseconds")
     timeoutMs: int = _timeoutField()
@@ -460,9 +446,9 @@ class EtcdOptions:
     @ivar tls: How the certificate of an C{https} address is verified.
     """
 
-    addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_addresses)
-    prefix: str = field(default="/storagegate/services", converter=_prefix)
-    username: str | None = optionField(None, _word)
+    addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_readAddresses)
+    prefix: str = field(default="/storagegate/services", converter=_readPrefix)
+    username: str | None = optionField(None, _readWord)
     passwordFile: str | None = optionField(None, readFile)
     timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
@@ -481,10 +467,10 @@ class KubernetesOptions:
     @ivar tls: How the certificate of the API is verified.
     """
 
-    address: str | None = optionField(None, _address)
+    address: str | None = optionField(None, _readAddress)
     tokenFile: str | None = optionField(None, readFile)
-    namespace: str | None = optionField(None, readKnownAs)
-    portName: str | None = optionField(None, _word)
+    namespace: str | None = optionField(None, _readKnownAs)
+    portName: str | None = optionField(None, _readWord)
     timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
@@ -505,12 +491,12 @@ class RegisterOptions:
     @ivar ttlSeconds: How long an entry is kept without being renewed.
     """
 
-    services: Mapping[str, str] | None = optionField(None, _names)
+    services: Mapping[str, str] | None = optionField(None, _readNames)
     address: str | None = optionField(None, readHost)
-    port: int | None = optionField(None, readServedPort)
-    weight: int = field(default=1, converter=readWeight)
+    port: int | None = optionField(None, _readServedPort)
+    weight: int = field(default=1, converter=_readWeight)
     tls: bool = field(default=False, converter=readFlag)
-    tags: tuple[str, ...] = field(default=(), converter=_words)
+    tags: tuple[str, ...] = field(default=(), converter=_readWords)
     # Three renewals fit into it, and a dead daemon is forgotten within the hour.
     ttlSeconds: int = optionField(15, readNumber, 3, 3_600, "seconds")
 
@@ -538,7 +524,7 @@ class HTTPRouting:
 
     sticky_sessions: bool = field(default=False, converter=readFlag)
     session_header: str = field(default="X-Session-ID", converter=readFieldName)
-    cookie_secret: str | None = field(default=None, converter=optional(_secret), repr=False)
+    cookie_secret: str | None = field(default=None, converter=optional(_readSecret), repr=False)
 
 
 @frozen(kw_only=True)

@@ -11,8 +11,9 @@ Streams are lines of JSON, in both directions at the same time.
 
 import random
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -26,13 +27,7 @@ from storagegate.core.errors import ServiceError
 from storagegate.core.schemas import Schema
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.affinity import AffinitySelector, CookieSigner, makeStrategies
-from storagegate.upstream.attempt import (
-    Attempt,
-    AttemptContext,
-    RemoteItems,
-    RequestHeads,
-    encodeRequest,
-)
+from storagegate.upstream.attempt import Attempt, AttemptContext, RequestHeads, encodeRequest
 from storagegate.upstream.cluster import CallSlot, Cluster, HealthChecks, healthChecker
 from storagegate.upstream.connections import TLSConnector, connector
 from storagegate.upstream.metrics import UpstreamMetrics
@@ -95,19 +90,9 @@ class ProxiedService:
         isIdempotent = method.idempotent or remote.idempotent
         timeoutSeconds = (remote.timeoutMs or self._options.timeoutMs) / 1000
         output = None if method.output is None else Schema(method.output, "an output", True)
-        handler = _Handler(self, timeoutSeconds, isIdempotent, output)
-        make = {
-            "none": handler.unary,
-            "server": handler.server,
-            "client": handler.client,
-            "bidirectional": handler.bidirectional,
-        }[method.streaming]
-        return evolve(method, handler=make, idempotent=isIdempotent)
-
-    def left(self, context: RequestContext) -> float | None:
-        """Return how many seconds the caller waits; C{None} for no limit."""
-        deadline = context.metadata.get("deadline")
-        return None if deadline is None else float(deadline) - self._now()
+        forwarding = _Forwarding(self, method, isIdempotent, timeoutSeconds, output)
+        handler = forwarding.stream if method.streamsResponses else forwarding.single
+        return evolve(method, handler=handler, idempotent=isIdempotent)
 
     async def call(
         self,
@@ -131,87 +116,61 @@ class ProxiedService:
             isRepeatable,
             timeoutSeconds,
         )
+        limit = timeoutSeconds if isTimed else None
+        deadline = context.metadata.get("deadline")
 
         async def attempt(slot: CallSlot) -> Any:
             self._selector.chosen(context, slot)
-            limit = timeoutSeconds if isTimed else None
-            return await send(Attempt(self._shared, slot, context, self.left(context), limit))
+            left = None if deadline is None else float(deadline) - self._now()
+            return await send(Attempt(self._shared, slot, context, left, limit))
 
         return await self._upstream.call(attempt, policy)
 
 
-class _Handler:
-    """The handlers of one method, one for each kind of streaming."""
+class _Forwarding:
+    """The handlers of one method, for one response and for a stream of them."""
 
     def __init__(
         self,
         service: ProxiedService,
-        timeoutSeconds: float,
+        method: ServiceMethod,
         isIdempotent: bool,
+        timeoutSeconds: float,
         output: Schema | None,
     ) -> None:
         self._service = service
+        self._method = method
+        # Requests of a stream that were sent cannot be sent again.
+        self._isRepeatable = isIdempotent and not method.streamsRequests
         self._timeout = timeoutSeconds
-        self._isIdempotent = isIdempotent
         self._output = output
 
-    async def unary(self, request: Any, context: RequestContext) -> Any:
-        """Forward a call."""
-        body = encodeRequest(request)
+    def _call(self, request: Any, context: RequestContext) -> Any:
+        """Forward a call, with its request or a stream of them."""
+        method = self._method
+        body = None if method.streamsRequests else encodeRequest(request)
 
         async def send(attempt: Attempt) -> Any:
             await attempt.begin(body)
-            return await attempt.result()
+            if body is None:
+                attempt.pump(request)
+            return await (attempt.items() if method.streamsResponses else attempt.result())
 
-        return self._read(await self._call(context, send, self._isIdempotent, isTimed=True))
+        isTimed = method.streaming == "none"
+        return self._service.call(context, send, self._timeout, self._isRepeatable, isTimed)
 
-    async def server(self, request: Any, context: RequestContext) -> AsyncIterator[Any]:
+    async def single(self, request: Any, context: RequestContext) -> Any:
+        """Forward a call with one response."""
+        return self._read(await self._call(request, context))
+
+    async def stream(self, request: Any, context: RequestContext) -> AsyncIterator[Any]:
         """Forward a call with a stream of responses."""
-        body = encodeRequest(request)
-
-        async def send(attempt: Attempt) -> RemoteItems:
-            await attempt.begin(body)
-            return await attempt.items()
-
-        async for item in self._items(await self._call(context, send, self._isIdempotent)):
-            yield item
-
-    async def client(self, requests: AsyncIterable[Any], context: RequestContext) -> Any:
-        """Forward a call with a stream of requests."""
-
-        async def send(attempt: Attempt) -> Any:
-            await attempt.begin(None)
-            attempt.pump(requests)
-            return await attempt.result()
-
-        # Requests that were sent cannot be sent again.
-        return self._read(await self._call(context, send, False))
-
-    async def bidirectional(
-        self, requests: AsyncIterable[Any], context: RequestContext
-    ) -> AsyncIterator[Any]:
-        """Forward a call with streams both ways."""
-
-        async def send(attempt: Attempt) -> RemoteItems:
-            await attempt.begin(None)
-            attempt.pump(requests)
-            return await attempt.items()
-
-        async for item in self._items(await self._call(context, send, False)):
-            yield item
-
-    def _call(
-        self, context: RequestContext, send: Any, isRepeatable: bool, isTimed: bool = False
-    ) -> Any:
-        return self._service.call(context, send, self._timeout, isRepeatable, isTimed)
-
-    async def _items(self, items: RemoteItems) -> AsyncIterator[Any]:
-        stream = items.each()
+        items = await self._call(request, context)
         try:
-            async for item in stream:
+            async for item in items:
                 yield self._read(item)
         finally:
-            await stream.aclose()  # type: ignore[attr-defined]
+            await items.aclose()
 
     def _read(self, result: Any) -> Any:
         """Decode bytes from JSON text; an invalid result is refused later."""
@@ -381,6 +340,15 @@ class ProxiedServices:
         return CookieSigner(self._secret, service)
 
 
+_WATCHES = {
+    "dns": "DNSWatch",
+    "consul": "ConsulWatch",
+    "etcd": "EtcdWatch",
+    "kubernetes": "KubernetesWatch",
+}
+"""The class of each provider, in the module of its name."""
+
+
 def makeProvider(
     options: DiscoveryOptions,
     reactor: Any,
@@ -395,23 +363,10 @@ def makeProvider(
     @raise OptionError: If an option does not fit the others.
     """
     checkDiscovery(options)
-    makeWatch: MakeWatch | None = None
-    if options.provider == "dns":
-        from storagegate.upstream.dns import DNSWatch
-
-        makeWatch = partial(DNSWatch, reactor, options.dns)
-    elif options.provider == "consul":
-        from storagegate.upstream.consul import ConsulWatch
-
-        makeWatch = partial(ConsulWatch, reactor, options.consul)
-    elif options.provider == "etcd":
-        from storagegate.upstream.etcd import EtcdWatch
-
-        makeWatch = partial(EtcdWatch, reactor, options.etcd)
-    elif options.provider == "kubernetes":
-        from storagegate.upstream.kubernetes import KubernetesWatch
-
-        makeWatch = partial(KubernetesWatch, reactor, options.kubernetes)
-    registry = meters or MetricsRegistry()
     name = options.provider or "static"
+    makeWatch: MakeWatch | None = None
+    if name in _WATCHES:
+        watch = getattr(import_module(f"storagegate.upstream.{name}"), _WATCHES[name])
+        makeWatch = partial(watch, reactor, getattr(options, name))
+    registry = meters or MetricsRegistry()
     return InstanceProvider(name, options.services, makeWatch, reactor, registry, uniform)

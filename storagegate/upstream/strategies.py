@@ -11,38 +11,38 @@ from typing import Protocol, TypeVar
 
 
 class Candidate(Protocol):
-    """
-    An instance that can be chosen.
-
-    @ivar weight: Its share of the calls.
-    @ivar active: Its calls in flight.
-    """
+    """An instance that can be chosen: its id, its share of the calls, and its calls in flight."""
 
     @property
-    def id(self) -> str:
-        """Return its identifier."""
+    def id(self) -> str: ...
 
     @property
-    def weight(self) -> int:
-        """Return its share of the calls."""
+    def weight(self) -> int: ...
 
     @property
-    def active(self) -> int:
-        """Return the number of its calls in flight."""
+    def active(self) -> int: ...
 
 
 C = TypeVar("C", bound=Candidate)
 
 
-class Strategy(Protocol):
-    """An order of instances."""
+class Strategy:
+    """
+    An order of instances.
+
+    @ivar state: A number for each instance, by its id.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[str, int] = {}
 
     def choose(self, candidates: Sequence[C]) -> C:
         """
-        Choose one of at least one.
+        Choose an instance for a call.
 
         @param candidates: The instances that may be called now, at least one.
         """
+        raise NotImplementedError
 
     def retain(self, ids: Collection[str]) -> None:
         """
@@ -50,36 +50,25 @@ class Strategy(Protocol):
 
         @param ids: The ids of the instances that the service still has.
         """
+        self.state = {id: number for id, number in self.state.items() if id in ids}
 
 
-class RoundRobin:
+class RoundRobin(Strategy):
     """Chooses the instance whose last call is the longest ago."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._turn = 0
-        self._turns: dict[str, int] = {}
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """
-        Choose one of at least one.
-
-        @param candidates: The instances that may be called now, at least one.
-        """
+        """Choose an instance, and note its turn."""
         chosen = min(candidates, key=self._rank)
         self._turn += 1
-        self._turns[chosen.id] = self._turn
+        self.state[chosen.id] = self._turn
         return chosen
 
-    def retain(self, ids: Collection[str]) -> None:
-        """
-        Remove the state of all instances but these.
-
-        @param ids: The ids of the instances that the service still has.
-        """
-        self._turns = {id: turn for id, turn in self._turns.items() if id in ids}
-
     def _rank(self, candidate: Candidate) -> tuple[float, int]:
-        return 0.0, self._turns.get(candidate.id, 0)
+        return 0.0, self.state.get(candidate.id, 0)
 
 
 class LeastConnections(RoundRobin):
@@ -89,10 +78,10 @@ class LeastConnections(RoundRobin):
     """
 
     def _rank(self, candidate: Candidate) -> tuple[float, int]:
-        return candidate.active / candidate.weight, self._turns.get(candidate.id, 0)
+        return candidate.active / candidate.weight, self.state.get(candidate.id, 0)
 
 
-class Weighted:
+class Weighted(Strategy):
     """
     Chooses by weight, smoothly: the calls of an instance do not come in one burst.
 
@@ -101,29 +90,14 @@ class Weighted:
     (U{https://github.com/nginx/nginx/commit/52327e0627f49dbda1e8db695e63a4b0af4448b1}).
     """
 
-    def __init__(self) -> None:
-        self._gained: dict[str, int] = {}
-
     def choose(self, candidates: Sequence[C]) -> C:
-        """
-        Choose one of at least one.
-
-        @param candidates: The instances that may be called now, at least one.
-        """
-        gained = self._gained
+        """Choose an instance, and change the sums."""
+        gained = self.state
         for each in candidates:
             gained[each.id] = gained.get(each.id, 0) + each.weight
         chosen = max(candidates, key=lambda each: gained[each.id])
         gained[chosen.id] -= sum(each.weight for each in candidates)
         return chosen
-
-    def retain(self, ids: Collection[str]) -> None:
-        """
-        Remove the state of all instances but these.
-
-        @param ids: The ids of the instances that the service still has.
-        """
-        self._gained = {id: gained for id, gained in self._gained.items() if id in ids}
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = MappingProxyType(

@@ -31,13 +31,13 @@ class ClusterTests(SynchronousTestCase):
         for _ in range(count):
             slot = self.slot(*tried)
             found.append(slot.member.id)
-            slot.succeeded()
+            slot.end(True)
         return "".join(found)
 
     def failCalls(self, id: str, times: int) -> None:
         """Let calls to an instance fail."""
         for _ in range(times):
-            CallSlot(self.cluster.members[id], self.cluster._ended).failed()
+            CallSlot(self.cluster.members[id], self.cluster._ended).end(False)
 
     def refused(self, acquiring: Deferred[Any]) -> ServiceError:
         """Give the error of a call that gets no instance."""
@@ -59,7 +59,7 @@ class ClusterTests(SynchronousTestCase):
         trying = self.slot()
         self.assertEqual(trying.member.id, "a")
         self.assertEqual(self.ids(3), "bbb")
-        trying.succeeded()
+        trying.end(True)
         self.assertEqual(sorted(self.ids(2)), ["a", "b"])
 
     def test_panic(self) -> None:
@@ -98,10 +98,10 @@ class ClusterTests(SynchronousTestCase):
         second, third = (self.cluster.acquire("default") for _ in range(2))
         self.assertNoResult(second)
         self.assertEqual(self.cluster.queued, 2)
-        first.succeeded()
+        first.end(True)
         slot = self.successResultOf(second)
         self.assertNoResult(third)
-        slot.failed()
+        slot.end(False)
         self.successResultOf(third)
 
     def test_queue(self) -> None:
@@ -121,7 +121,7 @@ class ClusterTests(SynchronousTestCase):
         second, third = (self.cluster.acquire("default") for _ in range(2))
         second.cancel()
         self.failureResultOf(second, CancelledError)
-        first.cancelled()
+        first.end(None)
         self.successResultOf(third)
 
     def test_room(self) -> None:
@@ -142,9 +142,9 @@ class ClusterTests(SynchronousTestCase):
         self.assertNoResult(bound)
         other = self.slot()
         self.assertEqual(other.member.id, "b")
-        other.succeeded()
+        other.end(True)
         self.assertNoResult(bound)
-        first.succeeded()
+        first.end(True)
         self.assertEqual(self.successResultOf(bound).member.id, "a")
 
     def test_nobody(self) -> None:
@@ -197,16 +197,16 @@ class ClusterTests(SynchronousTestCase):
         self.cluster.setInstances(instances("b"))
         self.assertEqual(self.ids(2), "bb")
         self.assertEqual(self.case.value("active", "Probe"), 1)
-        slot.succeeded()
+        slot.end(True)
         self.assertEqual(self.case.value("active", "Probe"), 0)
 
     def test_leaseEndsOnce(self) -> None:
         """A slot ends once, whatever is told of it after that."""
         self.make("a", ejectAfter=1)
         slot = self.slot()
-        slot.succeeded()
-        slot.failed()
-        slot.cancelled()
+        slot.end(True)
+        slot.end(False)
+        slot.end(None)
         member = self.cluster.members["a"]
         self.assertEqual((member.active, member.state), (0, "healthy"))
 

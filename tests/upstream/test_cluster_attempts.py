@@ -39,12 +39,12 @@ class UpstreamTests(SynchronousTestCase):
             try:
                 result = answer(id)
             except AttemptFailed:
-                slot.failed()
+                slot.end(False)
                 raise
             except BaseException:
-                slot.cancelled()
+                slot.end(None)
                 raise
-            slot.succeeded()
+            slot.end(True)
             return result
 
         policy = CallPolicy("default", None, isRepeatable, seconds)
@@ -138,7 +138,7 @@ class UpstreamTests(SynchronousTestCase):
         slots = [self.successResultOf(self.case.cluster.acquire("default")) for _ in range(3)]
         first, second = self.call(str.upper), self.call(str.upper)
         self.clock.advance(0.9)
-        slots[1].succeeded()
+        slots[1].end(True)
         self.assertEqual(self.successResultOf(first), "B")
         self.assertEqual(self.successResultOf(second), "B")
         third = [self.successResultOf(self.case.cluster.acquire("default")), self.call(str.upper)]

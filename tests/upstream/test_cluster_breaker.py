@@ -3,7 +3,8 @@
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.upstream.cluster import Breaker, BreakerLimits
+from storagegate.upstream.cluster import Breaker
+from storagegate.upstream.options import DiscoveredService
 from tests.support.balancing import LongestRandom
 
 
@@ -13,16 +14,16 @@ class BreakerTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make a breaker of three failures, one second, and five at most."""
         self.clock = Clock()
-        limits = BreakerLimits(failures=3, seconds=1.0, maxSeconds=5.0)
+        limits = DiscoveredService(ejectAfter=3, ejectMs=1_000, maxEjectMs=5_000)
         self.breaker = Breaker(limits, self.clock.seconds, LongestRandom())
 
     def fail(self, times: int = 1) -> list[bool]:  # type: ignore[override]
         """Let calls fail; tell which of them have opened it."""
-        return [self.breaker.failed(self.breaker.begin()) for _ in range(times)]
+        return [self.breaker.ended(self.breaker.begin(), False) for _ in range(times)]
 
     def succeed(self) -> None:
         """Let a call succeed."""
-        self.breaker.succeeded(self.breaker.begin())
+        self.breaker.ended(self.breaker.begin(), True)
 
     def test_opens(self) -> None:
         """So many failures in a row open it, and not one less."""
@@ -47,7 +48,7 @@ class BreakerTests(SynchronousTestCase):
         self.assertEqual((self.breaker.state, self.breaker.isReady), ("half_open", True))
         epoch = self.breaker.begin()
         self.assertFalse(self.breaker.isReady)
-        self.breaker.succeeded(epoch)
+        self.breaker.ended(epoch, True)
         self.assertEqual((self.breaker.state, self.breaker.isReady), ("closed", True))
 
     def test_triedInVain(self) -> None:
@@ -67,22 +68,22 @@ class BreakerTests(SynchronousTestCase):
         """A try that its caller ends lets another one try."""
         self.fail(3)
         self.clock.advance(1)
-        self.breaker.cancelled(self.breaker.begin())
+        self.breaker.ended(self.breaker.begin(), None)
         self.assertEqual((self.breaker.state, self.breaker.isReady), ("half_open", True))
 
     def test_late(self) -> None:
         """What becomes of calls that began before it opened says nothing of what is now."""
         early = [self.breaker.begin() for _ in range(2)]
         self.fail(3)
-        self.breaker.succeeded(early[0])
+        self.breaker.ended(early[0], True)
         self.assertEqual(self.breaker.state, "open")
         self.clock.advance(1)
         trying = self.breaker.begin()
-        self.assertFalse(self.breaker.failed(early[1]))
+        self.assertFalse(self.breaker.ended(early[1], False))
         self.assertEqual(self.breaker.state, "half_open")
-        self.breaker.cancelled(early[1])
+        self.breaker.ended(early[1], None)
         self.assertFalse(self.breaker.isReady)
-        self.breaker.succeeded(trying)
+        self.breaker.ended(trying, True)
         self.assertEqual(self.breaker.state, "closed")
 
     def test_revive(self) -> None:

@@ -80,7 +80,7 @@ class HealthChecksTests(SynchronousTestCase):
         """Who is well again may be called though its calls failed before."""
         self.make(unhealthyAfter=1, ejectAfter=1, ejectMs=60_000)
         slot = self.successResultOf(self.cluster.acquire("default"))
-        slot.failed()
+        slot.end(False)
         member = slot.member
         self.answer(**{"a": True, "b": True, member.id: False})
         self.clock.advance(2)
