@@ -12,12 +12,12 @@ length, most significant first, and a JSON object, whose C{kind} is one of::
     ping                            pong
     stop
 
-What only one process can read at a time, such as the datagrams of a stream, is read by the worker
-that was there before, until that sends C{left}; then its successor gets C{enter}.
+What only one process can read at a time, such as the datagrams of a stream, is read by the
+predecessor of a worker, until that sends C{left}; then its successor gets C{enter}.
 
 A worker that reads the end of the stream has lost its supervisor, and stops in order.
 
-Nothing here is kept or repeated: a process that is not there when a message is sent misses it.
+Nothing is kept or repeated: a process that does not run when a message is sent misses it.
 """
 
 import socket
@@ -41,10 +41,10 @@ MAX_FRAME = 16 * 1024 * 1024
 """Bytes of one message: the counts of a busy worker are some hundred kilobytes."""
 
 MAX_WAITING = 4 * MAX_FRAME
-"""Bytes that wait for a process that does not read, until it does or is killed a minute later."""
+"""Bytes held back for a process that does not read, until it does or is killed a minute later."""
 
 CONTROL = 3
-"""The descriptor that a worker finds its end of the pair at: the first after the standard ones."""
+"""The descriptor of a worker's end of the pair: the first after the standard ones."""
 
 Message = dict[str, Any]
 
@@ -54,12 +54,12 @@ class WorkerSetup:
     """
     The first message to a worker.
 
-    @ivar index: Which of the workers it is, from 0; its successor has the same.
-    @ivar count: How many workers there are.
-    @ivar places: Where each listener is, by name.
+    @ivar index: Its index, from 0; its successor has the same.
+    @ivar count: The number of workers.
+    @ivar places: The address of each listener, by name.
     @ivar memory: Descriptors of memory that all share, by name.
-    @ivar options: What else the program wants it to know.
-    @ivar isNext: Whether another worker of its index is there, which it has to wait for.
+    @ivar options: The program's own values.
+    @ivar isNext: Whether another worker of its index still reads; it has to wait for that.
     """
 
     index: int
@@ -81,19 +81,14 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def setupMessage(setup: WorkerSetup) -> Message:
-    """
-    Make the message that begins a worker.
-
-    @param setup: Its attributes become the fields of the message.
-    """
+    """Make the message that begins a worker: the fields of its setup."""
     return {"kind": "setup", **asdict(setup)}
 
 
 def readSetup(message: Message) -> WorkerSetup:
     """
-    Read it.
+    Read the first message to a worker, whose C{kind} is removed.
 
-    @param message: The first message to a worker; its C{kind} is removed.
     @raise ValueError: If it is another message.
     """
     if message.pop("kind") != "setup":
@@ -105,25 +100,15 @@ def readBlocking(control: socket.socket) -> Message | None:
     """
     Read one message before the reactor runs.
 
+    @param control: A socket that blocks without a limit.
     @return: C{None} if the other side is gone.
-    @raise TimeoutError: If it does not come within the socket's time.
     """
-    head = _readExactly(control, 4)
-    if head is None:
+    head = control.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
         return None
     (length,) = struct.unpack("!I", head)
-    body = _readExactly(control, min(length, MAX_FRAME))
-    return None if body is None else json.decode(body)
-
-
-def _readExactly(control: socket.socket, count: int) -> bytes | None:
-    received = b""
-    while len(received) < count:
-        data = control.recv(count - len(received))
-        if not data:
-            return None
-        received += data
-    return received
+    body = control.recv(min(length, MAX_FRAME), socket.MSG_WAITALL)
+    return json.decode(body) if len(body) == length else None
 
 
 @implementer(IPushProducer)
@@ -141,8 +126,8 @@ class ControlProtocol(Int32StringReceiver):
 
     def __init__(self, received: Callable[[Message], object], lost: Callable[[], object]) -> None:
         """
-        @param received: Is given each message.
-        @param lost: Is called when the other side is gone.
+        @param received: Called with each message.
+        @param lost: Called when the other side is gone.
         """
         self._received = received
         self._lost = lost
@@ -152,7 +137,7 @@ class ControlProtocol(Int32StringReceiver):
         self._isFull = False
 
     def connectionMade(self) -> None:
-        """Begin to learn whether the other side reads."""
+        """Register for back pressure."""
         transport: Any = self.transport
         transport.registerProducer(self, True)
 
@@ -171,11 +156,11 @@ class ControlProtocol(Int32StringReceiver):
             self._log.warn("a process of this daemon does not read: messages to it are lost")
 
     def pauseProducing(self) -> None:
-        """Let what is sent wait."""
+        """Hold messages back."""
         self._isPaused = True
 
     def resumeProducing(self) -> None:
-        """Send what has waited."""
+        """Send the messages that were held back."""
         self._isPaused = self._isFull = False
         while self._waiting and not self._isPaused and self.transport is not None:
             frame = self._waiting.popleft()
@@ -196,7 +181,7 @@ class ControlProtocol(Int32StringReceiver):
         self._received(message)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Take note that the other side is gone."""
+        """Report the end of the other side."""
         self._lost()
 
 
@@ -214,7 +199,9 @@ class WorkerIPC:
     """
     A worker's side of the pair.
 
-    @ivar setup: The first message of the supervisor.
+    @ivar index: The index of this worker, from 0.
+    @ivar count: The number of workers.
+    @ivar memory: The descriptors of shared memory, by name.
     @ivar control: The protocol, for the reactor to read by.
     @ivar retired: Called with seconds of patience when another process takes the worker's place.
     @ivar stopped: Called when everything stops, and when the supervisor is gone.
@@ -223,7 +210,9 @@ class WorkerIPC:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
-        self.setup = setup
+        self.index = setup.index
+        self.count = setup.count
+        self.memory = setup.memory
         self.control = ControlProtocol(self._received, self._lost)
         self.retired: Callable[[float], object] = lambda idleGraceSeconds: None
         self.stopped: Callable[[], object] = lambda: None
@@ -233,21 +222,6 @@ class WorkerIPC:
         self._answers: dict[str, Callable[[Any], Any]] = {}
         self._questions: dict[int, Deferred[list[Any]]] = {}
         self._ids = count()
-
-    @property
-    def index(self) -> int:
-        """Return the index of this worker, from 0."""
-        return self.setup.index
-
-    @property
-    def count(self) -> int:
-        """Return the number of workers."""
-        return self.setup.count
-
-    @property
-    def memory(self) -> Mapping[str, int]:
-        """Return the descriptors of memory that all share, by name."""
-        return self.setup.memory
 
     def broadcast(self, topic: str, payload: Any) -> None:
         """
@@ -273,17 +247,17 @@ class WorkerIPC:
 
         @param topic: Selects the function that L{answer} has registered in each worker.
         @param payload: Any value that JSON can carry.
-        @return: The answers of those that answer within a second, in no order.
+        @return: The replies of those that reply within a second, in no order.
         """
-        question = next(self._ids)
-        told: Deferred[list[Any]] = Deferred()
-        self._questions[question] = told
-        self.control.send({"kind": "ask", "id": question, "topic": topic, "payload": payload})
-        return told
+        number = next(self._ids)
+        replies: Deferred[list[Any]] = Deferred()
+        self._questions[number] = replies
+        self.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
+        return replies
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:
         """
-        Call a function for this worker's answer to questions of a topic.
+        Call a function for this worker's reply to questions of a topic.
 
         @param topic: A text; a later function for the same topic replaces this one.
         @param callback: Called with the payload of the question; returns what JSON can carry.
@@ -299,19 +273,24 @@ class WorkerIPC:
         self.control.send({"kind": "left"})
 
     def _received(self, message: Message) -> None:
-        kind = message["kind"]
+        kind, topic = message["kind"], message.get("topic", "")
         if kind == "say":
-            for callback in self._subscribers.get(message["topic"], ()):
+            for callback in self._subscribers.get(topic, ()):
                 try:
                     callback(message["payload"])
                 except Exception:
-                    _log.failure("what another worker said of {topic}", topic=message["topic"])
+                    _log.failure("a subscriber of {topic} failed", topic=topic)
         elif kind == "ask":
-            self._reply(message)
+            if (answer := self._answers.get(topic)) is not None:
+                try:
+                    value = answer(message["payload"])
+                    self.control.send({"kind": "answer", "id": message["id"], "value": value})
+                except Exception:
+                    _log.failure("a question of {topic} has no reply", topic=topic)
         elif kind == "told":
-            told = self._questions.pop(message["id"], None)
-            if told is not None and not told.called:
-                told.callback(message["values"])
+            replies = self._questions.pop(message["id"], None)
+            if replies is not None and not replies.called:
+                replies.callback(message["values"])
         elif kind == "ping":
             self.control.send({"kind": "pong"})
         elif kind == "enter":
@@ -322,21 +301,9 @@ class WorkerIPC:
         elif kind == "retire":
             self.retired(message["idleGraceSeconds"])
 
-    def _reply(self, message: Message) -> None:
-        answer = self._answers.get(message["topic"])
-        if answer is None:
-            return
-        try:
-            value = answer(message["payload"])
-            self.control.send({"kind": "answer", "id": message["id"], "value": value})
-        except Exception:
-            _log.failure(
-                "no answer to what another worker asked of {topic}", topic=message["topic"]
-            )
-
     def _lost(self) -> None:
         questions, self._questions = self._questions, {}
-        for told in questions.values():
-            if not told.called:
-                told.callback([])
+        for replies in questions.values():
+            if not replies.called:
+                replies.callback([])
         self.stopped()

@@ -12,10 +12,10 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from random import uniform
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
@@ -40,7 +40,6 @@ from storagegate.net.ipc import (
 
 START_SECONDS = 60.0
 """How long a worker may take until it serves; it takes one on a machine that is not at its end."""
-
 
 _LOOK_SECONDS = 0.2
 """How long a stop waits that comes while workers start."""
@@ -70,33 +69,16 @@ class WorkerCommand:
     setup: WorkerSetup
 
 
-class WorkerOwner(Protocol):
-    """
-    The supervisor of a worker.
-
-    @ivar clock: The whole reactor.
-    @ivar output: Takes what the worker writes.
-    """
-
-    clock: Any
-    output: Callable[[bytes], object]
-
-    def received(self, worker: "WorkerProcess", message: Message) -> None:
-        """Take a message."""
-
-    def workerEnded(self, worker: "WorkerProcess", reason: Failure) -> None:
-        """Take note of the end of the process."""
-
-
 class WorkerProcess(ProcessProtocol):
     """
     One process.
 
+    @ivar isRetired: Whether a successor takes its place.
     @ivar hasLeft: Whether its successor may read what only one process can.
     @ivar silences: Pings since its last message.
     """
 
-    def __init__(self, owner: WorkerOwner, index: int, control: socket.socket) -> None:
+    def __init__(self, owner: "WorkerPool", index: int, control: socket.socket) -> None:
         self.owner = owner
         self.index = index
         self.isReady = False
@@ -142,19 +124,18 @@ class WorkerProcess(ProcessProtocol):
         if isUnwanted():
             return False
         if message is None:
-            raise WorkerFailed(f"a worker ended while it started: {self._describeEnd()}")
+            # Its status stays for the reactor to collect.
+            found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+            status = "exit code unknown"
+            if found is not None:
+                kind = "exit code" if found.si_code == os.CLD_EXITED else "signal"
+                status = f"{kind} {found.si_status}"
+            raise WorkerFailed(f"a worker ended while it started: {status}")
         if message["kind"] == "failed":
             raise WorkerFailed(message["reason"])
         self.raw.setblocking(False)
         self._received(message)
         return True
-
-    def _describeEnd(self) -> str:
-        """Return how it has ended; the end stays there for the reactor to see."""
-        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-        if found is None or found.si_code == os.CLD_EXITED:
-            return "exit code unknown" if found is None else f"exit code {found.si_status}"
-        return f"signal {found.si_status}"
 
     def _received(self, message: Message) -> None:
         self.silences = 0
@@ -169,7 +150,7 @@ class WorkerProcess(ProcessProtocol):
             self.owner.received(self, message)
 
     def processEnded(self, reason: Failure) -> None:
-        """Take note of its end."""
+        """Cancel its timers, and notify the pool."""
         self.isReady = False
         for timer in self.timers:
             if timer.active():
@@ -192,12 +173,12 @@ class WorkerProcess(ProcessProtocol):
 
 
 ANSWER_SECONDS = 1.0
-"""How long a question waits for a worker's answer: short enough for a page that a person opens."""
+"""How long a question waits for a worker's reply: short enough for a page that a person opens."""
 
 IDLE_GRACE_SECONDS = 2.0
 """
 How long a worker that is replaced leaves idle connections open: a client in the middle of a
-conversation learns by its next answer to connect anew, and no request crosses with a close.
+conversation learns by its next response to connect anew, and no request crosses with a close.
 """
 
 HANG_SECONDS = 60.0
@@ -231,25 +212,24 @@ _BACKOFF = Backoff(firstSeconds=1.0, maxSeconds=30.0, jitter=0.0)
 @define(eq=False)
 class _Question:
     """
-    A question that is out.
+    A question to the workers.
 
-    @ivar waiting: Who has not answered yet.
+    @ivar waiting: The workers that have not replied.
     """
 
-    waiting: set["WorkerProcess"]
-    told: Callable[[list[Any]], object]
-    values: list[Any] = field(factory=list)
-    timer: IDelayedCall | None = None
+    waiting: set[WorkerProcess]
+    timer: IDelayedCall
+    replies: list[Any] = field(factory=list)
+    result: Deferred[list[Any]] = field(factory=Deferred)
 
 
 class WorkerPool:
     """
     The workers of one program.
 
-    @ivar clock: The whole reactor: it spawns, and tells the time.
-    @ivar output: Is given what workers write, where they do not write to the same place as this
-        process.
-    @ivar changed: Is called when the number of workers that serve has changed.
+    @ivar clock: The whole reactor.
+    @ivar output: Called with the output of workers that do not share this process's own.
+    @ivar changed: Called when the number of workers that serve has changed.
     """
 
     _log = Logger()
@@ -353,19 +333,16 @@ class WorkerPool:
         # Not before: a worker that has ended meanwhile needs no end.
         for worker in self._all:
             if worker.index == index and worker is not successor and not worker.isRetired:
-                self._retire(worker, graceSeconds)
+                worker.isRetired = True
+                worker.killAfter(graceSeconds + KILL_SECONDS)
+                limit = self._idleGraceSeconds + LEAVE_SECONDS
+                worker.timers.append(self.clock.callLater(limit, self._left, worker))
+                worker.control.send({"kind": "retire", "idleGraceSeconds": self._idleGraceSeconds})
         self.changed()
 
     def _checkRolling(self) -> None:
         if self._isStopping:
             raise WorkerFailed("the workers stop")
-
-    def _retire(self, worker: WorkerProcess, graceSeconds: float) -> None:
-        worker.isRetired = True
-        worker.killAfter(graceSeconds + KILL_SECONDS)
-        limit = self._idleGraceSeconds + LEAVE_SECONDS
-        worker.timers.append(self.clock.callLater(limit, self._left, worker))
-        worker.control.send({"kind": "retire", "idleGraceSeconds": self._idleGraceSeconds})
 
     def _left(self, worker: WorkerProcess) -> None:
         """Let the successor of a worker read what only one process can."""
@@ -396,10 +373,16 @@ class WorkerPool:
         return gatherResults([worker.ended for worker in self._all])
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
-        """Ask every worker; give the answers of those that answer in time."""
-        result: Deferred[list[Any]] = Deferred()
-        self._ask(topic, payload, result.callback)
-        return result
+        """Ask every worker; return the replies of those that reply in time."""
+        number = next(self._ids)
+        waiting = {worker for worker in self._all if worker.isReady}
+        timer = self.clock.callLater(ANSWER_SECONDS, self._settle, number)
+        question = self._questions[number] = _Question(waiting, timer)
+        for worker in waiting:
+            worker.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
+        if not waiting:
+            self._settle(number)
+        return question.result
 
     def say(self, topic: str, payload: Any, source: WorkerProcess | None = None) -> None:
         """Send a message to every worker but its source."""
@@ -415,19 +398,20 @@ class WorkerPool:
         if kind == "say":
             self.say(message["topic"], message["payload"], worker)
         elif kind == "ask":
-            number = message["id"]
-
-            def told(values: list[Any]) -> None:
-                worker.control.send({"kind": "told", "id": number, "values": values})
-
-            self._ask(message["topic"], message["payload"], told)
+            head = {"kind": "told", "id": message["id"]}
+            self.ask(message["topic"], message["payload"]).addCallback(
+                lambda values: worker.control.send({**head, "values": values})
+            )
         elif kind == "left":
             self._left(worker)
         elif kind == "answer":
-            self._answered(worker, message["id"], message["value"])
+            question = self._questions.get(message["id"])
+            if question is not None and worker in question.waiting:
+                question.replies.append(message["value"])
+                self._excuse(message["id"], worker)
 
     def workerEnded(self, worker: WorkerProcess, reason: Failure) -> None:
-        """Forget a worker; have another one in its place, if it was to go on."""
+        """Forget a worker; start another one in its place, unless it was to end."""
         self._all.remove(worker)
         self._left(worker)
         for number in list(self._questions):
@@ -456,11 +440,11 @@ class WorkerPool:
         try:
             worker = self._spawnListening(index)
         except WorkerFailed as error:
-            # The system has no room for one now.
+            # The system lacks memory or process ids for now.
             self._log.error("worker {index}: {reason}", index=index, reason=error)
             self._replaceLater(index, 0.0)
             return
-        # Its end is seen, and told of, in workerEnded.
+        # Its end is handled in workerEnded.
         worker.started.addCallbacks(lambda _: self.changed(), lambda _: None)
 
     def _spawnListening(self, index: int) -> WorkerProcess:
@@ -474,44 +458,37 @@ class WorkerPool:
 
     def _spawn(self, index: int) -> WorkerProcess:
         """
-        Spawn a worker and tell it what it is.
+        Spawn a worker, and send its setup.
 
         @raise WorkerFailed: If the system cannot.
         """
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise WorkerFailed(f"a worker cannot be started: {error}") from error
-        worker = WorkerProcess(self, index, ours)
+        program = self.program
         isNext = any(each.index == index and not each.hasLeft for each in self._all)
-        setup = evolve(self.program.setup, index=index, isNext=isNext)
-        try:
-            worker.process = self._execute(worker, theirs)
-        except OSError as error:
-            ours.close()
-            raise WorkerFailed(f"a worker cannot be started: {error}") from error
-        finally:
+        setup = evolve(program.setup, index=index, isNext=isNext)
+        output: dict[int, int | str] = {1: "r", 2: "r"} if self._relays else {1: 1, 2: 2}
+        inherited = {**output, **program.descriptors, **program.own[index]}
+        with ExitStack() as opened:
+            try:
+                ours, theirs = map(opened.enter_context, socket.socketpair())
+                worker = WorkerProcess(self, index, ours)
+                nothing = opened.enter_context(open(os.devnull, "rb"))
+                worker.process = self.clock.spawnProcess(
+                    worker,
+                    program.command[0],
+                    list(program.command),
+                    dict(program.environment),
+                    childFDs={0: nothing.fileno(), CONTROL: theirs.fileno(), **inherited},
+                )
+            except OSError as error:
+                raise WorkerFailed(f"a worker cannot be started: {error}") from error
+            opened.pop_all()
             theirs.close()
+            nothing.close()
         self._all.append(worker)
         # If it has ended already, that is handled as any other end.
         with suppress(OSError):
             ours.sendall(encode(setupMessage(setup)))
         return worker
-
-    def _execute(self, worker: WorkerProcess, theirs: socket.socket) -> Any:
-        program = self.program
-        # No standard input, the same output, the pair, and what there is to inherit.
-        output: dict[int, int | str] = {1: "r", 2: "r"} if self._relays else {1: 1, 2: 2}
-        with open("/dev/null", "rb") as nothing:
-            inherited = {**program.descriptors, **program.own[worker.index]}
-            childFDs = {0: nothing.fileno(), **output, CONTROL: theirs.fileno(), **inherited}
-            return self.clock.spawnProcess(
-                worker,
-                program.command[0],
-                list(program.command),
-                dict(program.environment),
-                childFDs=childFDs,
-            )
 
     def _lookForHanging(self) -> None:
         """Kill workers that have been silent for too long, and ping all of them."""
@@ -522,24 +499,8 @@ class WorkerPool:
                 worker.kill("KILL")
             worker.control.send({"kind": "ping"})
 
-    def _ask(self, topic: str, payload: Any, told: Callable[[list[Any]], object]) -> None:
-        number = next(self._ids)
-        asked = {worker for worker in self._all if worker.isReady}
-        question = self._questions[number] = _Question(asked, told)
-        question.timer = self.clock.callLater(ANSWER_SECONDS, self._settle, number)
-        for worker in asked:
-            worker.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
-        if not asked:
-            self._settle(number)
-
-    def _answered(self, worker: WorkerProcess, number: int, value: Any) -> None:
-        question = self._questions.get(number)
-        if question is not None and worker in question.waiting:
-            question.values.append(value)
-            self._excuse(number, worker)
-
     def _excuse(self, number: int, worker: WorkerProcess) -> None:
-        """Wait for a worker's answer no longer."""
+        """Wait no longer for the reply of a worker."""
         waiting = self._questions[number].waiting
         waiting.discard(worker)
         if not waiting:
@@ -547,6 +508,6 @@ class WorkerPool:
 
     def _settle(self, number: int) -> None:
         question = self._questions.pop(number)
-        if question.timer is not None and question.timer.active():
+        if question.timer.active():
             question.timer.cancel()
-        question.told(question.values)
+        question.result.callback(question.replies)

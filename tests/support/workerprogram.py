@@ -19,7 +19,15 @@ from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import CoroutineResource, Site
-from storagegate.net.ipc import CONTROL, WorkerIPC, adopt, encode, readBlocking, readSetup
+from storagegate.net.ipc import (
+    CONTROL,
+    WorkerIPC,
+    WorkerSetup,
+    adopt,
+    encode,
+    readBlocking,
+    readSetup,
+)
 
 reactor: Any = installedReactor
 
@@ -27,8 +35,9 @@ reactor: Any = installedReactor
 class Program:
     """One worker."""
 
-    def __init__(self, link: WorkerIPC) -> None:
-        self.link = link
+    def __init__(self, setup: WorkerSetup) -> None:
+        self.setup = setup
+        self.link = link = WorkerIPC(setup)
         self.heard: list[Any] = []
         self.isStopping = False
         resource = CoroutineResource(self.answer, lambda request, error: (500, [], b""))
@@ -38,7 +47,7 @@ class Program:
         link.stopped = self.stop
         link.subscribe("news", self.heard.append)
         link.answer("name", lambda payload: [link.index, os.getpid(), payload])
-        listen(reactor, link.setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
+        listen(reactor, setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
 
     def stop(self) -> None:
         """Stop, if that has not begun."""
@@ -53,14 +62,14 @@ class Program:
     async def answer(self, request: ChannelRequest) -> None:
         """Answer a request."""
         if request.path == b"/slow":
-            options = self.link.setup.options
+            options = self.setup.options
             with open(options["slow"], "a") as told:
                 told.write("s")
             while not os.path.exists(options["go"]):
                 await deferLater(reactor, 0.02)
         if request.path == b"/tell":
             self.link.broadcast("news", "hello")
-        text = f"{self.link.setup.options['greeting']} {os.getpid()} {self.link.index} "
+        text = f"{self.setup.options['greeting']} {os.getpid()} {self.link.index} "
         text += f"{len(self.heard)}"
         if request.path == b"/ask":
             text = repr(sorted(await self.link.ask("name", "x")))
@@ -84,7 +93,7 @@ def main() -> None:
         sys.exit(1)
     if "gate" in setup.options:
         open(setup.options["gate"]).close()
-    program = Program(WorkerIPC(setup))
+    program = Program(setup)
     control.setblocking(False)
     adopt(reactor, control, program.link.control)
     reactor.callWhenRunning(program.link.ready)
