@@ -15,8 +15,7 @@ A connection is in one of these states::
     gone        lost, or taken by another protocol
 """
 
-import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IPushProducer, ISSLTransport
@@ -121,10 +120,8 @@ class ChannelTransport:
 
     def closeNow(self) -> None:
         """
-        Close without waiting for the peer any longer.
-
-        The kernel still sends what it has. TLS waits for the peer's C{close_notify}, so this closes
-        the transport below it.
+        Close without waiting for the peer: TLS would wait for its C{close_notify}, so this closes
+        the transport below.
         """
         getattr(self.transport, "transport", self.transport).loseConnection()
 
@@ -344,14 +341,7 @@ class HTTPChannel(Protocol):
     # For the request
 
     def respond(self, code: int, head: bytes, body: bytes, closes: bool) -> None:
-        """
-        Send a whole response in one write, and continue with the next request.
-
-        @param code: The status of the response.
-        @param head: Without Connection and the last line end.
-        @param body: All bytes that follow the head; small ones are joined with it.
-        @param closes: Whether the connection has to close after the response.
-        """
+        """Send a whole response in one write, and continue with the next request."""
         head += self._endHead(code, closes)
         self._writes += 1
         if len(body) < _JOINED:
@@ -361,39 +351,21 @@ class HTTPChannel(Protocol):
         self.requestDone()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:
-        """
-        Send the head of a response; the parameters are those of L{respond}.
-
-        @param code: The status of the response.
-        @param head: Without Connection and the last line end.
-        @param closes: Whether the connection has to close after the response.
-        """
+        """Send the head of a response."""
         self.write(head + self._endHead(code, closes))
 
     def write(self, data: bytes) -> None:
-        """
-        Send a part of a response.
-
-        @param data: Bytes in the framing of the body, chunked or not.
-        """
+        """Send a part of a response."""
         self._writes += 1
         self.connection.transport.write(data)
 
     def writeSequence(self, pieces: Sequence[bytes]) -> None:
-        """
-        Send a part of a response.
-
-        @param pieces: Bytes in the framing of the body, sent one after the other.
-        """
+        """Send a part of a response."""
         self._writes += 1
         self.connection.transport.writeSequence(pieces)
 
     def finish(self, data: bytes) -> None:
-        """
-        Send the last bytes of a response, and continue with the next request.
-
-        @param data: Bytes in the framing of the body; empty if all have been sent.
-        """
+        """Send the last bytes of a response, and continue with the next request."""
         if data:
             self.write(data)
         self.requestDone()
@@ -459,11 +431,7 @@ class HTTPChannel(Protocol):
         self.connection.setReading(True)
 
     def takeTransport(self) -> tuple[Any, bytes]:
-        """
-        Hand the connection over to another protocol. The request has ended with that.
-
-        @return: The transport, and the bytes that came after the request.
-        """
+        """Hand the connection over to another protocol."""
         transport, self.transport = self.transport, None
         leftover, self._pending = self._pending, b""
         self._closing = True
@@ -554,21 +522,11 @@ class HTTPChannel(Protocol):
         self.connection.close(linger)
 
 
-class TimeoutChecked(typing.Protocol):
-    """A connection with timeouts."""
-
-    def checkTimeouts(self, now: float) -> None:
-        """Apply the timeouts."""
-
-    def abort(self) -> None:
-        """Drop the connection."""
-
-
-def checkAllTimeouts(connections: Collection[TimeoutChecked], now: float) -> None:
+def checkAllTimeouts(connections: Iterable[Any], now: float) -> None:
     """
     Apply the timeouts of connections; one that raises is dropped.
 
-    @param connections: May change meanwhile.
+    @param connections: Have C{checkTimeouts} and C{abort}, as L{HTTPChannel}; may change meanwhile.
     @param now: Seconds of the reactor's clock.
     """
     for connection in list(connections):

@@ -22,20 +22,14 @@ class IRequestChannel(Interface):
         """
         Send a whole response in one write, and continue with the next request.
 
-        @param code: The status of the response.
+        @param code: The status.
         @param head: Without Connection and the last line end.
-        @param body: All bytes that follow the head; empty if there are none.
+        @param body: All bytes that follow the head.
         @param closes: Whether the connection has to close after the response.
         """
 
     def begin(code: int, head: bytes, closes: bool) -> None:
-        """
-        Send the head of a response; the parameters are those of L{respond}.
-
-        @param code: The status of the response.
-        @param head: Without Connection and the last line end.
-        @param closes: Whether the connection has to close after the response.
-        """
+        """Send the head of a response; the parameters are those of L{respond}."""
 
     def write(data: bytes) -> None:
         """
@@ -45,17 +39,13 @@ class IRequestChannel(Interface):
         """
 
     def writeSequence(pieces: Sequence[bytes]) -> None:
-        """
-        Send a part of a response.
-
-        @param pieces: Bytes in the framing of the body, sent one after the other.
-        """
+        """Send several pieces of a response; see L{write}."""
 
     def finish(data: bytes) -> None:
         """
         Send the last bytes of a response, and continue with the next request.
 
-        @param data: Bytes in the framing of the body; empty if all have been sent.
+        @param data: As for L{write}; empty if all have been sent.
         """
 
     def resumeBody() -> None:
@@ -79,9 +69,8 @@ class IWebResponse(Interface):
         """
         Send a whole response.
 
-        @param code: The status of the response.
-        @param headers: Names and values in the order of the response.
-        @param body: The whole body; empty for none.
+        @param code: The status.
+        @param headers: Names and values in their order.
         """
 
     def begin(
@@ -90,8 +79,8 @@ class IWebResponse(Interface):
         """
         Send the head of a response.
 
-        @param code: The status of the response.
-        @param headers: Names and values in the order of the response.
+        @param code: The status.
+        @param headers: Names and values in their order.
         @param length: Bytes of the body; C{None} if that is not known.
         @param phrase: A reason phrase in place of the registered one; empty for that one.
         """
@@ -136,11 +125,7 @@ class IChannelOwner(Interface):
         """
 
     def channelClosed(channel: Any) -> None:
-        """
-        Forget a connection.
-
-        @param channel: One that L{channelOpened} was called with.
-        """
+        """Forget a connection."""
 
     def bodyReadSize() -> int:
         """Return how many bytes of a large body one read may bring now."""
@@ -156,22 +141,17 @@ class IChannelOwner(Interface):
         """
         Handle a request whose head is complete. Raises nothing.
 
-        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}; its body
-            may follow.
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}, whose
+            body may follow. So for the methods below.
         """
 
     def webRequest(request: Any) -> Any:
-        """
-        Make the stock Twisted request that stands for C{request}.
-
-        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
-        """
+        """Make the stock Twisted request that stands for C{request}."""
 
     def serveMounted(request: Any, resource: Any, prefix: int, reply: IWebResponse) -> None:
         """
         Let a stock Twisted resource respond.
 
-        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
         @param resource: An C{IResource} of Twisted.
         @param prefix: At how many segments of the path it is mounted.
         @param reply: Receives its response.

@@ -16,6 +16,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
+from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
@@ -64,6 +65,7 @@ _dateSecond = 0
 _dateLine = b""
 
 
+@define
 class HeaderFields:
     """
     The header fields of a response, checked.
@@ -73,12 +75,9 @@ class HeaderFields:
     @ivar closes: Whether C{Connection: close} was given.
     """
 
-    __slots__ = ("block", "closes", "length")
-
-    def __init__(self, block: bytes, length: int | None, closes: bool) -> None:
-        self.block = block
-        self.length = length
-        self.closes = closes
+    block: bytes
+    length: int | None
+    closes: bool
 
 
 def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> HeaderFields:
@@ -170,18 +169,11 @@ def plainText(error: BadRequest) -> tuple[bytes, bytes]:
 
 def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     """Encode the whole response to a request that breaks the protocol. The connection closes."""
-    return b"".join(
-        [
-            statusLine(error.code),
-            dateLine(),
-            b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
-            if error.code == 405
-            else b"",
-            b"Content-Type: %b\r\nContent-Length: %d\r\n" % (contentType, len(body)),
-            b"Connection: close\r\n\r\n",
-            body,
-        ]
-    )
+    head = statusLine(error.code) + dateLine()
+    if error.code == 405:
+        head += b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+    head += b"Content-Type: %b\r\nContent-Length: %d\r\n" % (contentType, len(body))
+    return head + b"Connection: close\r\n\r\n" + body
 
 
 class ChannelRequest:
@@ -322,9 +314,7 @@ class ChannelRequest:
         As L{respond}, in two thirds of its time where nothing is unusual: 1.2 microseconds of the
         20 that a small request takes.
 
-        @param code: The status; 204 and 304 have no body.
         @param block: As for L{checkedFields}.
-        @param body: The whole body, sent as it is.
         """
         if (
             self.started
@@ -355,12 +345,10 @@ class ChannelRequest:
         """
         Send the head of a response.
 
-        @param code: The status; 204 and 304 have no body.
-        @param headers: The fields, or what L{checkedFields} made of them.
+        @param headers: As for L{respond}, and C{start}.
         @param length: Bytes of the body; C{None} if that is not known and no C{Content-Length} is
             among the headers.
         @param phrase: A reason phrase in place of the registered one.
-        @param start: As for L{respond}.
         @raise ValueError: If a header is not allowed; nothing has been sent.
         @raise RuntimeError: If there is a response already.
         """
@@ -398,9 +386,7 @@ class ChannelRequest:
         The kernel does it where it can; over TLS the file is read in pieces.
 
         @param fd: Stays open until this is done.
-        @param offset: The first byte, from the beginning of the file.
         @param count: How many bytes are sent; fewer in the file are an error.
-        @param run: Calls a function in a thread: C{run(function, *arguments) -> Deferred}.
         @raise ValueError: If this is more than the declared length.
         @raise TruncatedFile: If the file ends before. The connection is dropped.
         @raise ClientLost: If the client is gone. One that goes while the kernel sends raises the
@@ -500,11 +486,8 @@ class ChannelRequest:
 
     def _writable(self) -> Deferred[None]:
         if self._waiter is None:
-            self._waiter = Deferred(self._forgetWaiter)
+            self._waiter = Deferred(lambda waiter: setattr(self, "_waiter", None))
         return self._waiter
-
-    def _forgetWaiter(self, waiter: Deferred[None]) -> None:
-        self._waiter = None
 
     async def _sendPieces(self, fd: int, offset: int, count: int, run: Runner) -> None:
         while count:
@@ -541,11 +524,7 @@ class ChannelRequest:
             self.disconnectCallbacks.append(callback)
 
     def takeTransport(self) -> tuple[Any, bytes]:
-        """
-        Take the connection over, for another protocol. The request has ended with that.
-
-        @return: The transport, and the bytes that came after the request.
-        """
+        """Take the connection over, see L{IRequestChannel.takeTransport}."""
         taken = self._channel.takeTransport()
         self.started = self.finished = True
         return taken

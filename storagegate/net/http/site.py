@@ -132,22 +132,18 @@ class _RequestTask(Task):
             _log.failure("a handler failed in the middle of its response", Failure(error))
             request.abort()
         else:
-            self._describe(error)
-
-    def _describe(self, error: BaseException) -> None:
-        if not isinstance(error, Exception):
-            error = RuntimeError(f"the handler raised {error!r}")
-        request = self._request
-        try:
-            code, headers, body = self._describeError(request, error)
-            if code == 500:
+            if not isinstance(error, Exception):
+                error = RuntimeError(f"the handler raised {error!r}")
+            try:
+                code, headers, body = self._describeError(request, error)
+                if code == 500:
+                    _log.failure("a handler failed", Failure(error))
+                request.respond(code, headers, body)
+            except Exception:
+                # The first error is the more useful one.
                 _log.failure("a handler failed", Failure(error))
-            request.respond(code, headers, body)
-        except Exception:
-            # The first error is the more useful one.
-            _log.failure("a handler failed", Failure(error))
-            _log.failure("and so did the description of its error")
-            request.abort()
+                _log.failure("and so did the description of its error")
+                request.abort()
 
 
 @implementer(IChannelOwner, IProtocolNegotiationFactory)
@@ -223,29 +219,25 @@ class Site(Factory):
         # And two iterations of the reactor, which runs calls that are due before it reads sockets:
         # the process may have been stopped for longer than the grace.
         pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
-        timers = [self.reactor.callLater(graceSeconds, self._abortAll)]
+
+        def abortAll() -> None:
+            for channel in list(self._channels):
+                channel.abort()
 
         def wait() -> None:
             if pauses:
                 timers.append(self.reactor.callLater(pauses.pop(0), wait))
-            else:
-                self._closeIdle()
+                return
+            for channel in list(self._channels):
+                channel.drain()
 
         def stop(result: None) -> None:
             for timer in timers:
                 if timer.active():
                     timer.cancel()
 
-        timers.append(self.reactor.callLater(0, wait))
+        timers = [self.reactor.callLater(graceSeconds, abortAll), self.reactor.callLater(0, wait)]
         return self._drained.wait(busy=True).addCallback(stop)
-
-    def _closeIdle(self) -> None:
-        for channel in list(self._channels):
-            channel.drain()
-
-    def _abortAll(self) -> None:
-        for channel in list(self._channels):
-            channel.abort()
 
     def _checkTimeouts(self) -> None:
         self.now = self.reactor.seconds()
@@ -254,11 +246,7 @@ class Site(Factory):
     # For channels
 
     def channelOpened(self, channel: HTTPChannel) -> bool:
-        """
-        Count a new connection.
-
-        @return: Whether it may stay.
-        """
+        """Count a new connection, and return whether it may stay."""
         if self.draining or len(self._channels) >= self.limits.maxConnections:
             return False
         self._channels.add(channel)
@@ -312,12 +300,7 @@ class Site(Factory):
     def serveMounted(
         self, request: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
-        """
-        Let a stock Twisted resource respond.
-
-        @param prefix: At how many segments of the path it is mounted.
-        @param reply: Receives its response.
-        """
+        """Let a stock Twisted resource respond."""
         self._webSite().serveMounted(request, resource, prefix, reply)
 
     def _webSite(self) -> Any:

@@ -64,12 +64,7 @@ class WebSite:
     def serveMounted(
         self, raw: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
-        """
-        Let another tree respond, which is mounted at the first segments of the path.
-
-        @param prefix: How many segments.
-        @param reply: Receives the response.
-        """
+        """Let another tree respond, which is mounted at the first segments of the path."""
         web: WebRequest = raw.web
         web.channel.reply = reply
         web.prepath, web.postpath = web.segments[:prefix], web.segments[prefix:]
@@ -86,16 +81,20 @@ class WebSite:
         if INativeResource.providedBy(resource):
             resource.render(raw)
             return
-        reading = Deferred.fromCoroutine(raw.body.read(self._limits.webBodySize))
-        reading.addCallback(web.receive, resource)
-        reading.addErrback(self._refuse, web)
+        Deferred.fromCoroutine(self._render(web, resource))
 
-    def _refuse(self, reason: Failure, web: "WebRequest") -> None:
-        if reason.check(BodyTooLarge):
+    async def _render(self, web: "WebRequest", resource: IResource) -> None:
+        """Read the body, and let a resource render."""
+        try:
+            web.receive(await web.raw.body.read(self._limits.webBodySize), resource)
+        except BodyTooLarge:
             reply = web.channel.reply
             reply.respond(413, [(b"Content-Type", b"text/plain")], b"The body is too large\n")
-        elif not reason.check(BodyLost):
-            _log.failure("a body was lost", reason)
+        except BodyLost:
+            # The client has gone.
+            return
+        except Exception:
+            _log.failure("a body was lost")
             web.raw.abort()
 
 
@@ -103,7 +102,6 @@ class WebRequest(server.Request):
     """
     A stock request that stands for one of the channel.
 
-    @ivar raw: The channel's request.
     @ivar segments: Those of its path, unquoted one by one.
     @ivar sitepath: The segments at which the tree is mounted, as in the names of session cookies.
     """
@@ -289,7 +287,7 @@ class _PullLoop:
 
     def __init__(self, producer: Any, raw: ChannelRequest, reactor: IReactorTime) -> None:
         self._producer = producer
-        self._lean = raw
+        self._raw = raw
         self._reactor = reactor
         self._next: IDelayedCall | None = None
 
@@ -312,4 +310,4 @@ class _PullLoop:
         except Exception:
             _log.failure("a producer failed")
             self.pauseProducing()
-            self._lean.abort()
+            self._raw.abort()
