@@ -15,7 +15,8 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from hashlib import blake2b, sha256
 from math import log
 
@@ -37,8 +38,8 @@ _MAX_HASH_KEY = 64
 
 AFFINITY_FILE = "affinity-secret"
 
-_SECRET_BYTES = 32
-
+SECRET_BYTES = 32
+"""Bytes of the key that signs cookies: as many as the hash has."""
 
 _TOKEN_LENGTH = 32
 """Hexadecimal digits of a signature: 128 bits."""
@@ -100,7 +101,6 @@ class CookieSigner:
 
     def __init__(self, secret: bytes, service: str) -> None:
         """
-
         @param secret: The key, the same in all processes.
         @param service: The name of the service; it is part of what is signed, and of the cookie's
             name.
@@ -166,8 +166,7 @@ class AffinitySelector:
         self._routing = routing
         self._header = routing.http.session_header.lower()
         self._pins = Pins()
-        self._makeSigner = makeSigner
-        self._known: CookieSigner | None = None
+        self._signer = cache(makeSigner)
         self._strategies = strategies
 
     def strategy(self, context: RequestContext) -> str:
@@ -179,14 +178,10 @@ class AffinitySelector:
         group = getattr(self._routing, context.protocol, None)
         return isinstance(group, HTTPRouting) and group.sticky_sessions
 
-    def _isPinned(self, context: RequestContext) -> bool:
-        """Return whether calls of a connection stay together on the call's transport."""
-        group = getattr(self._routing, context.protocol, None)
-        return isinstance(group, WebSocketRouting) and group.connection_affinity
-
     def choose(self, context: RequestContext) -> Choose | None:
         """Return the function that chooses for a call with affinity; C{None} for the strategy."""
-        if self._isPinned(context):
+        group = getattr(self._routing, context.protocol, None)
+        if isinstance(group, WebSocketRouting) and group.connection_affinity:
             return partial(self._pins.choose, context.client.id)
         if not self._isSticky(context):
             return None
@@ -198,7 +193,7 @@ class AffinitySelector:
             return None
 
         def choose(candidates: Sequence[InstanceState]) -> InstanceState:
-            found = self._signer.find(named, candidates)
+            found = self._signer().find(named, candidates)
             return self._strategies[_DEFAULT].choose(candidates) if found is None else found
 
         return choose
@@ -207,23 +202,17 @@ class AffinitySelector:
         """Set the cookie for the instance of a call, unless the client has that already."""
         if not self._isSticky(context) or context.headers.get(self._header):
             return
-        value = self._signer.sign(slot.member.id)
+        value = self._signer().sign(slot.member.id)
         if value == self._cookie(context):
             context.metadata.pop("setCookie", None)
             return
         context.metadata["setCookie"] = serializeCookie(
-            self._signer.cookie, value, httpOnly=True, sameSite="lax"
+            self._signer().cookie, value, httpOnly=True, sameSite="lax"
         )
-
-    @property
-    def _signer(self) -> CookieSigner:
-        if self._known is None:
-            self._known = self._makeSigner()
-        return self._known
 
     def _cookie(self, context: RequestContext) -> str | None:
         cookies = context.headers.get("cookie")
-        return None if cookies is None else parseCookies(cookies).get(self._signer.cookie)
+        return None if cookies is None else parseCookies(cookies).get(self._signer().cookie)
 
 
 def loadSecret(directory: str) -> bytes:
@@ -233,33 +222,19 @@ def loadSecret(directory: str) -> bytes:
     @raise OSError: If neither can be done.
     """
     path = os.path.join(directory, AFFINITY_FILE)
-    draft = f"{path}.{os.getpid()}"
-    found = _read(path)
-    if found is not None:
-        return found
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-        # If several workers start at the same time, the first one makes it for all.
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(draft)
-    made = _read(path)
-    if made is None:
-        raise FileNotFoundError(path)
-    return made
-
-
-def _read(path: str) -> bytes | None:
-    """Return the content of the file; C{None} if there is none."""
-    try:
-        with open(path, "rb") as file:
-            found = file.read(_SECRET_BYTES)
-    except FileNotFoundError:
-        return None
-    if len(found) < _SECRET_BYTES:
+    if not os.path.exists(path):
+        draft = f"{path}.{os.getpid()}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(SECRET_BYTES))
+            # If several workers start at the same time, the first one makes it for all.
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            os.unlink(draft)
+    with open(path, "rb") as file:
+        found = file.read(SECRET_BYTES)
+    if len(found) < SECRET_BYTES:
         raise OSError(f"{path}: too short; remove it")
     return found

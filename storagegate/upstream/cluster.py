@@ -496,16 +496,13 @@ class HealthChecks:
         if member in self._inFlight:
             return
         checking = self._inFlight[member] = self._send(member.instance)
-        late = self._clock.callLater(self._timeout, checking.cancel)
 
         def ended(result: Any) -> None:
-            if late.active():
-                late.cancel()
             # The check of an instance that was removed is not counted.
             if self._inFlight.pop(member, None) is not None:
                 self._checked(member, result is True)
 
-        checking.addBoth(ended)
+        checking.addTimeout(self._timeout, self._clock).addBoth(ended)
 
     def _checked(self, member: InstanceState, isHealthy: bool) -> None:
         self._meters.countCheck(self._cluster.name, isHealthy)

@@ -128,23 +128,18 @@ class ConsulWatch:
         response = await self._api.request("GET", self._path, query, wait=wait)
         if response.status != 200:
             raise HTTPStatusError(f"Consul's {self._path}", response.status)
-        found = _readIndex(response.field("X-Consul-Index"))
+        try:
+            found = parseDecimal(response.field("X-Consul-Index"), _MAX_INDEX)
+        except ValueError:
+            found = 0
+        if found == 0:
+            # A response without an index is not Consul's.
+            raise SourceError("answers without an index")
         self._publish(*readEach(readMessage(response.body, list[msgspec.Raw]), _instances))
         # An index that went back is of another history, in which the old one means nothing.
         self._index = found if found >= index else 0
         spared = wait / 2 - (self._seconds() - began)
         return _POLL_SECONDS if found == index and spared > 0 else 0.0
-
-
-def _readIndex(text: str) -> int:
-    """Parse an index; a response without one is not Consul's."""
-    try:
-        index = parseDecimal(text, _MAX_INDEX)
-    except ValueError:
-        index = 0
-    if index == 0:
-        raise SourceError("answers without an index")
-    return index
 
 
 def _instances(raw: msgspec.Raw) -> Iterable[Instance]:

@@ -78,22 +78,18 @@ class DNSWatch:
             if each.payload.priority != best or target in ("", "."):
                 # A lone dot: there is decidedly no such service.
                 continue
-            addresses, good = _matching(additional, target), ttl
+            addresses = [
+                record.payload.dottedQuad()
+                for record in additional
+                if record.type == dns.A and str(record.name).lower() == target.lower()
+            ]
+            good = ttl
             if not addresses:
                 addresses, good = await queries.addresses(target)
             ttl = min(ttl, good)
             weight = boundedWeight(each.payload.weight)
             targets += [(address, each.payload.port, weight) for address in addresses]
         return targets, ttl
-
-
-def _matching(records: list[Any], name: str) -> list[str]:
-    """Return the IPv4 addresses of a name among additional records."""
-    return [
-        each.payload.dottedQuad()
-        for each in records
-        if each.type == dns.A and str(each.name).lower() == name.lower()
-    ]
 
 
 class _Queries:

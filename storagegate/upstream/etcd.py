@@ -111,18 +111,16 @@ class EtcdAPI:
     async def _withMember(self, send: Callable[[], Awaitable[R]]) -> R:
         try:
             if self._token is None and self._options.username is not None:
-                self._token = await self._authenticate(self._options.username)
+                password = readSecret(self._options.passwordFile or "")
+                message = {"name": self._options.username, "password": password}
+                path = "/v3/auth/authenticate"
+                self._token = (await self._call(path, message, _Token)).token
             return await send()
         except (SourceError, HTTPClientError):
             # Another member may respond, and the token may have expired.
             self._token = None
             self._member = (self._member + 1) % len(self._members)
             raise
-
-    async def _authenticate(self, username: str) -> str:
-        password = readSecret(self._options.passwordFile or "")
-        message = {"name": username, "password": password}
-        return (await self._call("/v3/auth/authenticate", message, _Token)).token
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -134,15 +132,9 @@ class EtcdAPI:
         member, body = self._members[self._member], msgspec.json.encode(message)
         response = await member.request("POST", path, self._headers(), body, self._seconds)
         if response.status != 200:
-            raise HTTPStatusError(f"etcd's {path}", response.status, _errorText(response.body))
+            problem = readMessage(response.body, _Error, default=_Error()).error or ""
+            raise HTTPStatusError(f"etcd's {path}", response.status, problem)
         return readMessage(response.body, kind, lax=True)
-
-
-def _errorText(body: bytes) -> str:
-    try:
-        return readMessage(body, _Error).error or ""
-    except SourceError:
-        return ""
 
 
 _LIFE_SECONDS = 60.0
@@ -212,10 +204,7 @@ class EtcdWatch:
     async def step(self) -> float:
         """List the keys, or, after that, watch their changes."""
         revision, self._revision = self._revision, None
-        if revision is None:
-            self._revision = await self._list()
-        else:
-            self._revision = await self._watch(revision)
+        self._revision = await (self._list() if revision is None else self._watch(revision))
         return 0.0
 
     async def _list(self) -> int:
@@ -231,22 +220,34 @@ class EtcdWatch:
         return found.header.revision
 
     async def _watch(self, revision: int) -> int:
-        watching = _Watching(revision)
+        """Watch from a revision on; return the last one that was seen."""
+        isCreated = False
 
         def onLine(line: bytes) -> None:
+            nonlocal revision, isCreated
             news = readMessage(line, _Line, lax=True).result
             if news is None:
                 raise SourceError("etcd ends the watch with an error")
             if news.header.cluster != self._cluster:
                 raise SourceError("etcd is another cluster than it was")
-            if watching.advance(news):
+            if news.canceled:
+                reason = "its revision is compacted" if news.compacted else news.reason
+                raise SourceError(f"etcd cancels the watch: {reason}")
+            if news.created:
+                isCreated = True
+                if news.header.revision < revision:
+                    # A restored backup: it would be silent until its revision is as high.
+                    raise SourceError("etcd has gone back to an earlier revision")
+                return
+            revision = max(revision, news.header.revision)
+            if news.events:
                 self._apply(news.events)
 
         message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
         await self._api.follow("/v3/watch", message, onLine, self._life)
-        if not watching.isCreated:
+        if not isCreated:
             raise SourceError("etcd ends the watch before it has begun")
-        return watching.revision
+        return revision
 
     def _apply(self, events: Iterable[_KeyEvent]) -> None:
         for event in events:
@@ -258,34 +259,6 @@ class EtcdWatch:
 
     def _publishValues(self) -> None:
         self._publish(*readEach(self._values.values(), _instances))
-
-
-class _Watching:
-    """The progress of a watch."""
-
-    def __init__(self, revision: int) -> None:
-        self.revision = revision
-        self.isCreated = False
-
-    def advance(self, news: _News) -> bool:
-        """
-        Process a message.
-
-        @return: Whether it has events.
-        @raise SourceError: If the watch has ended.
-        """
-        if news.canceled:
-            reason = "its revision is compacted" if news.compacted else news.reason
-            raise SourceError(f"etcd cancels the watch: {reason}")
-        if news.created:
-            self.isCreated = True
-            if news.header.revision < self.revision:
-                # A restored backup: it would be silent until its revision is as high as this one.
-                raise SourceError("etcd has gone back to an earlier revision")
-            return False
-        if news.header.revision > self.revision:
-            self.revision = news.header.revision
-        return bool(news.events)
 
 
 def _instances(value: bytes) -> Iterable[Instance]:
@@ -322,8 +295,11 @@ class EtcdRegistry:
 
     async def register(self) -> None:
         """Register all entries, or renew their lease."""
-        if self._lease is not None and not await self._isAlive(self._lease):
-            self._lease = None
+        if self._lease is not None:
+            message = {"ID": str(self._lease)}
+            kept = await self._api.call("/v3/lease/keepalive", message, _KeepAlive)
+            if kept.result.ttl <= 0:
+                self._lease = None
         if self._lease is None:
             self._isPut = False
             granted = await self._api.call("/v3/lease/grant", {"TTL": str(self._ttl)}, _Lease)
@@ -339,10 +315,6 @@ class EtcdRegistry:
         """Remove all entries with their lease."""
         if self._lease is not None:
             await self._api.call("/v3/lease/revoke", {"ID": str(self._lease)}, _Ignored)
-
-    async def _isAlive(self, lease: int) -> bool:
-        kept = await self._api.call("/v3/lease/keepalive", {"ID": str(lease)}, _KeepAlive)
-        return kept.result.ttl > 0
 
     async def _put(self, entry: Entry, lease: int) -> None:
         value = {

@@ -112,10 +112,7 @@ class KubernetesWatch:
         """List the slices, or, after that, watch their changes."""
         version, self._version = self._version, None
         try:
-            if version is None:
-                self._version = await self._list()
-            else:
-                self._version = await self._watch(version)
+            self._version = await (self._list() if version is None else self._watch(version))
         except _Gone:
             return _GONE_SECONDS
         return 0.0
@@ -137,7 +134,8 @@ class KubernetesWatch:
         seconds = self._options.timeoutMs / 1000
         response = await self._client.request("GET", self._path(), self._headers(), seconds=seconds)
         if response.status != 200:
-            raise HTTPStatusError("Kubernetes", response.status, _statusText(response.body))
+            problem = readMessage(response.body, _Status, default=_Status())
+            raise HTTPStatusError("Kubernetes", response.status, problem.message)
         found = readMessage(response.body, _List)
         if found.kind != "EndpointSliceList" or not found.metadata.version:
             raise SourceError("Kubernetes answers with something else than a list")
@@ -221,10 +219,3 @@ def _port(ports: list[_Port], name: str | None) -> _Port | None:
         return ports[0]
     names = SCHEMES if name is None else (name,)
     return next((each for wanted in names for each in ports if each.name == wanted), None)
-
-
-def _statusText(body: bytes) -> str:
-    try:
-        return readMessage(body, _Status).message
-    except SourceError:
-        return ""

@@ -1,6 +1,7 @@
 """Metrics of calls to instances."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
 
@@ -29,40 +30,35 @@ class UpstreamMetrics:
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._gauges: list[Gauges] = []
-        service = ("service",)
-        name = "storagegate_upstream_"
-        self.attempts = registry.counter(
-            f"{name}attempts_total",
+
+        def counter(name: str, help: str, *labels: str) -> Any:
+            return registry.counter(
+                f"storagegate_upstream_{name}_total", help, ("service", *labels)
+            )
+
+        self.attempts = counter(
+            "attempts",
             "Outcomes of calls to instances: ok, error (the service's own), failed (no valid "
             "response), timeout, cancelled.",
-            ("service", "outcome"),
+            "outcome",
         )
         self.seconds = registry.histogram(
-            f"{name}duration_seconds",
+            "storagegate_upstream_duration_seconds",
             "Time until the response of an instance, or the start of its stream.",
-            service,
+            ("service",),
         )
-        self.retries = registry.counter(
-            f"{name}retries_total", "Calls that went to another instance.", service
-        )
-        self.refusedRetries = registry.counter(
-            f"{name}retries_refused_total",
+        self.retries = counter("retries", "Calls that went to another instance.")
+        self.refusedRetries = counter(
+            "retries_refused",
             "Calls that might have gone to another instance, if fewer had done so before.",
-            service,
         )
-        self.ejections = registry.counter(
-            f"{name}ejections_total", "Instances put out for calls that failed in a row.", service
-        )
-        self.checks = registry.counter(
-            f"{name}checks_total", "Health checks, healthy or unhealthy.", ("service", "result")
-        )
-        self.panics = registry.counter(
-            f"{name}panics_total", "Calls sent though no instance was available.", service
-        )
-        self.refused = registry.counter(
-            f"{name}refused_total",
+        self.ejections = counter("ejections", "Instances put out for calls that failed in a row.")
+        self.checks = counter("checks", "Health checks, healthy or unhealthy.", "result")
+        self.panics = counter("panics", "Calls sent though no instance was available.")
+        self.refused = counter(
+            "refused",
             "Calls that no instance got: all were busy (full), or there was none (none).",
-            ("service", "reason"),
+            "reason",
         )
         registry.watch(self._families)
 

@@ -300,18 +300,21 @@ class InstanceProvider:
                 _log.failure("the instances of {service} were not taken", service=service)
 
 
-def readMessage(data: bytes, kind: type[T], lax: bool = False) -> T:
+def readMessage(data: bytes, kind: type[T], lax: bool = False, default: T | None = None) -> T:
     """
     Parse JSON of a known form.
 
     @param data: The body of a response, whole, in UTF-8.
     @param kind: The type of the message.
     @param lax: Whether numbers may be written as text, as Protocol Buffers do.
+    @param default: Returned in place of another form; C{None} for an error.
     @raise SourceError: If it has another form.
     """
     try:
         return msgspec.json.decode(data, type=kind, strict=not lax)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if default is not None:
+            return default
         raise SourceError(f"answers with nonsense: {error}") from None
 
 

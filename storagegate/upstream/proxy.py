@@ -12,7 +12,7 @@ Streams are lines of JSON, in both directions at the same time.
 import random
 import secrets
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -26,7 +26,12 @@ from storagegate.core.definitions import ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError
 from storagegate.core.schemas import Schema
 from storagegate.telemetry.metrics import MetricsRegistry
-from storagegate.upstream.affinity import AffinitySelector, CookieSigner, makeStrategies
+from storagegate.upstream.affinity import (
+    SECRET_BYTES,
+    AffinitySelector,
+    CookieSigner,
+    makeStrategies,
+)
 from storagegate.upstream.attempt import Attempt, AttemptContext, RequestHeads, encodeRequest
 from storagegate.upstream.cluster import CallSlot, Cluster, HealthChecks, healthChecker
 from storagegate.upstream.connections import TLSConnector, connector
@@ -187,10 +192,6 @@ async def _remoteHandler(request: Any, context: RequestContext) -> Any:
     raise NotImplementedError
 
 
-SECRET_BYTES = 32
-"""Bytes of the key that signs cookies: as many as the hash has."""
-
-
 class ProxiedServices:
     """
     The remote services of a gateway.
@@ -233,7 +234,6 @@ class ProxiedServices:
         self._maxSize = maxSize
         self._tracer = tracer
         self._readSecret = secret
-        self._secret: bytes | None = None
         self._services: dict[str, ProxiedService] = {}
         self._connectors: list[TLSConnector] = []
         self._provider: InstanceProvider | None = None
@@ -311,7 +311,7 @@ class ProxiedServices:
         return ProxiedService(
             Upstream(cluster, reactor, random, metrics),
             AttemptContext(name, heads, reactor, self._run, metrics, self._maxSize, self._tracer),
-            AffinitySelector(routing, partial(self._signer, name), strategies),
+            AffinitySelector(routing, lambda: CookieSigner(self._secret, name), strategies),
             options,
             self._now,
         )
@@ -327,17 +327,13 @@ class ProxiedServices:
         labels = (options.name or name).rstrip(".").split(".")
         return ".".join(label for label in labels if not label.startswith("_"))
 
-    def _signer(self, service: str) -> CookieSigner:
-        """Make the signer of the cookies of a service."""
-        if self._secret is None:
-            given = self._options.routing.http.cookie_secret
-            if given is not None:
-                self._secret = given.encode()
-            elif self._readSecret is not None:
-                self._secret = self._readSecret()
-            else:
-                self._secret = secrets.token_bytes(SECRET_BYTES)
-        return CookieSigner(self._secret, service)
+    @cached_property
+    def _secret(self) -> bytes:
+        """The key of the options, else that of the constructor's function, else a random one."""
+        given = self._options.routing.http.cookie_secret
+        if given is not None:
+            return given.encode()
+        return secrets.token_bytes(SECRET_BYTES) if self._readSecret is None else self._readSecret()
 
 
 _WATCHES = {

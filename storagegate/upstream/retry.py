@@ -6,10 +6,9 @@ A call may be repeated if no instance can have received it, or if it is harmless
 
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -139,25 +138,11 @@ class Upstream:
 
     async def _acquire(self, policy: CallPolicy, tried: set[str]) -> CallSlot:
         """Wait for an instance as long as an attempt may take."""
+
+        def late(result: Any, seconds: float) -> NoReturn:
+            raise codedError("UNAVAILABLE", f"Every instance of {self.cluster.name} is busy")
+
         acquiring = self.cluster.acquire(policy.strategy, tried, policy.choose)
-        if acquiring.called:
-            return await acquiring
-        isLate = False
-
-        def late() -> None:
-            nonlocal isLate
-            isLate = True
-            acquiring.cancel()
-
-        timer = self._clock.callLater(max(0.0, policy.timeoutSeconds), late)
-        try:
-            return await acquiring
-        except CancelledError:
-            if not isLate:
-                raise
-            raise codedError(
-                "UNAVAILABLE", f"Every instance of {self.cluster.name} is busy"
-            ) from None
-        finally:
-            if timer.active():
-                timer.cancel()
+        if not acquiring.called:
+            acquiring.addTimeout(max(0.0, policy.timeoutSeconds), self._clock, late)
+        return await acquiring
