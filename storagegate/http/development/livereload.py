@@ -11,15 +11,17 @@ Live reload of pages that a browser has open: a script in each page listens to s
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
 from zope.interface import implementer
 
 from storagegate.http.contenttypes import parseContentType
-from storagegate.http.development.supervisor import FileState, fileState
 from storagegate.http.dispatch import LayerList
 from storagegate.http.encoding import IBodyEncoder
 from storagegate.http.middleware.staticfiles import StaticOptions
@@ -31,11 +33,20 @@ PAGE_SUFFIXES = (".css", ".htm", ".html", ".js", ".mjs", ".svg", ".xhtml")
 _EVENTS_PATH = "/__storagegate/hmr"
 _SCRIPT_PATH = _EVENTS_PATH + ".js"
 
-# Each stream is a page that is visible in a browser.
-_MAX_STREAMS = 100
+_SETTLE_SECONDS = 0.04
+"""How long files have to stay unchanged: editors write them in several steps."""
 
-# Files that are watched because C{sendFile} sent them.
-_MAX_FILES = 1000
+_MAX_SETTLE_ROUNDS = 10
+"""A file that is written to all the time is not waited for."""
+
+_MAX_FILES = 10_000
+"""Files below a watched directory: to check so many takes 30 ms."""
+
+_MAX_STREAMS = 100
+"""Each stream is a page that is visible in a browser."""
+
+_MAX_SENT = 1000
+"""Files that are watched because C{sendFile} sent them."""
 
 _HTML = ("text/html", "application/xhtml+xml")
 
@@ -51,11 +62,84 @@ _BODY = b"</body"
 _BODY_END = re.compile(_BODY + rb"[\s>]", re.IGNORECASE)
 
 
+class ChangeNotifier:
+    """
+    Finds changes of files and of directory trees, by comparing the states of files: time of change,
+    length and inode (editors write a new file and rename it).
+
+    @ivar roots: The files and directories, each with the states of the files there.
+    """
+
+    def __init__(self, suffixes: tuple[str, ...]) -> None:
+        """
+        @param suffixes: Of the files below directories; others are ignored there.
+        """
+        self.roots: dict[str, dict[str, tuple[int, int, int]]] = {}
+        self._suffixes = suffixes
+
+    def add(self, root: str) -> None:
+        """
+        Watch a file or directory.
+
+        @param root: Its path; if it is new, changes count from its present state.
+        """
+        if root not in self.roots:
+            self.roots[root] = self._find(root)
+
+    def check(self) -> set[str]:
+        """
+        Return the files that have changed, are gone, or are new in a directory.
+
+        May be called in a thread, one call at a time.
+        """
+        changed = set()
+        for root, before in list(self.roots.items()):
+            found = self.roots[root] = self._find(root)
+            changed |= {path for path, _ in before.items() ^ found.items()}
+        return changed
+
+    def settled(self) -> set[str]:
+        """
+        Return the changes of L{check}, when no more follow. Blocks if there are some.
+
+        May be called in a thread, as L{check}.
+        """
+        changed = more = self.check()
+        for _ in range(_MAX_SETTLE_ROUNDS):
+            if not more:
+                break
+            time.sleep(_SETTLE_SECONDS)
+            more = self.check()
+            changed |= more
+        return changed
+
+    def _find(self, root: str) -> dict[str, tuple[int, int, int]]:
+        found = {}
+        for path in islice(self._paths(root), _MAX_FILES):
+            with suppress(OSError):
+                status = os.stat(path)
+                found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        return found
+
+    def _paths(self, root: str) -> Iterator[str]:
+        if not os.path.isdir(root):
+            yield root
+        for parent, children, names in os.walk(root):
+            children[:] = [
+                each
+                for each in children
+                if each not in ("node_modules", "__pycache__") and not each.startswith(".")
+            ]
+            for name in names:
+                if name.endswith(self._suffixes):
+                    yield os.path.join(parent, name)
+
+
 class LiveReloadHub:
     """
     Sends events to the open pages.
 
-    @ivar files: Files with L{PAGE_SUFFIXES} that C{sendFile} sent, each with its state before.
+    @ivar files: Files and directories whose changes reload pages.
     """
 
     def __init__(self) -> None:
@@ -64,7 +148,7 @@ class LiveReloadHub:
         self._count = 0
         self._error: Mapping[str, Any] | None = None
         self._streams: dict[Any, None] = {}
-        self.files: dict[str, FileState] = {}
+        self.files = ChangeNotifier(PAGE_SUFFIXES)
 
     @property
     def version(self) -> str:
@@ -97,9 +181,8 @@ class LiveReloadHub:
         @param root: The directory that a relative path begins at; C{None} for the current one.
         """
         name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
-        isNew = name not in self.files and len(self.files) < _MAX_FILES
-        if isNew and name.endswith(PAGE_SUFFIXES):
-            self.files[name] = fileState(name)
+        if name.endswith(PAGE_SUFFIXES) and len(self.files.roots) < _MAX_SENT:
+            self.files.add(name)
 
     def reload(self, files: list[str]) -> None:
         """

@@ -4,19 +4,26 @@ Hot reload in the process of the program: C{development.hmr}.
 The first C{listen} turns the process into the L{supervisor
 <storagegate.http.development.supervisor>}, which runs the program again as its child. There,
 listening sockets are inherited or handed to the supervisor, and C{listen} waits until the
-predecessor has stopped accepting. In a process that cannot be started again by its command line,
-such as a test runner or twistd, only pages are reloaded.
+predecessor has stopped accepting. A thread watches the files of the program, because a handler may
+block the reactor. In a process that cannot be started again by its command line, such as a test
+runner or twistd, only pages are reloaded.
 """
 
 import json
 import os
 import re
 import runpy
-import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import cache_from_source
+from itertools import count
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import send_handle
+from threading import Lock, Thread
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -25,24 +32,24 @@ from attrs import asdict
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
-from twisted.internet.protocol import Factory, connectionDone
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.protocols.basic import LineOnlyReceiver
 from twisted.python.failure import Failure
 
+from storagegate.core.streams import SharedFuture
 from storagegate.http.development.console import ErrorReport, isInstalled
-from storagegate.http.development.livereload import PAGE_SUFFIXES, LiveReloadHub, staticRoots
-from storagegate.http.development.supervisor import GRACE_SECONDS, ChangeNotifier, becomeSupervisor
-from storagegate.http.options import reactorRuntime
+from storagegate.http.development.livereload import ChangeNotifier, LiveReloadHub, staticRoots
+from storagegate.http.development.supervisor import GRACE_SECONDS, becomeSupervisor
 from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
 
-_BEAT_SECONDS = 15.0
-"""The interval of comments in event streams: less than the time-out of common proxies."""
-
 _CHECK_SECONDS = 0.25
-"""The pause between two checks of the files of pages."""
+"""The pause between two checks of the files, of which a hundred take half a millisecond."""
+
+_BEAT_ROUNDS = 60
+"""Checks between comments in event streams: 15 s, less than the time-out of common proxies."""
+
+_LEAVE_SECONDS = 5.0
+"""How long a predecessor may take to stop accepting: one in an endless loop never does."""
 
 _SETTLE_SECONDS = 1.0
 """How long a successor may take to listen where its predecessor did, before that is closed."""
@@ -71,30 +78,32 @@ class Reloader:
 
     def __init__(self) -> None:
         self.hub = LiveReloadHub()
-        # The socket to the supervisor, if there is one, and the protocol that reads from it.
-        self._control: socket.socket | None = None
-        self._link: _SupervisorLink | None = None
+        # What the supervisor has passed, and the connection to it, if there is one.
+        self._setup: Mapping[str, Any] = {"isSuccessor": False}
+        self._control: Connection | None = None
+        self._lock = Lock()
         self._inherited: list[tuple[str, int]] = []
         self._ports: dict[IListeningPort, tuple[Any, str]] = {}
-        self._isSuccessor = self._isServing = self._isRetired = False
-        self._permission: Deferred[None] = Deferred()
-        self._named: set[str] = set()
-        self._pages = ChangeNotifier(PAGE_SUFFIXES)
-        self._calls: list[LoopingCall] = []
+        # Set when this process may accept.
+        self._turn: SharedFuture[None] = SharedFuture()
+        self._isRetired = False
+        self._modules = ChangeNotifier((".py",))
+        self._thread: Thread | None = None
 
-    def supervise(
-        self, control: socket.socket, inherited: Sequence[tuple[str, int]], isSuccessor: bool
-    ) -> None:
+    def supervise(self, setup: Mapping[str, Any]) -> None:
         """
         Take part in a supervisor's protocol.
 
-        @param control: The socket to the supervisor.
-        @param inherited: Endpoint descriptions with the descriptors of their sockets.
-        @param isSuccessor: Whether another process serves until this one is ready.
+        @param setup: C{control}, the descriptor of the connection to the supervisor; C{sockets},
+            endpoint descriptions with descriptors; C{isSuccessor}, whether another process serves
+            until this one is ready; C{files}, those that have changed; C{started}, when this
+            process was started, by the monotonic clock.
         """
-        self._control = control
-        self._inherited = list(inherited)
-        self._isSuccessor = isSuccessor
+        self._setup = setup
+        self._control = Connection(setup["control"])
+        self._inherited = setup["sockets"]
+        for descriptor in (setup["control"], *(each for _, each in self._inherited)):
+            os.set_inheritable(descriptor, False)
 
     # For applications
 
@@ -125,10 +134,6 @@ class Reloader:
     async def _listen(self, app: Any, reactor: Any, endpoint: str, site: Site) -> Opened:
         description, isNew = endpoint, True
         if self._control is not None:
-            if self._link is None:
-                self._link = link = _SupervisorLink(self, reactor)
-                factory = Factory.forProtocol(lambda: link)
-                reactor.adoptStreamConnection(self._control.fileno(), socket.AF_UNIX, factory)
             known = next((each for each in self._inherited if each[0] == endpoint), None)
             isNew = known is None
             if known is not None:
@@ -138,27 +143,15 @@ class Reloader:
                 bound = await bind(reactor, endpoint)
                 # The port object would unlink the path of a UNIX socket when it closes.
                 descriptor = bound.port.socket.detach()
-                self._send("hold", [descriptor], endpoint=endpoint)
+                self._send("hold", endpoint, descriptor)
             tail = ":" + endpoint if endpoint.startswith(("ssl:", "tls:")) else ""
             description = f"inherited:{descriptor}{tail}"
-            if not self._isServing:
-                reactor.callWhenRunning(self._ready)
-                permission: Deferred[None] = Deferred()
-                self._permission.chainDeferred(permission)
-                await permission
+            if self._thread is None:
+                reactor.callWhenRunning(self._ready, reactor)
+            await self._turn.wait()
         port = await listen(reactor, description, site)
-        if not self._ports:
-            run = reactorRuntime(reactor).run
-            for function, seconds in (
-                (self.hub.beat, _BEAT_SECONDS),
-                (lambda: self._checkFiles(run), _CHECK_SECONDS),
-            ):
-                call = LoopingCall(function)
-                call.clock = reactor
-                call.start(seconds, now=False)
-                self._calls.append(call)
         self._ports[port] = (app, endpoint)
-        self._watchPages()
+        self._watch(reactor)
         return port, isNew
 
     def fail(self, error: BaseException) -> bool:
@@ -168,13 +161,13 @@ class Reloader:
         @param error: An error of the program, or of its C{listen}.
         @return: Whether it was reported; if not, it is for the process to show.
         """
-        if not self._isSuccessor or self._isServing:
+        if not self._setup["isSuccessor"] or self._turn.isKnown:
             return False
         report = ErrorReport.of(error)
-        files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-        files += [report.file or ""]
-        self._nameFiles(path for path in files if os.path.isabs(path) and not isInstalled(path))
-        self._send("failed", report=asdict(report))
+        files = {frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)}
+        files.add(report.file or "")
+        own = [path for path in files if os.path.isabs(path) and not isInstalled(path)]
+        self._send("failed", (asdict(report), own))
         return True
 
     def released(self, port: IListeningPort) -> None:
@@ -184,48 +177,65 @@ class Reloader:
         @param port: A port that L{listen} has opened.
         """
         _, endpoint = self._ports.pop(port, (None, ""))
-        if self._isRetired:
-            if not self._ports:
-                self._send("left")
-        else:
-            self._send("drop", endpoint=endpoint)
+        if not self._isRetired:
+            self._send("drop", endpoint)
+        elif not self._ports:
+            self._send("left")
         # Events for one port's pages would keep its connections open.
         self.hub.endAll()
-        if not self._ports:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                call.stop()
 
     # The supervisor
 
-    def _send(self, kind: str, descriptors: Sequence[int] = (), **values: Any) -> None:
-        """Send a message. It blocks for no time: the supervisor does nothing but read."""
+    def _send(self, kind: str, value: object = None, descriptor: int | None = None) -> None:
+        """
+        Send a message; may be called in any thread. It blocks for no time: the supervisor does
+        nothing but read.
+        """
         if self._control is not None:
-            data = json.dumps({"kind": kind, **values}).encode() + b"\n"
-            with suppress(OSError):
-                sent = socket.send_fds(self._control, [data], descriptors)
-                self._control.sendall(data[sent:])
+            with self._lock, suppress(OSError):
+                self._control.send((kind, value))
+                if descriptor is not None:
+                    send_handle(self._control, descriptor, os.getppid())
 
-    def _ready(self) -> None:
+    def _ready(self, reactor: Any) -> None:
         """Offer to take over: the program is loaded and wants to listen."""
-        if not self._isServing:
-            self._nameModules()
+        if self._thread is None:
+            self._watch(reactor)
             self._send("ready")
+            if self._setup["isSuccessor"]:
+                reactor.callLater(_LEAVE_SECONDS, self._serve, reactor)
 
-    def serve(self, reactor: Any, files: Sequence[str], milliseconds: float) -> None:
-        """
-        Accept from now on: there is no predecessor, or it has stopped accepting.
+    def _receive(self, reactor: Any, kind: str, value: Any) -> None:
+        """Handle a message of the supervisor."""
+        if kind == "serve":
+            self._serve(reactor)
+        elif kind == "retire":
+            self._retire(reactor, value)
+        else:
+            report, files = value
+            for path in files:
+                self._modules.add(path)
+                # A file that the program does not import yet may be what the failed one lacks.
+                self._modules.add(os.path.dirname(path))
+            where = f" {report['file']}:{report['line']}" if report["file"] else ""
+            # Critical events are printed also where nothing has begun to log.
+            _log.critical(
+                "not reloaded, the old code goes on:{where}\n{text}",
+                where=where,
+                text=(report["text"] or report["title"]).rstrip(),
+            )
+            self.hub.fail(report)
 
-        @param reactor: Schedules the release of inherited sockets that are not used.
-        @param files: The paths that have changed, for the log.
-        @param milliseconds: The time from the start of this process.
-        """
-        self._isServing = True
-        if self._isSuccessor:
-            names = ", ".join(os.path.relpath(path) for path in files)
+    def _serve(self, reactor: Any) -> None:
+        """Accept from now on: there is no predecessor, or it has stopped accepting."""
+        if self._turn.isKnown or self._isRetired:
+            return
+        if self._setup["isSuccessor"]:
+            names = ", ".join(map(os.path.relpath, self._setup["files"]))
+            milliseconds = (time.monotonic() - self._setup["started"]) * 1000
             _log.info("reloaded {names} in {time:.0f} ms", names=names, time=milliseconds)
         reactor.callLater(_SETTLE_SECONDS, self._dropInherited)
-        self._permission.callback(None)
+        self._turn.set(None)
 
     def _dropInherited(self) -> None:
         """Close the sockets that the predecessor needed and this program does not."""
@@ -233,110 +243,85 @@ class Reloader:
         for endpoint, descriptor in inherited:
             _log.info("no longer listening on {endpoint}", endpoint=endpoint)
             os.close(descriptor)
-            self._send("drop", endpoint=endpoint)
+            self._send("drop", endpoint)
 
-    def showError(self, report: Mapping[str, Any]) -> None:
-        """
-        Show why a successor has failed, on the console and in open pages.
-
-        @param report: The attributes of an L{ErrorReport}.
-        """
-        where = f" {report['file']}:{report['line']}" if report["file"] else ""
-        # Critical events are printed also where nothing has begun to log.
-        _log.critical(
-            "not reloaded, the old code goes on:{where}\n{text}",
-            where=where,
-            text=(report["text"] or report["title"]).rstrip(),
-        )
-        self.hub.fail(report)
-
-    def retire(self, reactor: Any, files: list[str]) -> None:
-        """
-        Stop accepting, finish the requests in flight, then stop the reactor.
-
-        @param reactor: Stopped when the last request has ended.
-        @param files: The paths that have changed, for open pages.
-        """
+    def _retire(self, reactor: Any, files: list[str]) -> None:
+        """Stop accepting, finish the requests in flight, then stop the reactor."""
         self._isRetired = True
         self.hub.reload(files)
         apps = {id(app): app for app, _ in self._ports.values()}
         if not apps:
             self._send("left")
         closing = [app.close(int(GRACE_SECONDS * 1000)) for app in apps.values()]
-        gatherResults(closing).addBoth(lambda _: self.stop(reactor))
-
-    def stop(self, reactor: Any) -> None:
-        """Stop the reactor, as the end of the supervisor does."""
-        with suppress(ReactorNotRunning):
-            reactor.stop()
+        gatherResults(closing).addBoth(lambda _: _stop(reactor))
 
     # The files
 
-    def _watchPages(self) -> None:
-        trees: set[str] = set()
-        for app, _ in self._ports.values():
-            trees |= staticRoots(app)
-        # The state of a file before it was sent, not that of now.
-        self._pages.files = self.hub.files | self._pages.files
-        self._pages.watch(self.hub.files, trees)
+    def _watch(self, reactor: Any) -> None:
+        """Watch the files that are known by now, and those that are known later in a thread."""
+        self._findFiles()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._run, args=(reactor,), daemon=True)
+            self._thread.start()
 
-    async def _checkFiles(self, run: Callable[..., Deferred[set[str]]]) -> None:
-        try:
-            self._nameModules()
-            self._watchPages()
-            changed = sorted(await run(self._pages.settled))
-        except Exception:
-            _log.failure("files cannot be checked")
-            return
-        if changed and not self._isRetired:
-            _log.info("reloaded {names}", names=", ".join(map(os.path.relpath, changed)))
-            self.hub.reload(changed)
+    def _run(self, reactor: Any) -> None:
+        """Receive messages and look for changes. Runs in a thread."""
+        controls = [] if self._control is None else [self._control]
+        for number in count(1):
+            if not controls and not self._ports:
+                break
+            # The last check is one after the order to retire.
+            isRetired = self._isRetired
+            try:
+                if wait(controls, _CHECK_SECONDS):
+                    reactor.callFromThread(self._receive, reactor, *controls[0].recv())
+            except (EOFError, OSError):
+                # The supervisor stops or is gone. A terminal sends SIGINT to both processes;
+                # Twisted's own handler has to be the first.
+                reactor.callFromThread(reactor.callLater, _SIGNAL_SECONDS, _stop, reactor)
+                break
+            if number % _BEAT_ROUNDS == 0:
+                reactor.callFromThread(self.hub.beat)
+            if not isRetired:
+                try:
+                    self._check(reactor)
+                except Exception:
+                    _log.failure("files cannot be checked")
 
-    def _nameModules(self) -> None:
-        """Have the supervisor watch the modules that were imported since the last call."""
-        if self._control is None:
-            return
-        files = set()
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            # A script may have any name.
-            if isinstance(file, str) and (file.endswith(".py") or name == "__main__"):
-                files.add(os.path.abspath(file))
-        self._nameFiles(path for path in files if not isInstalled(path))
+    def _check(self, reactor: Any) -> None:
+        """Report changes of files. Runs in a thread."""
+        self._findFiles()
+        code = self._modules.settled()
+        for path in code:
+            # Python compares the length and the second of the change with those in the compiled
+            # file, so it would run the old code of a module that was saved twice in a second.
+            with suppress(OSError, NotImplementedError):
+                os.unlink(cache_from_source(path))
+        if code:
+            self._send("changed", sorted(code))
+        pages = sorted(self.hub.files.settled())
+        if pages:
+            _log.info("reloaded {names}", names=", ".join(map(os.path.relpath, pages)))
+            reactor.callFromThread(self.hub.reload, pages)
 
-    def _nameFiles(self, paths: Iterator[str]) -> None:
-        new = sorted(set(paths) - self._named)
-        if new:
-            self._named.update(new)
-            self._send("files", files=new)
+    def _findFiles(self) -> None:
+        """Watch what was imported, and what is served, since the last call."""
+        for app, _ in list(self._ports.values()):
+            for root in staticRoots(app):
+                self.hub.files.add(root)
+        if self._control is not None:
+            for name, module in list(sys.modules.items()):
+                file = getattr(module, "__file__", None)
+                # A script may have any name.
+                if isinstance(file, str) and (file.endswith(".py") or name == "__main__"):
+                    path = os.path.abspath(file)
+                    if not isInstalled(path):
+                        self._modules.add(path)
 
 
-class _SupervisorLink(LineOnlyReceiver):
-    """The messages of the supervisor."""
-
-    delimiter = b"\n"
-    # A traceback of a recursion.
-    MAX_LENGTH = 1024 * 1024
-
-    def __init__(self, reloader: Reloader, reactor: Any) -> None:
-        self._reloader = reloader
-        self._reactor = reactor
-
-    def lineReceived(self, line: bytes) -> None:
-        """Handle a message."""
-        message = json.loads(line)
-        kind = message["kind"]
-        if kind == "serve":
-            self._reloader.serve(self._reactor, message["files"], message["ms"])
-        elif kind == "retire":
-            self._reloader.retire(self._reactor, message["files"])
-        elif kind == "error":
-            self._reloader.showError(message["report"])
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Stop: the supervisor stops or is gone."""
-        # A terminal sends SIGINT to both processes; Twisted's own handler has to be the first.
-        self._reactor.callLater(_SIGNAL_SECONDS, self._reloader.stop, self._reactor)
+def _stop(reactor: Any) -> None:
+    with suppress(ReactorNotRunning):
+        reactor.stop()
 
 
 class Program(NamedTuple):
@@ -376,24 +361,20 @@ def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str
         if option in ("-X", "-W", "--check-hash-based-pycs"):
             options += rest[:1]
             del rest[:1]
-    if not rest or "--multiprocessing-fork" in rest:
+    if not rest or "--multiprocessing-fork" in rest or parent_process() is not None:
         return None
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    if multiprocessing is not None and multiprocessing.parent_process() is not None:
-        return None
-    shown = target = rest[0]
+    target, *arguments = rest
     file = getattr(script, "__file__", None)
     if kind == "code":
-        shown = "-c"
-        isKnown = file is None
-    elif file is None or isInstalled(os.path.abspath(file)):
-        isKnown = False
-    else:
-        isKnown = kind == "module" or os.path.basename(file) == os.path.basename(target)
-        if kind == "script":
-            # The program may have changed its directory.
-            target = os.path.abspath(file)
-    return (options, Program(kind, target, [shown, *rest[1:]])) if isKnown else None
+        return None if file is not None else (options, Program(kind, target, ["-c", *arguments]))
+    if file is None or isInstalled(os.path.abspath(file)):
+        return None
+    if kind == "script":
+        if os.path.basename(file) != os.path.basename(target):
+            return None
+        # The program may have changed its directory.
+        target = os.path.abspath(file)
+    return options, Program(kind, target, rest)
 
 
 def runProgram(applications: Any) -> None:
@@ -403,14 +384,8 @@ def runProgram(applications: Any) -> None:
     @param applications: The class of applications, which gets the C{reloader}.
     """
     setup = json.loads(sys.argv[1])
-    control = socket.socket(fileno=setup["control"])
-    control.set_inheritable(False)
-    # It never has to wait so long; without a time-out a write would be allowed to fail.
-    control.settimeout(10.0)
-    for _, descriptor in setup["sockets"]:
-        os.set_inheritable(descriptor, False)
     reloader = applications.reloader = processReloader()
-    reloader.supervise(control, setup["sockets"], setup["isSuccessor"])
+    reloader.supervise(setup)
     try:
         _execute(Program(*setup["program"]))
     except (SystemExit, KeyboardInterrupt):

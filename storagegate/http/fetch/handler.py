@@ -1,14 +1,12 @@
 """
 An application as a function from a standard request to a standard response, without a socket.
 
-The server side of the connection is the HTTP channel of the real listeners on a
-L{MemoryTransport}, so that a request is parsed, refused, answered and timed as it would be there.
-The client side is a L{MemoryClientConnection}. It runs in the caller's own stack as far as nothing
-has to wait. Later results of the server reach a waiting client in a reactor iteration of their own,
+The server side of the connection is the HTTP channel of the real listeners, so that a request is
+parsed, refused, answered and timed as it would be there. The client side, and the transport, is a
+L{MemoryClientConnection}. It runs in the caller's own stack as far as nothing has to wait. Later results of the server reach a waiting client in a reactor iteration of their own,
 as they would over a socket, so that the server's handler never runs the client's code.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
@@ -75,71 +73,6 @@ class FetchChannel(HTTPChannel):
         )
 
 
-@implementer(ITransport, IConsumer, IPushProducer)
-class MemoryTransport:
-    """
-    The transport of a L{FetchChannel}.
-
-    @ivar producer: The producer that pauses while the client is behind with reading.
-    """
-
-    def __init__(
-        self, client: "MemoryClientConnection", peer: str, port: int, secure: bool
-    ) -> None:
-        """
-        @param client: Receives what the server writes.
-        @param peer: The IP address of the client; its port is 0.
-        @param port: The port of the server, on the loopback address.
-        @param secure: Whether the connection counts as TLS.
-        """
-        self._client = client
-        self._peer = IPv4Address("TCP", peer, 0)
-        self._host = IPv4Address("TCP", LOCALHOST, port)
-        self.disconnecting = False
-        self.producer: Any = None
-        if secure:
-            alsoProvides(self, ISSLTransport)
-
-    def write(self, data: bytes) -> None:
-        """Send bytes to the client."""
-        self._client.receive(data)
-
-    def writeSequence(self, pieces: Iterable[bytes]) -> None:
-        """Send bytes to the client."""
-        for piece in pieces:
-            self._client.receive(piece)
-
-    def loseConnection(self) -> None:
-        """Close."""
-        self.disconnecting = True
-        self._client.serverClosed()
-
-    # The client finds out itself whether its response is complete.
-    abortConnection = stopProducing = loseConnection
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Set the producer that pauses while the client is behind."""
-        self.producer = producer
-
-    def unregisterProducer(self) -> None:
-        """Remove the producer."""
-        self.producer = None
-
-    def pauseProducing(self) -> None:
-        """Do nothing: the client sends a piece when one is wanted."""
-
-    def resumeProducing(self) -> None:
-        """Do nothing, see L{pauseProducing}."""
-
-    def getPeer(self) -> IPv4Address:
-        """Return the address of the client."""
-        return self._peer
-
-    def getHost(self) -> IPv4Address:
-        """Return the address of the server."""
-        return self._host
-
-
 # Methods whose requests declare an empty body.
 _BODY_METHODS = frozenset(["POST", "PUT", "PATCH"])
 
@@ -154,55 +87,6 @@ class MemoryResponseHead:
     status: int
     phrase: str
     headers: Headers
-
-
-class ResponseReader:
-    """
-    Parses one response; C{feed} receives bytes and returns those of the body.
-
-    @ivar head: The head, once it is complete. Interim responses are ignored.
-    @ivar complete: Whether the end was parsed. It is not for the response to a HEAD.
-    """
-
-    def __init__(self) -> None:
-        self.head: MemoryResponseHead | None = None
-        self.complete = False
-        self._parser = httptools.HttpResponseParser(self)
-        self._phrase = b""
-        self._fields: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
-
-    def feed(self, wire: bytes) -> bytes:
-        """
-        Parse bytes, and return those of the body.
-
-        @param wire: The next bytes from the server.
-        """
-        self._parser.feed_data(wire)
-        body, self._body = self._body, []
-        return body[0] if len(body) == 1 else b"".join(body)
-
-    # For httptools
-
-    def on_status(self, phrase: bytes) -> None:
-        self._phrase += phrase
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self.head = MemoryResponseHead(
-                status, self._phrase.decode("latin-1"), decodeFields(self._fields)
-            )
-        self._phrase, self._fields = b"", []
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        self.complete = self.head is not None
 
 
 class EncodedRequest:
@@ -278,17 +162,10 @@ class RequestBodySender:
     """Sends the body of a request: one piece whenever the handler wants one."""
 
     def __init__(
-        self,
-        request: EncodedRequest,
-        source: AsyncIterator[bytes],
-        send: Callable[[bytes], None],
-        failed: Callable[[Failure], None],
+        self, request: EncodedRequest, source: AsyncIterator[bytes], send: Callable[[bytes], None]
     ) -> None:
         """
-        @param request: Encodes the pieces.
-        @param source: The pieces of the body.
-        @param send: Called with the encoded bytes.
-        @param failed: Called with the failure of the source.
+        @param send: Called with the encoded pieces.
         """
         self._request = request
         self._source = source
@@ -300,12 +177,15 @@ class RequestBodySender:
         self._cancellable = False
         self._waiter: Deferred[None] | None = None
         self._running: Deferred[None] | None = None
-        self._failed = failed
 
-    def start(self) -> None:
-        """Start sending."""
+    def start(self, failed: Callable[[Failure], None]) -> None:
+        """
+        Start sending.
+
+        @param failed: Called with the failure of the source.
+        """
         self._running = Deferred.fromCoroutine(self._run())
-        self._running.addErrback(self._failed)
+        self._running.addErrback(failed)
 
     def want(self) -> None:
         """Send another piece."""
@@ -324,32 +204,22 @@ class RequestBodySender:
         try:
             while not self._stopped:
                 self._cancellable = True
-                piece = await self._nextPiece()
+                while not self._wanted:
+                    self._waiter = Deferred()
+                    await self._waiter
+                piece = await anext(self._source, None)
                 self._cancellable = False
                 if piece is None:
                     self._send(self._request.encodeEnd())
                     break
+                # Before it is sent, because the handler may want another one meanwhile.
+                self._wanted = not piece
                 self._send(self._request.encodePiece(piece))
         finally:
             self._cancellable = False
             close = getattr(self._source, "aclose", None)
             if close is not None:
                 await close()
-
-    async def _nextPiece(self) -> bytes | None:
-        """Return the next piece when one is wanted, C{None} at the end."""
-        piece = b""
-        while not piece:
-            while not self._wanted:
-                self._waiter = Deferred()
-                await self._waiter
-            try:
-                piece = await anext(self._source)
-            except StopAsyncIteration:
-                return None
-        # Before it is sent, because the handler may want another one meanwhile.
-        self._wanted = False
-        return piece
 
 
 _log = Logger()
@@ -362,29 +232,45 @@ class ResponseLost(ConnectionError):
     """The connection ended before its response was complete."""
 
 
+@implementer(ITransport, IConsumer, IPushProducer)
 class MemoryClientConnection:
     """
     The client side of a connection in memory: one request and its response.
 
+    It is the transport of the server's channel, too, and parses what that writes.
+
+    @ivar head: The head of the response, once it was received. Interim responses are ignored.
     @ivar held: Unread bytes of the body.
     @ivar ended: Whether the response is complete; some of it may be unread.
     @ivar error: The reason if the response was cut short.
     @ivar onHead: Called with the head of the response.
     """
 
-    onHead: Callable[[MemoryResponseHead], None] | None = None
-
     def __init__(
         self, owner: IChannelOwner, request: EncodedRequest, peer: str = LOCALHOST
     ) -> None:
+        """
+        @param peer: The IP address of the client; its port is 0.
+        """
+        self.onHead: Callable[[MemoryResponseHead], None] | None = None
+        self.head: MemoryResponseHead | None = None
         self.held = 0
         self.ended = False
         self.error: BaseException | None = None
+        self.disconnecting = False
         self._clock = owner.reactor
         self._request = request
-        self._reader = ResponseReader()
-        self._chunks: deque[bytes] = deque()
-        self._full = False
+        self._peer = IPv4Address("TCP", peer, 0)
+        self._host = IPv4Address("TCP", LOCALHOST, request.port)
+        if request.secure:
+            alsoProvides(self, ISSLTransport)
+        self._parser = httptools.HttpResponseParser(self)
+        self._phrase = b""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._chunks: list[bytes] = []
+        # The producer of the server, paused while the client is behind with reading.
+        self._producer: Any = None
+        self._isPaused = False
         self._closed = False
         self._lost = False
         # Calls into the server in flight; its actions outside of them are followed up in a reactor
@@ -394,27 +280,19 @@ class MemoryClientConnection:
         self._waiter: Deferred[None] | None = None
         self._sending: RequestBodySender | None = None
         if request.source is not None:
-            self._sending = RequestBodySender(
-                request, request.source, self._send, self._sendingFailed
-            )
+            self._sending = RequestBodySender(request, request.source, self._send)
         self._channel = FetchChannel(owner, self)
-        self._transport = MemoryTransport(self, peer, request.port, request.secure)
-
-    @property
-    def head(self) -> MemoryResponseHead | None:
-        """Return the head of the response, if it was received."""
-        return self._reader.head
 
     # For the client
 
     def start(self) -> None:
         """Send the request."""
         self._depth += 1
-        self._channel.makeConnection(self._transport)
+        self._channel.makeConnection(self)
         for piece in self._request.pieces:
             self._send(piece)
         if self._sending is not None:
-            self._sending.start()
+            self._sending.start(self._sendingFailed)
         self._leave()
 
     async def waitForHead(self) -> MemoryResponseHead:
@@ -448,12 +326,11 @@ class MemoryClientConnection:
         content = b"".join(self._chunks)
         self._chunks.clear()
         self.held = 0
-        if self._full:
-            self._full = False
-            producer = self._transport.producer
-            if producer is not None:
+        if self._isPaused:
+            self._isPaused = False
+            if self._producer is not None:
                 self._depth += 1
-                producer.resumeProducing()
+                self._producer.resumeProducing()
                 self._leave()
         return content
 
@@ -473,40 +350,87 @@ class MemoryClientConnection:
         else:
             self._clock.callLater(0, self.disconnect)
 
-    # For the server side
+    # The transport of the channel
 
-    def receive(self, data: bytes) -> None:
-        """
-        Handle bytes of the response.
-
-        @param data: Bytes as the server wrote them.
-        """
+    def write(self, data: bytes) -> None:
+        """Receive bytes of the response."""
         if self._closed:
             return
-        headless = self.head is None
-        body = self._reader.feed(data)
-        if headless and self.head is not None and self.onHead is not None:
+        isHeadless = self.head is None
+        self._parser.feed_data(data)
+        if isHeadless and self.head is not None and self.onHead is not None:
             self.onHead(self.head)
-        if body:
-            self._chunks.append(body)
-            self.held += len(body)
-            if self.held >= _UNREAD and not self._full and self._transport.producer is not None:
-                self._full = True
-                self._transport.producer.pauseProducing()
-        if self._reader.complete:
-            self.ended = True
+        if self.held >= _UNREAD and not self._isPaused and self._producer is not None:
+            self._isPaused = True
+            self._producer.pauseProducing()
         self._followUp()
+
+    def writeSequence(self, pieces: Iterable[bytes]) -> None:
+        """Receive bytes of the response."""
+        for piece in pieces:
+            self.write(piece)
+
+    def loseConnection(self) -> None:
+        """Receive the end of the connection."""
+        self.disconnecting = True
+        if not self.ended and self.error is None:
+            self.error = ResponseLost("the server dropped the connection in mid-response")
+        self._closed = True
+        self._followUp()
+
+    # Whether the response is complete is found out here.
+    abortConnection = stopProducing = loseConnection
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Set the producer that pauses while the client is behind."""
+        self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        """Remove the producer."""
+        self._producer = None
+
+    def pauseProducing(self) -> None:
+        """Do nothing: a piece of the request is sent when one is wanted."""
+
+    def resumeProducing(self) -> None:
+        """Do nothing, see L{pauseProducing}."""
+
+    def getPeer(self) -> IPv4Address:
+        """Return the address of the client."""
+        return self._peer
+
+    def getHost(self) -> IPv4Address:
+        """Return the address of the server."""
+        return self._host
+
+    # For httptools
+
+    def on_status(self, phrase: bytes) -> None:
+        self._phrase += phrase
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200:
+            phrase = self._phrase.decode("latin-1")
+            self.head = MemoryResponseHead(status, phrase, decodeFields(self._fields))
+        self._phrase, self._fields = b"", []
+
+    def on_body(self, body: bytes) -> None:
+        self._chunks.append(body)
+        self.held += len(body)
+
+    def on_message_complete(self) -> None:
+        # Not called for the response to a HEAD.
+        self.ended = self.head is not None
+
+    # For the channel
 
     def responseDone(self) -> None:
         """Handle the end of the response."""
         self.ended = self._closed = True
-        self._followUp()
-
-    def serverClosed(self) -> None:
-        """Handle the end of the connection."""
-        if not self.ended and self.error is None:
-            self.error = ResponseLost("the server dropped the connection in mid-response")
-        self._closed = True
         self._followUp()
 
     def pieceWanted(self) -> None:

@@ -21,7 +21,6 @@ from storagegate.http.development.livereload import (
     liveReload,
     staticRoots,
 )
-from storagegate.http.development.supervisor import fileState
 from storagegate.http.encoding import IBodyEncoder
 from storagegate.http.fetch.handler import ResponseLost
 from storagegate.http.testing import Client, TestCall, TestResponse
@@ -207,7 +206,10 @@ class CacheTests(PageCase):
         self.get("/a")
         self.get("/b")
         path = str(root / "a.html")
-        self.assertEqual(self.hub.files, {path: fileState(path)})
+        self.assertEqual([*self.hub.files.roots], [path])
+        self.assertEqual(self.hub.files.check(), set())
+        (root / "a.html").write_text("changed")
+        self.assertEqual(self.hub.files.check(), {path})
 
     def test_staticRoots(self) -> None:
         """Directories that C{staticFiles} serves are found, in routers too, and once."""

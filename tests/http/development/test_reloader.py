@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import unittest
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,9 @@ from storagegate.http.application import Application
 from storagegate.http.development.reloader import Reloader, programCommand
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
+
+# The thread ends in a quarter of a second.
+JOIN_SECONDS = 60
 
 
 def script(file: str | None = None) -> ModuleType:
@@ -73,10 +77,13 @@ class UnsupervisedTests(SynchronousTestCase):
         app = server.http().withOptions(development={"hmr": True})
         site = Site(app.resource, HTTPLimits(), reactor)
         port: Any = "tcp:0"
+        before = set(threading.enumerate())
         opening = reloader.listen(app, reactor, port, site)
         opened, isNew = self.successResultOf(opening)
         self.assertTrue(isNew)
-        self.assertEqual(len(reactor.getDelayedCalls()), 2)
+        [watch] = set(threading.enumerate()) - before
         reloader.released(opened)
         self.assertEqual(reactor.getDelayedCalls(), [])
+        watch.join(JOIN_SECONDS)
+        self.assertFalse(watch.is_alive())
         opened.stopListening()

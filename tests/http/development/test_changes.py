@@ -6,8 +6,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.development import supervisor
-from storagegate.http.development.supervisor import ChangeNotifier
+from storagegate.http.development import livereload
+from storagegate.http.development.livereload import ChangeNotifier
 
 
 class ChangeNotifierTests(SynchronousTestCase):
@@ -24,10 +24,8 @@ class ChangeNotifierTests(SynchronousTestCase):
 
     def watch(self, files: str, directories: str = "") -> None:
         """Watch files, and what is below directories; names are separated by spaces."""
-        self.notifier.watch(
-            [str(self.root / name) for name in files.split()],
-            [str(self.root / name) for name in directories.split()],
-        )
+        for name in (*files.split(), *directories.split()):
+            self.notifier.add(str(self.root / name))
 
     def check(self) -> set[str]:
         """Name what has changed."""
@@ -57,7 +55,6 @@ class ChangeNotifierTests(SynchronousTestCase):
 
     def test_gone(self) -> None:
         """A file that is gone has changed, and so it has when it comes again."""
-        self.watch("a.py b.py", "sub")
         self.watch("a.py", "sub")
         (self.root / "b.py").unlink()
         self.assertEqual(self.check(), set())
@@ -103,14 +100,14 @@ class ChangeNotifierTests(SynchronousTestCase):
 
     def test_bounded(self) -> None:
         """A tree without end is not searched whole."""
-        self.patch(supervisor, "_MAX_FILES", 10)
+        self.patch(livereload, "_MAX_FILES", 10)
         for number in range(5):
             directory = self.root / f"many{number}"
             directory.mkdir()
             for name in range(10):
                 (directory / f"{name}.css").write_text("x")
         self.watch("", ".")
-        self.assertLess(sum(len(found) for found in self.notifier.directories.values()), 25)
+        self.assertLess(sum(len(found) for found in self.notifier.roots.values()), 25)
 
     def settle(self, texts: list[str]) -> int:
         """
