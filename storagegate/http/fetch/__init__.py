@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred
 
+from storagegate.core.streams import SharedFuture
 from storagegate.http.errors import HTTPError
 from storagegate.net.http.message import phraseOf
 
-# RFC 9110 section 5.6.2, and section 5.5 for what a value may hold.
+# RFC 9110 section 5.6.2, of methods too, and section 5.5 for what a value may hold.
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -253,110 +253,107 @@ def tee(source: ByteSource) -> tuple[ByteSource, ByteSource]:
 
     @param source: Must not be read directly any more.
     """
-    shared = _Tee(source)
-    return _TeeBranch(shared, 0), _TeeBranch(shared, 1)
+    return _Tee(source).branches
 
 
 class _Tee:
-    """Reads a source for two branches: one reads ahead, the pieces of the other are queued."""
+    """Reads a source for two branches."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._pieces = aiter(source)
-        self._queues: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
-        self._dropped = [False, False]
-        self._held = [0, 0]
-        self._error: Exception | None = None
-        self._ended = False
-        # Readers that wait while the other branch reads.
-        self._waiting: list[Deferred[None]] | None = None
+        # Set while a branch reads.
+        self._pulled: SharedFuture[None] | None = None
+        # What ended the source.
+        self.end: Exception | None = None
+        self.branches = (_TeeBranch(self), _TeeBranch(self))
 
-    async def next(self, branch: int) -> bytes:
+    async def pull(self) -> None:
         """
-        Return the next piece of a branch.
+        Read a piece for both branches, or wait while the other does.
 
-        @raise StopAsyncIteration: At the end.
         @raise ValueError: If the other branch would fall too far behind.
         """
-        queue = self._queues[branch]
-        while not queue:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                raise StopAsyncIteration
-            if self._waiting is None:
-                await self._pull(1 - branch)
-            else:
-                pulled: Deferred[None] = Deferred()
-                self._waiting.append(pulled)
-                await pulled
-        piece = queue.popleft()
-        self._held[branch] -= len(piece)
-        return piece
-
-    def drop(self, branch: int) -> None:
-        """Queue nothing for a branch any more; without branches, cancel the source."""
-        self._dropped[branch] = True
-        self._queues[branch].clear()
-        self._held[branch] = 0
-        if all(self._dropped):
-            self._source.cancel()
-
-    async def _pull(self, other: int) -> None:
-        if self._held[other] > _BACKLOG:
+        if self._pulled is not None:
+            await self._pulled.wait()
+            return
+        if any(branch.held > _BACKLOG for branch in self.branches):
             raise ValueError("the other clone of this body is not being read")
-        self._waiting = []
+        self._pulled = pulled = SharedFuture[None]()
         try:
             piece = await anext(self._pieces)
-        except StopAsyncIteration:
-            self._ended = True
         except Exception as error:
-            self._error = error
+            self.end = error
         else:
-            for branch in (0, 1):
-                if not self._dropped[branch]:
-                    self._queues[branch].append(piece)
-                    self._held[branch] += len(piece)
+            for branch in self.branches:
+                branch.put(piece)
         finally:
-            waiting, self._waiting = self._waiting, None
-            for pulled in waiting:
-                pulled.callback(None)
+            self._pulled = None
+            pulled.set(None)
+
+    def dropped(self) -> None:
+        """Cancel the source, if no branch reads it any more."""
+        if all(branch.isDropped for branch in self.branches):
+            self._source.cancel()
 
 
 class _TeeBranch(ByteSource):
-    """One of two readers of a source."""
+    """One of two readers of a source; C{held} bytes wait for it."""
 
-    def __init__(self, tee: _Tee, branch: int) -> None:
+    def __init__(self, tee: _Tee) -> None:
         self._tee = tee
-        self._branch = branch
+        self._pieces: deque[bytes] = deque()
+        self.held = 0
+        self.isDropped = False
 
     def __aiter__(self) -> "_TeeBranch":
         return self
 
     async def __anext__(self) -> bytes:
-        return await self._tee.next(self._branch)
+        while not self._pieces:
+            if self._tee.end is not None:
+                raise self._tee.end
+            await self._tee.pull()
+        piece = self._pieces.popleft()
+        self.held -= len(piece)
+        return piece
+
+    def put(self, piece: bytes) -> None:
+        if not self.isDropped:
+            self._pieces.append(piece)
+            self.held += len(piece)
 
     def cancel(self) -> None:
         """See L{ByteSource.cancel}."""
-        self._tee.drop(self._branch)
+        self.isDropped = True
+        self._pieces.clear()
+        self.held = 0
+        self._tee.dropped()
 
 
 class FetchBody:
     """
     The body of a request or a response.
 
+    @ivar headers: L{Headers}.
+    @ivar hasBody: Whether it has a body, which may be empty.
     @ivar bodyUsed: Whether reading has begun.
     """
 
     bodyUsed = False
 
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
+    def __init__(self, body: BodyInit, headers: HeadersInit) -> None:
+        self._source, contentType = makeSource(body)
+        self.hasBody = body is not None
+        self.headers = Headers(headers)
+        if contentType is not None and not self.headers.has("content-type"):
+            self.headers.set("content-type", contentType)
 
     @property
-    def body(self) -> "BodyStream":
+    async def body(self) -> AsyncIterator[bytes]:
         """Return the body in pieces: C{async for chunk in message.body}."""
-        return BodyStream(self)
+        async for piece in self._use():
+            yield piece
 
     async def bytes(self) -> bytes:
         """
@@ -406,24 +403,6 @@ class FetchBody:
             return self._source
         self._source, second = tee(self._source)
         return second
-
-
-class BodyStream:
-    """A body, as an asynchronous iterator of its pieces."""
-
-    def __init__(self, message: FetchBody) -> None:
-        self._message = message
-        self._pieces: AsyncIterator[bytes] | None = None
-
-    def __aiter__(self) -> "BodyStream":
-        if self._pieces is None:
-            self._pieces = aiter(self._message._use())
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._pieces is None:
-            self._pieces = aiter(self._message._use())
-        return await anext(self._pieces)
 
 
 def decodeJSON(content: bytes) -> Any:
@@ -552,8 +531,6 @@ class Response(FetchBody):
 
     @ivar status: 200 to 599.
     @ivar statusText: The reason phrase; the usual one if it is not given.
-    @ivar headers: L{Headers}.
-    @ivar hasBody: Whether it has a body, which may be empty.
     """
 
     json = _JSON()
@@ -578,14 +555,9 @@ class Response(FetchBody):
             raise TypeError(f"a response with status {status} has no body")
         if statusText is not None and not _PHRASE.fullmatch(statusText):
             raise ValueError("a reason phrase holds a forbidden character")
-        source, contentType = makeSource(body)
-        super().__init__(source)
-        self.hasBody = body is not None
+        super().__init__(body, headers)
         self.status = status
         self.statusText = phraseOf(status) if statusText is None else statusText
-        self.headers = Headers(headers)
-        if contentType is not None and not self.headers.has("content-type"):
-            self.headers.set("content-type", contentType)
 
     @classmethod
     def redirect(cls, url: str, status: int = 302) -> "Response":
@@ -631,14 +603,11 @@ def receivedResponse(
     @param source: The body, which is read on demand.
     """
     response = Response(None, 200, headers, statusText)
-    # A server may send statuses that the constructor refuses.
     response.status = status
     response._source = source
     response.hasBody = True
     return response
 
-
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 # The standard turns these into upper case, but leaves PATCH alone, which has puzzled many.
 _NORMALIZED = frozenset(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -650,7 +619,6 @@ class Request(FetchBody):
 
     @ivar method: In upper case.
     @ivar url: The full URL, without a fragment.
-    @ivar headers: L{Headers}.
     @ivar params: The values of the C{:name} parts of a route's path; empty elsewhere.
     """
 
@@ -670,18 +638,13 @@ class Request(FetchBody):
         @raise ValueError: If URL, method or headers are malformed.
         @raise TypeError: If no body can be made of C{body}, or the method has none.
         """
-        if not isinstance(method, str) or not _TOKEN.fullmatch(method):
+        if not isinstance(method, str) or not _NAME.fullmatch(method):
             raise ValueError(f"{method!r} is not a method")
         self.method = method.upper() if method.upper() in _NORMALIZED else method
         if body is not None and self.method in ("GET", "HEAD"):
             raise TypeError(f"a {self.method} request has no body")
         self.url = str(parseURL(url))
-        source, contentType = makeSource(body)
-        super().__init__(source)
-        self.hasBody = body is not None
-        self.headers = Headers(headers)
-        if contentType is not None and not self.headers.has("content-type"):
-            self.headers.set("content-type", contentType)
+        super().__init__(body, headers)
         self.params: Mapping[str, Any] = {}
 
     async def json(self) -> Any:
@@ -718,7 +681,7 @@ def receivedRequest(
     @param params: The parameters of the path, decoded.
     """
     request = Request.__new__(Request)
-    FetchBody.__init__(request, source)
+    request._source = source
     # Not parsed and formatted again: each request of a route table passes here.
     request.method, request.url, request.headers = method, url, headers
     request.params = params

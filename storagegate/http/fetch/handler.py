@@ -3,8 +3,9 @@ An application as a function from a standard request to a standard response, wit
 
 The server side of the connection is the HTTP channel of the real listeners, so that a request is
 parsed, refused, answered and timed as it would be there. The client side, and the transport, is a
-L{MemoryClientConnection}. It runs in the caller's own stack as far as nothing has to wait. Later results of the server reach a waiting client in a reactor iteration of their own,
-as they would over a socket, so that the server's handler never runs the client's code.
+L{MemoryClientConnection}. It runs in the caller's own stack as far as nothing has to wait. Later
+results of the server reach a waiting client in a reactor iteration of their own, as they would over
+a socket, so that the server's handler never runs the client's code.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
