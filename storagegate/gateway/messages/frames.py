@@ -44,7 +44,7 @@ from storagegate.core.codecs import JSON
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
-from storagegate.gateway.messages.json import encodeError
+from storagegate.gateway.messages.json import ReplyWriter
 from storagegate.gateway.messages.session import PeerSession, readId
 
 
@@ -105,7 +105,7 @@ class Frame:
     """
     A frame. Treated as immutable; attrs takes twice as long to make a frozen one.
 
-    @ivar type: What it is; not all numbers mean something.
+    @ivar type: Any octet; see the module for those that have a meaning.
     """
 
     type: int
@@ -116,8 +116,7 @@ class FrameError(ValueError):
     """
     Bytes that are no frame; what follows them cannot be understood.
 
-    @ivar code: The code that goes with it, one of
-        L{CODES<storagegate.core.errors.CODES>}.
+    @ivar code: One of L{CODES<storagegate.core.errors.CODES>}.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -181,7 +180,7 @@ class FrameDecoder(Decoder):
 
     def __init__(self, maxLength: int) -> None:
         """
-        @param maxLength: How long a payload may be.
+        @param maxLength: Bytes of a payload at most.
         """
         self._maxLength = maxLength
         self._wanted = HEADER_LENGTH
@@ -214,22 +213,21 @@ class FrameDecoder(Decoder):
 
 def decodeFrame(data: bytes, maxLength: int) -> Frame:
     """
-    Read what is one frame and nothing else: a datagram, or a message of a WebSocket.
+    Decode exactly one frame.
 
-    @param data: One datagram: exactly one frame.
+    @param data: A datagram, or a message of a WebSocket.
     @param maxLength: Bytes of the payload at most.
-    @raise FrameError: If it is none.
+    @raise FrameError: If it is no frame, or not one alone.
     """
-    if len(data) < HEADER_LENGTH:
-        raise FrameError("INVALID_ARGUMENT", f"A frame has at least {HEADER_LENGTH} bytes")
-    version, type, length = _unpackHeader(data)
-    if version != VERSION:
-        raise _badVersion(version)
-    if length > maxLength:
-        raise _tooLong(length, maxLength)
-    if length != len(data) - HEADER_LENGTH:
-        raise FrameError("INVALID_ARGUMENT", "The length of the frame is wrong")
-    return Frame(type, data[HEADER_LENGTH:])
+    if data and data[0] != VERSION:
+        raise _badVersion(data[0])
+    if len(data) >= HEADER_LENGTH:
+        _, type, length = _unpackHeader(data)
+        if length > maxLength:
+            raise _tooLong(length, maxLength)
+        if length == len(data) - HEADER_LENGTH:
+            return Frame(type, data[HEADER_LENGTH:])
+    raise FrameError("INVALID_ARGUMENT", "A message is one frame")
 
 
 def encodeFrame(type: int, payload: bytes) -> bytes:
@@ -250,75 +248,48 @@ def _tooLong(length: int, maxLength: int) -> FrameError:
     return FrameError("PAYLOAD_TOO_LARGE", f"A payload has {maxLength} bytes at most, not {length}")
 
 
-_encode = JSON.encode
+class FrameWriter(ReplyWriter):
+    """Writer of replies as frames."""
 
-
-class FrameWriter:
-    """
-    Writer of replies as frames: the part of a peer that does not depend on its transport.
-
-    A result or an item that JSON cannot carry raises C{ValueError}, and one that is too large a
-    L{ServiceError}; either ends its call.
-    """
+    shapeError = staticmethod(frameError)
 
     def __init__(
         self, host: TransportContext, protocol: str, maxLength: int, write: Callable[[bytes], None]
     ) -> None:
         """
-        @param maxLength: How long a payload may be.
-        @param write: Sends a frame that is written.
+        @param maxLength: Bytes of a payload at most.
+        @param write: Sends a frame that is encoded.
         """
-        self.protocol = protocol
-        self._host = host
+        super().__init__(host, protocol, JSON, write)
         self._maxLength = maxLength
-        self._write = write
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """
-        Send a result.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param result: The method's result, before encoding.
-        """
+        """Send a result."""
         self._send(RESPONSE, frameResult(id, result))
         return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """
-        Send an item of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param item: Any value that the codec of the transport can encode.
-        """
+        """Send an item of a stream."""
         self._send(ITEM, frameResult(id, item))
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """
-        Send the end of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        """
+        """Send the end of a stream."""
         self._send(END, frameEnd(id))
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """
-        Send an error, as C{transformError} returned it.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param error: The error, before C{transformError}.
-        """
-        payload = encodeError(self._host, self.protocol, JSON, frameError, id, error)
-        self._write(encodeFrame(ERROR, payload))
+        """Send an error, as C{transformError} returned it."""
+        self._write(encodeFrame(ERROR, self.encodeError(id, error)))
 
     def sendPong(self, payload: bytes) -> None:
-        """Answer a ping."""
+        """
+        Reply to a ping.
+
+        @param payload: That of the ping.
+        """
         self._write(encodeFrame(PONG, payload))
 
     def _send(self, type: int, value: Any) -> None:
-        payload = _encode(value)
+        payload = self._codec.encode(value)
         if len(payload) > self._maxLength:
             limit = self._maxLength
             raise codedError("RESPONSE_TOO_LARGE", f"A payload has {limit} bytes at most")
@@ -380,10 +351,10 @@ class LineDecoder(Decoder):
 
     def __init__(self, maxLength: int) -> None:
         """
-        @param maxLength: How long a line may be, without its end.
+        @param maxLength: Bytes of a line at most, without its end.
         """
         self._maxLength = maxLength
-        # How many of the bytes held are known to have no end of a line.
+        # How many of the held bytes are known to have no end of a line.
         self._searched = 0
 
     def next(self) -> bytes | None:

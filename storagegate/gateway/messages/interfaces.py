@@ -45,7 +45,6 @@ class Peer(Protocol):
     its call. Nothing else raises.
 
     @ivar protocol: The name of the transport.
-    @ivar client: Who is there.
     """
 
     protocol: str
@@ -58,7 +57,7 @@ class Peer(Protocol):
         @param id: The id of the request; C{None} for calls answered in order.
         @param method: The method's name, for the user's C{formatResponse}.
         @param result: The method's result, before encoding.
-        @return: What to wait for, if it takes time to say how.
+        @return: What the call waits for, if a hook of the user needs time.
         """
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
@@ -66,7 +65,7 @@ class Peer(Protocol):
         Send an item of a stream.
 
         @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
+        @param method: The method's name.
         @param item: Any value that the codec of the transport can encode.
         """
 
@@ -75,7 +74,7 @@ class Peer(Protocol):
         Send the end of a stream.
 
         @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
+        @param method: The method's name.
         """
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
@@ -105,10 +104,9 @@ class StreamHooks:
     """
     What a user does with streams in place of the session.
 
+    @ivar send: Sends any message; the Deferred fires when the next may follow.
     @ivar server: C{(results, send, id)} sends the messages of a stream of results.
-    @ivar client: C{(requests, call, id)} gives the result; C{call} calls the method with what
-        asynchronous iterable it gets.
-    @ivar send: Sends any message, and gives what to wait for before the next.
+    @ivar client: C{(requests, call, id)} gives the result; C{call(iterable)} calls the method.
     """
 
     send: Callable[[Any], Deferred[None]]
@@ -120,10 +118,8 @@ class ListenerState:
     """
     What all sessions of a listener share.
 
-    @ivar invoker: Who calls the methods.
-    @ivar clock: For deadlines.
     @ivar calls: How many calls are in flight.
-    @ivar isDraining: Whether it takes no further ones.
+    @ivar isDraining: Whether further calls are refused.
     """
 
     def __init__(

@@ -25,9 +25,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.codecs import Codec
+from storagegate.core.context import ClientInfo
 from storagegate.core.errors import UNKNOWN_MESSAGE, ServiceError, codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
@@ -90,8 +92,7 @@ def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
     @param error: The error after C{transformError}.
     """
     inner = detailedError({"code": error.code, "message": error.message}, error)
-    message: dict[str, Any] = {"type": "error", "error": inner}
-    return message if id is None else {"id": id, **message}
+    return _identified({"id": id, "type": "error", "error": inner})
 
 
 CONTROLS = ("stream", "stream_end", "cancel", "ping")
@@ -103,120 +104,93 @@ MAX_ANSWER = 16 * 1024 * 1024
 _log = Logger()
 
 
-class MessageWriter:
+class ReplyWriter:
     """
-    Writer of replies as messages: the part of a peer that does not depend on its transport.
+    The part of a L{Peer<storagegate.gateway.messages.interfaces.Peer>} that depends on its format.
 
-    A result or an item that messages cannot carry raises C{ValueError}, and one that is too large a
-    L{ServiceError}; either ends its call.
+    A result or an item that the codec cannot encode raises C{ValueError}, and one that is too large
+    a L{ServiceError}; either ends its call.
     """
+
+    shapeError: Callable[[MessageId, ServiceError], dict[str, Any]]
+    """Gives what an error looks like to a client."""
+
+    client: ClientInfo
+    drained: Callable[[], Deferred[None] | None]
+    setReading: Callable[[bool], None]
 
     def __init__(
         self, host: TransportContext, protocol: str, codec: Codec, write: Callable[[bytes], None]
     ) -> None:
         """
-        @param write: Sends a message that is written.
         @param protocol: The transport's name, as C{transformError} receives it.
+        @param write: Sends a reply that is encoded.
         """
         self.protocol = protocol
         self._host = host
         self._codec = codec
         self._write = write
 
-    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+    def describeError(self, id: MessageId, error: ServiceError) -> dict[str, Any]:
         """
-        Send a result.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param result: The method's result, before encoding.
-        """
-        self.sendMessage(messageResult(id, method, result))
-        return None
-
-    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """
-        Send an item of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param item: Any value that the codec of the transport can encode.
-        """
-        self.sendMessage(messageItem(id, item))
-
-    def sendEnd(self, id: MessageId, method: str) -> None:
-        """
-        Send the end of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        """
-        self.sendMessage(messageEnd(id))
-
-    def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """
-        Send an error, as C{transformError} returned it.
+        Return the shape of an error, as C{transformError} returned it.
 
         @param id: The id of the request; C{None} for calls answered in order.
         @param error: The error, before C{transformError}.
         """
-        self._write(encodeError(self._host, self.protocol, self._codec, messageError, id, error))
+        described = self._host.describe(error, self.protocol)
+        if isinstance(described, ServiceError):
+            return self.shapeError(id, described)
+        return dict(described) if id is None else {"id": id, **described}
+
+    def encodeError(self, id: MessageId, error: ServiceError) -> bytes:
+        """
+        Encode an error, as C{transformError} returned it.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param error: The error, before C{transformError}.
+        """
+        try:
+            return self._codec.encode(self.describeError(id, error))
+        except ValueError as unwritable:
+            _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
+            unknown = codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)
+            return self._codec.encode(self.shapeError(id, unknown))
+
+
+class MessageWriter(ReplyWriter):
+    """Writer of replies as messages."""
+
+    shapeError = staticmethod(messageError)
+
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+        """Send a result."""
+        self.sendMessage(messageResult(id, method, result))
+        return None
+
+    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
+        """Send an item of a stream."""
+        self.sendMessage(messageItem(id, item))
+
+    def sendEnd(self, id: MessageId, method: str) -> None:
+        """Send the end of a stream."""
+        self.sendMessage(messageEnd(id))
+
+    def sendError(self, id: MessageId, error: ServiceError) -> None:
+        """Send an error, as C{transformError} returned it."""
+        self._write(self.encodeError(id, error))
 
     def sendMessage(self, message: Any) -> None:
         """
         Send any message.
 
-        @raise ValueError: If it has a part that messages cannot carry.
+        @raise ValueError: If it has a part that the codec cannot encode.
         @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is.
         """
         data = self._codec.encode(message)
         if len(data) > MAX_ANSWER:
             raise codedError("RESPONSE_TOO_LARGE", f"A message has {MAX_ANSWER} bytes at most")
         self._write(data)
-
-
-def encodeError(
-    host: TransportContext,
-    protocol: str,
-    codec: Codec,
-    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
-    id: MessageId,
-    error: ServiceError,
-) -> bytes:
-    """
-    Encode an error, as C{transformError} returned it.
-
-    @param shape: Gives what an error looks like to a client.
-    @param protocol: The transport's name, as C{transformError} receives it.
-    @param id: The id of the request; C{None} for calls answered in order.
-    @param error: The error, before C{transformError}.
-    """
-    try:
-        return codec.encode(describedError(host, protocol, shape, id, error))
-    except ValueError as unwritable:
-        _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
-        return codec.encode(shape(id, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)))
-
-
-def describedError(
-    host: TransportContext,
-    protocol: str,
-    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
-    id: MessageId,
-    error: ServiceError,
-) -> dict[str, Any]:
-    """
-    Return the shape of an error, as C{transformError} returned it.
-
-    @param shape: Gives what an error looks like to a client.
-    @param protocol: The transport's name, as C{transformError} receives it.
-    @param id: The id of the request; C{None} for calls answered in order.
-    @param error: The error, before C{transformError}.
-    """
-    described = host.describe(error, protocol)
-    if isinstance(described, ServiceError):
-        return shape(id, described)
-    return dict(described) if id is None else {"id": id, **described}
 
 
 def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> None:

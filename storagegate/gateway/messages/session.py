@@ -16,16 +16,18 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
-from storagegate.core.task import Task, resolve
+from storagegate.core.streams import BoundedStream
+from storagegate.core.task import IdleWaiters, Task, resolve
 from storagegate.gateway.messages.interfaces import (
     NO_HEADERS,
     ListenerState,
@@ -58,7 +60,7 @@ MAX_ID_LENGTH = 128
 
 def readId(value: Any) -> MessageId:
     """
-    Read an id: text or a whole number; C{None} where there is none.
+    Read an id: text or a whole number.
 
     @param value: The field C{id} of a message; C{None} if it is absent.
     @raise ServiceError: If it is anything else.
@@ -72,19 +74,19 @@ def readId(value: Any) -> MessageId:
 
 def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
     """
-    Read who calls from C{auth.token} of a message.
+    Read the credentials of C{auth.token} of a message.
 
     @param message: The decoded message of the call.
     @param native: The object for the user's hooks; C{None} for the message itself.
     """
     auth = message.get("auth")
-    # To ask whether something is a mapping takes 0.2 microseconds; most say nothing here.
+    # The check for a mapping takes 0.2 microseconds; most messages have no credentials.
     token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
     return CallCredentials(token if isinstance(token, str) else None, None, native or message)
 
 
 ITEMS_AHEAD = 8
-"""Items of a client's stream that are held before its handler asks for them."""
+"""Items of a client's stream that are held ahead of its handler."""
 
 ITEMS_OF_A_TURN = 64
 """Items of a stream that are sent in one reactor iteration: about two
@@ -93,9 +95,10 @@ milliseconds of small ones. A handler that never waits would keep the reactor fo
 _log = Logger()
 
 
+@implementer(IPushProducer)
 class PeerCall(Task):
     """
-    A call.
+    A call; the producer of its client's stream.
 
     @ivar streamsRequests: Whether items may come for it.
     """
@@ -106,14 +109,10 @@ class PeerCall(Task):
         "_credentials",
         "_data",
         "_deadline",
-        "_isAtEnd",
-        "_isCut",
-        "_isFull",
         "_isOver",
         "_items",
         "_owner",
         "_timer",
-        "_wanted",
         "id",
         "method",
         "streamsRequests",
@@ -123,7 +122,6 @@ class PeerCall(Task):
         self, owner: "PeerSession", message: Mapping[str, Any], id: MessageId, native: Any
     ) -> None:
         """
-
         @param message: C{service}, C{method} and the optional keys of L{PeerSession.request}.
         @param id: The id of the request; C{None} for calls answered in order.
         @param native: The object for the user's hooks; C{None} for the message itself.
@@ -156,23 +154,25 @@ class PeerCall(Task):
         )
         self._credentials = readCredentials(message, native)
         self._data = message.get("data", {})
-        self._isAtEnd = self._isCut = self._isFull = self._isOver = False
+        self._isOver = False
         self._timer: IDelayedCall | None = None
-        self._wanted: Deferred[None] | None = None
         if self.streamsRequests:
-            self._items: deque[Any] = deque()
+            # Each item in a tuple, for a stream takes C{None} for its end.
+            self._items: BoundedStream[tuple[Any]] = BoundedStream(
+                ITEMS_AHEAD, self, resumeBelow=ITEMS_AHEAD
+            )
             if "data" in message:
-                self._items.append(self._data)
+                self._items.put((self._data,))
 
     @property
     def isKnown(self) -> bool:
-        """Return whether it is known who calls."""
+        """Return whether the caller is authenticated."""
         return self._called.authentication is not None
 
     @property
     def isFed(self) -> bool:
-        """Return whether items may come for it still."""
-        return self.streamsRequests and not self._isAtEnd
+        """Return whether further items may come for it."""
+        return self.streamsRequests and not self._items.isEnded
 
     def begin(self) -> None:
         """Call the method."""
@@ -180,10 +180,9 @@ class PeerCall(Task):
         self.step()
 
     def cancel(self) -> None:
-        """Return the call up. Nothing is sent for it any more."""
+        """Cancel the call: nothing is sent for it any more."""
         if not self._isOver:
             self._end()
-            super().cancel()
 
     def put(self, data: Any) -> None:
         """
@@ -191,22 +190,31 @@ class PeerCall(Task):
 
         @param data: The decoded item; dropped once the call or its stream has ended.
         """
-        if not self._isAtEnd and not self._isOver:
-            self._items.append(data)
-            if len(self._items) >= ITEMS_AHEAD:
-                self._setFull(True)
-            self._wake()
+        self._items.put((data,))
 
-    def end(self) -> None:
-        """Take the end of the client's stream."""
-        self._isAtEnd = True
-        self._wake()
+    def end(self, error: ServiceError | None = None) -> None:
+        """
+        Take the end of the client's stream, if it has one.
 
-    def cut(self) -> None:
-        """Take note that the client's stream breaks off, which is not its end."""
+        @param error: Why the stream breaks off, C{None} for a good end.
+        """
         if self.isFed:
-            self._isCut = True
-            self._wake()
+            self._items.end(error)
+
+    # The producer of the client's items
+
+    def pauseProducing(self) -> None:
+        """Let the client wait: the stream is full."""
+        self._owner.fullStreams.add(self)
+
+    def resumeProducing(self) -> None:
+        """Read on, if the stream was full."""
+        if self in self._owner.fullStreams:
+            self._owner.fullStreams.discard(self)
+            self._owner.adjust()
+
+    def stopProducing(self) -> None:
+        """Do nothing: the stream ends with the call."""
 
     # The coroutine's ends
 
@@ -217,20 +225,18 @@ class PeerCall(Task):
             self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._expire)
 
     def onResult(self, value: Any) -> None:
-        """Take note of the answer, which has been sent."""
+        """End the call: its reply was sent."""
         if not self._isOver:
             self._end()
 
     def onError(self, error: BaseException) -> None:
-        """Send what went wrong."""
+        """Send the error."""
         if self._isOver:
             return
         if not isinstance(error, ServiceError):
             _log.failure("a call was not answered", Failure(error))
         self._owner.peer.sendError(self.id, asServiceError(error))
         self._end()
-
-    # Within
 
     def _expire(self) -> None:
         error = codedError("DEADLINE_EXCEEDED", "The deadline has passed")
@@ -241,35 +247,17 @@ class PeerCall(Task):
         self._isOver = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
+        if self._waiting is not None:
+            super().cancel()
         if self.streamsRequests:
-            self._items.clear()
-            self._setFull(False)
+            self._items.end()
+            self._items.takeAll()
+            self._owner.fullStreams.discard(self)
         self._owner.ended(self)
 
-    def _setFull(self, isFull: bool) -> None:
-        if isFull is not self._isFull:
-            self._isFull = isFull
-            self._owner.fullStreams += 1 if isFull else -1
-
-    def _wake(self) -> None:
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted.callback(None)
-
     async def _requests(self) -> AsyncIterator[Any]:
-        while True:
-            while self._items:
-                item = self._items.popleft()
-                if self._isFull:
-                    self._setFull(False)
-                    self._owner.adjust()
-                yield item
-            if self._isAtEnd:
-                return
-            if self._isCut:
-                raise codedError("INVALID_ARGUMENT", "The stream of requests broke off")
-            self._wanted = Deferred()
-            await self._wanted
+        async for (item,) in self._items:
+            yield item
 
     async def _invoke(self) -> None:
         owner = self._owner
@@ -344,9 +332,8 @@ class PeerSession:
     """
     The calls of one peer.
 
-    @ivar fullStreams: How many streams of the client hold as many items as they may.
-    @ivar headers: What the peer said once for all its calls, names in lower case.
-    @ivar streamHooks: What a user does with streams in place of what is done here.
+    @ivar fullStreams: The calls whose client's stream holds as many items as it may.
+    @ivar headers: Header fields of the connection, names in lower case.
     """
 
     def __init__(
@@ -365,13 +352,13 @@ class PeerSession:
         self.headers = headers
         self.streamHooks = streamHooks
         self._maxCalls = maxCalls
-        self.fullStreams = 0
+        self.fullStreams: set[PeerCall] = set()
         self._calls: dict[MessageId, PeerCall] = {}
         # Calls without an id that wait for the one before them.
         self._waiting: deque[PeerCall] = deque()
         self._isReading = True
         self._isClosed = self._isStarting = self._isHeld = False
-        self._idle: list[Deferred[None]] = []
+        self._idle: IdleWaiters | None = None
 
     @property
     def active(self) -> int:
@@ -380,7 +367,7 @@ class PeerSession:
 
     @property
     def isIdle(self) -> bool:
-        """Return whether everything that has come is answered."""
+        """Return whether all messages that were received are answered."""
         return not self.active
 
     @property
@@ -394,26 +381,24 @@ class PeerSession:
 
         @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs},
             C{traceparent} and C{tracestate}.
-        @param native: What the transport's own hooks get for the message.
         @param id: The id of the request; C{None} for calls answered in order.
+        @param native: The object for the user's hooks; C{None} for the message itself.
         """
         if self._isClosed:
             return
-        if id is not None and id in self._calls:
-            self.peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
-            return
-        if self.listener.isDraining:
-            self.peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
-            return
-        if self.listener.calls >= self.listener.maxCalls:
-            self.peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
-            return
+        listener = self.listener
         try:
+            if id is not None and id in self._calls:
+                raise codedError("INVALID_ARGUMENT", "This id is in use")
+            if listener.isDraining:
+                raise codedError("UNAVAILABLE", "No further calls are taken")
+            if listener.calls >= listener.maxCalls:
+                raise codedError("UNAVAILABLE", "Too many calls at a time")
             call = PeerCall(self, message, id, native)
         except ServiceError as error:
             self.peer.sendError(id, error)
             return
-        self.listener.calls += 1
+        listener.calls += 1
         if id is None and None in self._calls:
             self._waiting.append(call)
         else:
@@ -455,7 +440,7 @@ class PeerSession:
 
     def isKnown(self, id: MessageId) -> bool:
         """
-        Return whether it is known who made a call.
+        Return whether the caller of a call is authenticated.
 
         @param id: The id of a call; the result is false if there is none.
         """
@@ -463,17 +448,21 @@ class PeerSession:
         return call is not None and call.isKnown
 
     def inputLost(self) -> None:
-        """Take note that nothing comes any more: a stream that has not ended never will."""
+        """Break off the streams of the client: no further input comes."""
         for call in (*self._calls.values(), *self._waiting):
-            call.cut()
+            call.end(codedError("INVALID_ARGUMENT", "The stream of requests broke off"))
 
     def hold(self, held: bool) -> None:
-        """Let the peer wait, for reasons of a transport's own; or no more."""
+        """
+        Let the peer wait, or no longer.
+
+        @param held: Whether neither calls nor items are read, whatever the limits say.
+        """
         self._isHeld = held
         self.adjust()
 
     def close(self) -> None:
-        """Cancel everything: the peer is gone."""
+        """Cancel all calls: the peer is gone."""
         self._isClosed = True
         waiting, self._waiting = self._waiting, deque()
         self.listener.calls -= len(waiting)
@@ -482,15 +471,12 @@ class PeerSession:
 
     def whenIdle(self) -> Deferred[None]:
         """Wait until no call is in flight."""
-        idle: Deferred[None] = Deferred()
-        if self.active:
-            self._idle.append(idle)
-        else:
-            idle.callback(None)
-        return idle
+        if self._idle is None:
+            self._idle = IdleWaiters()
+        return self._idle.wait(bool(self.active))
 
     def adjust(self) -> None:
-        """Read on or wait: by the limits of calls and of streams of the client."""
+        """Read or pause, by the limits of calls and of the client's streams."""
         inFlight = len(self._calls) + len(self._waiting)
         hasCapacity = inFlight < self._maxCalls and not self.fullStreams
         wanted = hasCapacity and not self._isHeld
@@ -499,11 +485,15 @@ class PeerSession:
             self.peer.setReading(wanted)
 
     def ended(self, call: PeerCall) -> None:
-        """Forget a call, and begin those that waited for it."""
+        """
+        Remove a call, and begin those that waited for it.
+
+        @param call: One that was begun.
+        """
         del self._calls[call.id]
         self.listener.calls -= 1
         if call.id is None and not self._isStarting:
-            # Those that end at once are begun here one after the other, not each in the last.
+            # In a loop: calls that end at once would each begin the next one in their stack.
             self._isStarting = True
             while self._waiting and None not in self._calls:
                 following = self._calls[None] = self._waiting.popleft()
@@ -511,24 +501,20 @@ class PeerSession:
             self._isStarting = False
         if not self._isReading:
             self.adjust()
-        if self._idle and not self.active:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
+        if self._idle is not None and not self.active:
+            self._idle.notify()
 
     def _streaming(self, id: MessageId) -> PeerCall | None:
+        """Return the call of an item; C{None} where the item crossed with the end of its call."""
         call = self._calls.get(id)
         if id is None and self._waiting:
             # A stream without an id is that of the last call without one.
             call = self._waiting[-1]
-        if call is not None and call.streamsRequests:
-            return call
-        # An item may cross with the end of its call: that is no error.
-        return None
+        return call if call is not None and call.streamsRequests else None
 
 
 MESSAGES_AHEAD = 128
-"""Messages that wait while one is understood, on a transport that cannot let its peer wait: what a
+"""Messages that wait while one is routed, on a transport that cannot let its peer wait: what a
 connection may have in flight. Others stop with the first."""
 
 _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
@@ -537,17 +523,17 @@ _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
 
 class RoutedSession(PeerSession):
     """
-    A session whose requests the user's C{routeMessage} understands.
+    A session whose requests the user's C{routeMessage} reads.
 
-    That may take time; what comes meanwhile waits for it, so that a call is there before its items.
+    Messages that arrive while the hook waits are queued, so that a call begins before its items.
     """
 
     def __init__(
         self,
         route: Hook,
         listener: ListenerState,
-        peer: Any,
-        headers: Mapping[str, str],
+        peer: Peer,
+        headers: Mapping[str, str] = NO_HEADERS,
         streamHooks: StreamHooks | None = None,
     ) -> None:
         """
@@ -555,18 +541,17 @@ class RoutedSession(PeerSession):
         """
         super().__init__(listener, peer, headers=headers, streamHooks=streamHooks)
         self._route = route
-        self._sessionPeer = peer
-        self._routing: Deferred[Any] | None = None
+        self._routing: Deferred[None] | None = None
         self._later: deque[Callable[[], None]] = deque()
 
     @property
     def isIdle(self) -> bool:
-        """Return whether everything that has come is answered: also what is not understood yet."""
+        """Return whether all messages are answered, those that are not yet routed, too."""
         return self._routing is None and super().isIdle
 
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
         """
-        Find out what is called, and begin.
+        Find the method of a message, and begin a call.
 
         @param message: Any decoded value, passed to C{routeMessage}.
         @param id: The id for a hook that returns none.
@@ -574,7 +559,7 @@ class RoutedSession(PeerSession):
         if len(self._later) < MESSAGES_AHEAD:
             self._enqueue(partial(self._begin, message, id))
         else:
-            self._refuse(codedError("UNAVAILABLE", "Too many calls at a time"), id)
+            self.peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
 
     def item(self, id: MessageId, data: Any) -> None:
         """Take an item of a client's stream."""
@@ -589,7 +574,7 @@ class RoutedSession(PeerSession):
         self._enqueue(partial(super().cancel, id))
 
     def close(self) -> None:
-        """Cancel everything: the peer is gone."""
+        """Cancel all calls: the peer is gone."""
         super().close()
         self._later.clear()
         if self._routing is not None:
@@ -602,27 +587,21 @@ class RoutedSession(PeerSession):
             self._later.append(step)
 
     def _begin(self, message: Any, id: MessageId) -> None:
-        try:
-            routed = self._route(message)
-        except Exception as error:
-            self._refuse(error, id)
-            return
-        if hasattr(routed, "__await__"):
-            routing = self._routing = Deferred.fromCoroutine(resolve(routed))
+        routing = Deferred.fromCoroutine(self._routed(message, id))
+        if not routing.called:
+            self._routing = routing
             self.hold(True)
-            routing.addCallback(self._begun, message, id)
-            routing.addErrback(self._refuseFailure, id)
             routing.addBoth(self._resumeQueue)
-        else:
-            self._begun(routed, message, id)
 
-    def _begun(self, routed: Any, message: Any, id: MessageId) -> None:
+    async def _routed(self, message: Any, id: MessageId) -> None:
         try:
-            request, own = readRoute(routed, message, id)
-        except ServiceError as error:
-            self._refuse(error, id)
-            return
-        super().request(request, own, message)
+            request, own = readRoute(await resolve(self._route(message)), message, id)
+        except Exception as error:
+            if not isExpected(error):
+                _log.failure("routeMessage failed")
+            self.peer.sendError(id, asServiceError(error))
+        else:
+            super().request(request, own, message)
 
     def _resumeQueue(self, result: Any) -> None:
         self._routing = None
@@ -631,23 +610,14 @@ class RoutedSession(PeerSession):
         if self._routing is None:
             self.hold(False)
 
-    def _refuseFailure(self, failure: Failure, id: MessageId) -> None:
-        error: Any = failure.value
-        self._refuse(error, id)
-
-    def _refuse(self, error: BaseException, id: MessageId) -> None:
-        if not isExpected(error):
-            _log.failure("routeMessage failed", Failure(error))
-        self._sessionPeer.sendError(id, asServiceError(error))
-
 
 def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any], MessageId]:
     """
     Read what C{routeMessage} gave: C{service}, C{method}, C{request} and C{messageId}.
 
+    @param routed: What the hook returned; only mappings are valid.
     @param message: The message that it received, with the credentials and the deadline.
     @param id: The message's own id, for a hook that names none.
-    @param routed: What the hook returned; only mappings are valid.
     @return: The message of a call, and its id.
     @raise ServiceError: If it is none.
     """

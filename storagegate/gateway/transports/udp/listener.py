@@ -11,21 +11,18 @@ from collections import Counter, OrderedDict
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
-from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
-from storagegate.gateway.messages.interfaces import ListenerState, MessageId
-from storagegate.gateway.messages.session import PeerSession, RoutedSession
+from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.gateway.transports.udp import UDPOptions
-from storagegate.gateway.transports.udp.peer import PROTOCOL, UDPPeer, UDPSource, proceed
+from storagegate.gateway.transports.udp.peer import PROTOCOL, Address, UDPPeer, proceed
 from storagegate.gateway.transports.udp.replycache import IReplyCache, ReplyCache
 from storagegate.net.endpoints import listenDatagrams
 
@@ -43,60 +40,55 @@ SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 
 _log = Logger()
 
-Address = tuple[str, int]
-
 
 class UDPTransport(InvokedTransport, DatagramProtocol):
     """
     The UDP listener of a gateway.
 
+    @ivar listener: What the sessions of its peers share.
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar replies: The answers that were given.
+    @ivar replies: The replies that were sent, for repeated requests.
     @ivar isClosed: Whether nothing can be sent any more.
-    @ivar meter: What else it counts.
     """
 
     noisy = False
 
     def __init__(self, host: TransportContext, options: UDPOptions) -> None:
-        self._turn = host.resources.turn
+        self.host = host
+        self.options = options
+        self.listener = ListenerState(host.invoker, host.clock)
         self.dropped: Counter[str] = Counter()
-        self._host = host
-        self.invoker = host.invoker
-        self._options = options
-        self._listener = ListenerState(host.invoker, host.clock)
-        makeReplies = host.resources.makeReplies
-        self.replies: IReplyCache = (
-            ReplyCache(host.clock.seconds) if makeReplies is None else makeReplies()
-        )
+        makeReplies = host.resources.makeReplies or partial(ReplyCache, host.clock.seconds)
+        self.replies: IReplyCache = makeReplies()
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
         # The one that was silent longest first.
-        self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
+        self._peers: OrderedDict[Address, UDPPeer] = OrderedDict()
         self.isClosed = self._isLeaving = False
         self._port: Any = None
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
 
-    def open(self, place: str) -> Deferred[Any]:
+    def open(self, address: str) -> Deferred[Any]:
         """
         Begin to listen.
 
-        @param place: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
+        @param address: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
         opening = maybeDeferred(
-            listenDatagrams, self._host.reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
+            listenDatagrams, self.host.reactor, address, self, maxPacketSize=MAX_DATAGRAM + 1
         )
         return opening.addCallback(self._opened)
 
     def _opened(self, port: Any) -> Any:
         self._port = port
-        if self._turn is not None and self._turn.isWaiting:
-            # The items of a stream are to come to the process that has the first of them.
+        turn = self.host.resources.turn
+        if turn is not None and turn.isWaiting:
+            # The process that has the first item of a stream has to receive the others.
             port.stopReading()
-            self._turn.entered = self._enter
+            turn.entered = self._enter
         self._watch.start(IDLE_SECONDS / 2, now=False)
         return port
 
@@ -109,53 +101,41 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         """
         Take no further calls, let those in flight end, and cancel them after the grace.
 
+        @param graceSeconds: After this, calls in flight are cancelled.
         @param idleGraceSeconds: Above 0 where another process reads the same socket from now on:
             here nothing is refused. If streams of clients are in flight, it does so only after this
             time, and those that have not ended by then break off.
-        @param graceSeconds: After this, calls in flight are cancelled.
         """
+        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
+
+    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
+        clock, peers, turn = self.host.clock, self._peers, self.host.resources.turn
         if not idleGraceSeconds:
-            self._listener.isDraining = True
-            return self._drain(graceSeconds)
-        isFed = any(peer.session.isFed for peer in self._peers.values())
-        seconds = min(idleGraceSeconds, graceSeconds) if isFed else 0.0
-        waiting = deferLater(self._host.clock, seconds) if isFed else succeed(None)
-        return waiting.addCallback(self._leave, graceSeconds - seconds)
-
-    def _leave(self, result: Any, graceSeconds: float) -> Deferred[None]:
-        """Let another process read."""
-        self._isLeaving = True
-        if self._port is not None:
-            self._port.stopReading()
-        for peer in list(self._peers.values()):
-            peer.session.inputLost()
-        if self._turn is not None:
-            self._turn.leave()
-        return self._drain(graceSeconds)
-
-    def _drain(self, graceSeconds: float) -> Deferred[None]:
-        """Close when no call is in flight, or after the grace."""
-        ended: Deferred[None] = Deferred()
-
-        def end(result: Any = None) -> None:
-            if not ended.called:
-                ended.callback(None)
-
-        timer = self._host.clock.callLater(graceSeconds, end)
-        gatherResults([peer.session.whenIdle() for peer in self._peers.values()]).addCallback(end)
-        return ended.addCallback(self._close, timer)
-
-    def _close(self, result: Any, timer: IDelayedCall) -> Any:
-        if timer.active():
-            timer.cancel()
+            self.listener.isDraining = True
+        else:
+            if any(peer.session.isFed for peer in peers.values()):
+                seconds = min(idleGraceSeconds, graceSeconds)
+                await deferLater(clock, seconds)
+                graceSeconds -= seconds
+            self._isLeaving = True
+            if self._port is not None:
+                self._port.stopReading()
+            for peer in list(peers.values()):
+                peer.session.inputLost()
+            if turn is not None:
+                turn.leave()
+        waiting = [peer.session.whenIdle() for peer in peers.values()]
+        idle: Deferred[Any] = gatherResults(waiting, consumeErrors=True)
+        await idle.addTimeout(graceSeconds, clock, lambda result, seconds: None)
         self.isClosed = True
-        for peer in self._peers.values():
+        for peer in peers.values():
             peer.session.close()
-        self._peers.clear()
+        peers.clear()
         if self._watch.running:
             self._watch.stop()
         port, self._port = self._port, None
-        return None if port is None else port.stopListening()
+        if port is not None:
+            await maybeDeferred(port.stopListening)
 
     # Datagrams
 
@@ -167,12 +147,12 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             self.dropped["port"] += 1
             return
         try:
-            if self._options.parseMessage is None:
+            if self.options.parseMessage is None:
                 self._handleDatagram(datagram, source)
             else:
                 self._parse(datagram, source)
         except Exception:
-            # One datagram takes no other with it.
+            # One bad datagram must not end the socket.
             _log.failure("a datagram could not be taken")
 
     def _handleDatagram(self, datagram: bytes, source: Address) -> None:
@@ -187,7 +167,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         if peer is None:
             return
         if frame.type == PING:
-            peer.writer.sendPong(frame.payload)
+            peer.sendPong(frame.payload)
         else:
             peer.handleFrame(frame.type, frame.payload, len(datagram))
 
@@ -196,9 +176,9 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         peer = self._peer(source)
         if peer is None:
             return
-        assert self._options.parseMessage is not None
+        assert self.options.parseMessage is not None
         try:
-            message = self._options.parseMessage(datagram)
+            message = self.options.parseMessage(datagram)
         except Exception as error:
             if not isinstance(error, ServiceError | ValueError | KeyError):
                 _log.failure("parseMessage failed")
@@ -209,16 +189,16 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         else:
             peer.handleMessage(message, len(datagram))
 
-    def _peer(self, source: Address) -> UDPSource | None:
-        """Return an address that sends something; C{None} if that is to be dropped."""
+    def _peer(self, source: Address) -> UDPPeer | None:
+        """Return the peer of an address; C{None} if its datagram is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._dropIdle():
                 self.dropped["peers"] += 1
                 return None
-            peer = self._peers[source] = UDPSource(self, source)
+            peer = self._peers[source] = UDPPeer(self, source)
         self._peers.move_to_end(source)
-        if peer.isTooFast(self._host.clock.seconds()):
+        if peer.isTooFast(self.host.clock.seconds()):
             self.dropped["rate"] += 1
             return None
         return peer
@@ -233,7 +213,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def _forgetIdle(self) -> None:
         """Forget addresses that are silent; streams that never ended are cut."""
-        limit = self._host.clock.seconds() - IDLE_SECONDS
+        limit = self.host.clock.seconds() - IDLE_SECONDS
         for source, peer in list(self._peers.items()):
             if peer.lastSeen > limit:
                 break
@@ -248,33 +228,8 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         transport: Any = self.transport
         self.meter.packetOut(len(datagram))
         try:
-            # The transport's own write would look at the address for four microseconds, a tenth of
-            # a call, to find out what we know: that it is one.
+            # The transport's own write would check the address for four microseconds, a tenth of
+            # a call.
             transport.socket.sendto(datagram, source)
         except OSError as error:
             self.dropped[f"send {error.errno}"] += 1
-
-    def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
-        if id is None:
-            return
-        kept: Any = self.replies.end((source, id), answer, isKnown)
-        if kept is not None and hasattr(kept, "__await__"):
-            proceed(kept, "an answer was not kept", bool)
-
-    def makeSession(self, writer: UDPPeer) -> PeerSession:
-        """Make the session of an address."""
-        route = self._options.routeMessage
-        if route is None:
-            return PeerSession(self._listener, writer)
-        return RoutedSession(route, self._listener, writer, {})
-
-    def makeWriter(self, source: Address) -> UDPPeer:
-        """Make what writes to an address."""
-        return UDPPeer(
-            self._host,
-            ClientInfo(f"{source[0]}:{source[1]}", source[0], source[1]),
-            self._options.maxPacketSize,
-            partial(self.send, source),
-            partial(self._ended, source),
-            self._options.formatResponse,
-        )

@@ -10,9 +10,10 @@ as large as its request: all datagrams of a unary call together, each one of a s
 does not fit is replaced by an error; an error that does not fit is not sent.
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from attrs import define
 from twisted.internet.defer import Deferred
@@ -23,9 +24,7 @@ from twisted.logger import Logger
 from storagegate.core.codecs import JSON
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.invoker import Invoker
 from storagegate.core.task import resolve
-from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import (
     ACK,
     CANCEL,
@@ -34,22 +33,20 @@ from storagegate.gateway.messages.frames import (
     END,
     ERROR,
     ITEM,
-    PONG,
     REQUEST,
     RESPONSE,
+    FrameWriter,
     encodeFrame,
     frameEnd,
     frameError,
     frameResult,
 )
 from storagegate.gateway.messages.interfaces import MessageId
-from storagegate.gateway.messages.json import describedError, encodeError
-from storagegate.gateway.messages.session import PeerSession, readId
-from storagegate.gateway.transports.metrics import TransportMetrics
-from storagegate.gateway.transports.udp.replycache import CachedReply, IReplyCache
+from storagegate.gateway.messages.session import PeerSession, RoutedSession, readId
+from storagegate.gateway.transports.udp.replycache import CachedReply
 
 WINDOW = 64
-"""How far ahead of the next item one may be: what a network mixes up is much less."""
+"""How far ahead of the next item one may be: networks reorder far less."""
 
 
 class ReorderBuffer:
@@ -70,7 +67,6 @@ class ReorderBuffer:
         Take an item.
 
         @param seq: The number of the item in its stream, from 0.
-        @param item: The decoded item.
         @return: Whether it is a new one, and within the window.
         """
         if not self._next <= seq < self._next + WINDOW or seq in self._held:
@@ -138,6 +134,9 @@ without an error."""
 TURN_SECONDS = 0.001
 """The pause after them: some 30,000 datagrams a second at most."""
 
+DATAGRAMS_A_SECOND = 20_000
+"""Of one address: more than the daemon can serve."""
+
 _log = Logger()
 
 _TYPES = {RESPONSE: "response", ERROR: "error", ITEM: "stream", END: "stream_end"}
@@ -151,8 +150,8 @@ class UDPCall:
     @ivar allowed: Bytes that may be sent in reply while the caller is not authenticated.
     @ivar sent: Bytes that were sent for it.
     @ivar seq: The number of the next item.
-    @ivar stream: Puts the items of the client's stream in order, once there is one.
-    @ivar acknowledging: Tells the client that its request is here.
+    @ivar stream: Puts the items of the client's stream in order; C{None} before the first one.
+    @ivar acknowledging: Sends the ACK, unless the call ends before.
     """
 
     allowed: int
@@ -161,127 +160,205 @@ class UDPCall:
     stream: ReorderBuffer | None = None
     acknowledging: IDelayedCall | None = None
 
-    @property
-    def requests(self) -> ReorderBuffer:
-        """Return what puts the items of the client's stream in order. Most calls have no stream."""
-        if self.stream is None:
-            self.stream = ReorderBuffer()
-        return self.stream
+
+Address = tuple[str, int]
 
 
-class UDPPeer:
+class UDPPeer(FrameWriter):
     """
-    What a session writes with.
+    A source address, which is the peer of its session.
 
-    @ivar session: The peer's session; set once both exist.
-    @ivar calls: The calls in flight by id.
-    @ivar isReading: Whether the session takes more.
+    @ivar session: Its calls.
+    @ivar lastSeen: When its last datagram came, in seconds of the reactor's clock.
     """
 
-    protocol = PROTOCOL
-    session: PeerSession
-
-    def __init__(
-        self,
-        host: TransportContext,
-        client: ClientInfo,
-        maxPacketSize: int,
-        write: Callable[[bytes], None],
-        ended: Callable[[MessageId, bytes, bool], None],
-        formatResponse: Callable[..., Any] | None = None,
-    ) -> None:
+    def __init__(self, owner: Any, source: Address) -> None:
         """
-        @param write: Sends a datagram.
-        @param ended: Takes the last datagram of an answer with the id, and whether it was known
-            who called.
-        @param formatResponse: C{(result, type)} gives a datagram in place of a frame.
+        @param owner: The L{UDPTransport<storagegate.gateway.transports.udp.listener.UDPTransport>}.
         """
-        self.client = client
-        self.calls: dict[MessageId, UDPCall] = {}
-        self.isReading = True
-        self._host = host
-        self._meter = host.meter(PROTOCOL)
-        self._maxPacketSize = maxPacketSize
-        self._write = write
-        self._ended = ended
-        self._formatResponse = formatResponse
+        options = owner.options
+        super().__init__(owner.host, PROTOCOL, options.maxPacketSize, partial(owner.send, source))
+        self.client = ClientInfo(f"{source[0]}:{source[1]}", source[0], source[1])
+        self.lastSeen = 0.0
+        self._owner = owner
+        self._source = source
+        self._formatResponse = options.formatResponse
+        self._calls: dict[MessageId, UDPCall] = {}
+        self._isReading = True
         self._sentOfTurn = 0
+        self._secondEnds = 0.0
+        self._hits = 0
+        if options.routeMessage is None:
+            self.session = PeerSession(owner.listener, self)
+        else:
+            self.session = RoutedSession(options.routeMessage, owner.listener, self)
 
-    # Calls
+    # Datagrams
 
-    def begin(self, id: MessageId, size: int) -> None:
+    def isTooFast(self, now: float) -> bool:
         """
-        Take note of a call that is about to begin, by a datagram of so many bytes.
+        Count a datagram, and return whether there are too many.
 
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param size: Bytes of the request, which bound the reply.
+        @param now: Seconds of the reactor's clock.
         """
-        self.calls[id] = UDPCall(size * AMPLIFICATION)
+        self.lastSeen = now
+        if now >= self._secondEnds:
+            self._secondEnds = now + 1
+            self._hits = 0
+        self._hits += 1
+        return self._hits > DATAGRAMS_A_SECOND
 
-    def begun(self, id: MessageId) -> None:
+    def handleFrame(self, type: int, payload: bytes, size: int) -> None:
         """
-        Watch a call that did not end at once.
+        Take a frame of a datagram of so many bytes.
 
-        @param id: An id passed to L{begin}.
+        @param type: The number of the frame's type.
+        @param payload: JSON in UTF-8, not yet decoded.
+        @param size: Bytes of the datagram, which bound the reply.
         """
-        call = self.calls.get(id)
-        if call is not None and id is not None:
-            clock = self._host.clock
-            call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
-
-    def forget(self, id: MessageId) -> None:
-        """
-        Let go of a call that has ended.
-
-        @param id: An id passed to L{begin}; others are ignored.
-        """
-        call = self.calls.pop(id, None)
-        if call is None:
+        try:
+            message = JSON.decode(payload)
+            if not isinstance(message, dict):
+                raise codedError("INVALID_ARGUMENT", "The payload is no object")
+            id = readId(message.get("id"))
+        except ValueError as error:
+            self._refuse(None, size, codedError("INVALID_ARGUMENT", f"Unreadable: {error}"))
             return
-        if call.stream is not None:
-            self._meter.lost += call.stream.missing
-        timer = call.acknowledging
-        if timer is not None and timer.active():
-            timer.cancel()
+        except ServiceError as error:
+            self._refuse(None, size, error)
+            return
+        if type == REQUEST:
+            self.request(message, id, size)
+        elif type in (CLIENT_ITEM, CLIENT_END):
+            self._handleItem(type, message, id, size)
+        elif type == CANCEL:
+            self.session.cancel(id)
+            self._forget(id)
+        else:
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
 
-    def _acknowledge(self, id: MessageId) -> None:
-        payload = JSON.encode({"id": id})
-        self._send(id, encodeFrame(ACK, payload), isPartOfReply=True)
+    def handleMessage(self, message: Any, size: int) -> None:
+        """
+        Take a message that the user's hook has read.
 
-    # What a session writes
+        @param message: The value that C{parseMessage} returned.
+        @param size: Bytes of the datagram, which bound the reply.
+        """
+        id: MessageId = None
+        if isinstance(message, Mapping):
+            with suppress(ServiceError):
+                id = readId(message.get("id"))
+        self.request(message, id, size)
+
+    def request(self, message: Any, id: MessageId, size: int) -> None:
+        """
+        Begin a call, unless it was begun already.
+
+        @param message: The decoded request.
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param size: Bytes of the datagram, which bound the reply.
+        """
+        if id is not None:
+            known: Any = self._owner.replies.begin((self._source, id), size)
+            if known is not None and hasattr(known, "__await__"):
+                proceed(known, "a request was dropped", self._begin, message, id, size)
+            else:
+                self._begin(known, message, id, size)
+        elif self._streams(message):
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
+        elif None in self._calls:
+            # In order means one at a time: a client that does not wait cannot assign the replies,
+            # and has to send ids.
+            self._owner.dropped["busy"] += 1
+        else:
+            self._begin(None, message, id, size)
+
+    def _begin(self, known: CachedReply | None, message: Any, id: MessageId, size: int) -> None:
+        owner = self._owner
+        if known is not None:
+            owner.meter.duplicates += 1
+            # A small datagram with a guessed id gets no large reply.
+            isOwed = known.isKnown and size >= known.size
+            reply = known.answer
+            if reply is not None and (isOwed or len(reply) <= AMPLIFICATION * size):
+                self._write(reply)
+        elif not owner.isClosed:
+            self._calls[id] = UDPCall(size * AMPLIFICATION)
+            self.session.request(message, id)
+            call = self._calls.get(id)
+            if call is not None and id is not None:
+                clock = self._host.clock
+                call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
+
+    def _streams(self, message: Any) -> bool:
+        if not isinstance(message, Mapping):
+            return False
+        service, method = message.get("service"), message.get("method")
+        if not isinstance(service, str) or not isinstance(method, str):
+            return False
+        try:
+            bound = self._host.invoker.find(service, method)
+        except ServiceError:
+            return False
+        return bound.streaming != "none"
+
+    def _handleItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
+        call = self._calls.get(id)
+        if call is None or id is None:
+            return
+        call.allowed += AMPLIFICATION * size
+        requests = call.stream = call.stream or ReorderBuffer()
+        seq: Any = message.get("seq")
+        isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
+        if type == CLIENT_END:
+            requests.end(seq if isNumber else None)
+        elif not isNumber:
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
+            return
+        elif not requests.put(seq, message.get("data", {})):
+            self._owner.meter.duplicates += requests.isKnown(seq)
+            self._owner.dropped["item"] += 1
+            return
+        self._deliver(id)
+
+    def _deliver(self, id: MessageId) -> None:
+        """Pass the items that are in order to the session, as long as it accepts them."""
+        call = self._calls.get(id)
+        if call is None or call.stream is None:
+            return
+        requests = call.stream
+        while requests.hasNext and self._isReading:
+            self.session.item(id, requests.take())
+        if requests.isAtEnd:
+            self.session.itemsEnd(id)
+
+    def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
+        """Send an error for a datagram that begins nothing, if it fits."""
+        if id not in self._calls:
+            self._calls[id] = UDPCall(size * AMPLIFICATION)
+        self.sendError(id, error)
+
+    # What the session writes
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """
-        Send a result.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param result: The method's result, before encoding.
-        """
+        """Send a result."""
         written = self._written(RESPONSE, result, frameResult(id, result))
         if isinstance(written, bytes):
-            self._finish(id, written)
+            self._respond(id, written)
             return None
-        return self._finishLater(id, written)
+        return self._respondLater(id, written)
 
-    async def _finishLater(self, id: MessageId, written: Awaitable[bytes]) -> None:
-        self._finish(id, await written)
+    async def _respondLater(self, id: MessageId, written: Awaitable[bytes]) -> None:
+        self._respond(id, await written)
 
-    def _finish(self, id: MessageId, datagram: bytes) -> None:
+    def _respond(self, id: MessageId, datagram: bytes) -> None:
         self._checkSize(datagram)
-        isKnown = self.session.isKnown(id)
-        if not self._fits(id, len(datagram), True, isKnown):
+        if not self._fits(id, datagram):
             raise codedError("RESPONSE_TOO_LARGE", "The answer is too large for an unknown client")
-        self._conclude(id, datagram, True, isKnown)
+        self._conclude(id, datagram, True)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """
-        Send an item of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        @param item: Any value that the codec of the transport can encode.
-        """
+        """Send an item of a stream."""
         call = self._call(id)
         seq = 0
         if call is not None:
@@ -289,59 +366,36 @@ class UDPPeer:
         written = self._written(ITEM, item, {"id": id, "seq": seq, "data": item})
         datagram = self._immediate(written)
         self._checkSize(datagram)
-        if not self._fits(id, len(datagram), False, self.session.isKnown(id)):
+        if not self._fits(id, datagram, isPartOfReply=False):
             raise codedError("RESPONSE_TOO_LARGE", "An item is too large for an unknown client")
-        self._send(id, datagram, isPartOfReply=False)
+        self._calls[id].sent += len(datagram)
+        self._write(datagram)
         self._sentOfTurn += 1
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """
-        Send the end of a stream.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param method: The method's name, for the user's C{formatResponse}.
-        """
+        """Send the end of a stream."""
         call = self._call(id)
         seq = call.seq if call is not None else 0
-        written = self._written(END, None, {**frameEnd(id), "seq": seq})
-        datagram = self._immediate(written)
-        isKnown = self.session.isKnown(id)
-        fits = self._fits(id, len(datagram), False, isKnown)
-        self._conclude(id, datagram, fits, isKnown)
+        datagram = self._immediate(self._written(END, None, {**frameEnd(id), "seq": seq}))
+        self._conclude(id, datagram, self._fits(id, datagram, isPartOfReply=False))
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """
-        Send an error, if it fits.
-
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param error: The error, before C{transformError}.
-        """
-        datagram = self._error(id, error)
-        if len(datagram) > self._maxPacketSize:
+        """Send an error, if it fits."""
+        datagram = self._errorDatagram(id, error)
+        if len(datagram) > self._maxLength:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
             datagram = encodeFrame(ERROR, JSON.encode(frameError(id, short)))
-        isKnown = self.session.isKnown(id)
-        fits = self._fits(id, len(datagram), True, isKnown)
-        self._conclude(id, datagram, fits, isKnown)
+        self._conclude(id, datagram, self._fits(id, datagram))
 
-    def _error(self, id: MessageId, error: ServiceError) -> bytes:
+    def _errorDatagram(self, id: MessageId, error: ServiceError) -> bytes:
         """Write an error, by the user's hook if there is one that does not fail."""
         if self._formatResponse is not None:
-            shape = describedError(self._host, PROTOCOL, frameError, id, error)
+            shape = self.describeError(id, error)
             try:
                 return self._immediate(self._written(ERROR, shape, shape))
             except Exception:
                 _log.failure("formatResponse failed")
-        payload = encodeError(self._host, PROTOCOL, JSON, frameError, id, error)
-        return encodeFrame(ERROR, payload)
-
-    def sendPong(self, payload: bytes) -> None:
-        """
-        Answer a ping: with as many bytes.
-
-        @param payload: The payload of the ping.
-        """
-        self._write(encodeFrame(PONG, payload))
+        return encodeFrame(ERROR, self.encodeError(id, error))
 
     def drained(self) -> Deferred[None] | None:
         """Wait after some datagrams: nothing else slows a sender down."""
@@ -351,40 +405,25 @@ class UDPPeer:
         return deferLater(self._host.clock, TURN_SECONDS)
 
     def setReading(self, wanted: bool) -> None:
-        """
-        Take what is held back, or hold back what comes.
-
-        @param wanted: Whether the session accepts more items.
-        """
-        self.isReading = wanted
+        """Deliver the items that are held back, or hold back those that come."""
+        self._isReading = wanted
         if wanted:
-            for id in list(self.calls):
-                self.deliver(id)
-
-    # Streams of the client
-
-    def deliver(self, id: MessageId) -> None:
-        """
-        Pass the items that are in order to the session, as long as it accepts them.
-
-        @param id: The call; one without a stream is ignored.
-        """
-        call = self.calls.get(id)
-        if call is None or call.stream is None:
-            return
-        requests = call.stream
-        while requests.hasNext and self.isReading:
-            self.session.item(id, requests.take())
-        if requests.isAtEnd:
-            self.session.itemsEnd(id)
+            for id in list(self._calls):
+                self._deliver(id)
 
     # Within
 
+    def _acknowledge(self, id: MessageId) -> None:
+        datagram = encodeFrame(ACK, JSON.encode({"id": id}))
+        if self._fits(id, datagram):
+            self._calls[id].sent += len(datagram)
+            self._write(datagram)
+
     def _call(self, id: MessageId) -> UDPCall | None:
         """Return a call; one that had no id may have got one from the user's C{routeMessage}."""
-        call = self.calls.get(id)
-        if call is None and None in self.calls:
-            call = self.calls[id] = self.calls.pop(None)
+        call = self._calls.get(id)
+        if call is None and None in self._calls:
+            call = self._calls[id] = self._calls.pop(None)
         return call
 
     def _written(self, type: int, result: Any, payload: Any) -> bytes | Awaitable[bytes]:
@@ -409,230 +448,49 @@ class UDPPeer:
         raise TypeError("formatResponse of a stream or an error gives its bytes at once")
 
     def _checkSize(self, datagram: bytes) -> None:
-        if len(datagram) > self._maxPacketSize:
-            limit = self._maxPacketSize
+        if len(datagram) > self._maxLength:
+            limit = self._maxLength
             raise codedError("RESPONSE_TOO_LARGE", f"A datagram has {limit} bytes at most")
 
-    def _fits(self, id: MessageId, size: int, isPartOfReply: bool, isKnown: bool) -> bool:
-        """
-        Return whether a datagram may be sent to the caller.
-
-        @param isKnown: Whether the caller is authenticated.
-        """
+    def _fits(self, id: MessageId, datagram: bytes, isPartOfReply: bool = True) -> bool:
+        """Return whether a datagram may be sent to the caller: to an authenticated one any may."""
         call = self._call(id)
         if call is None:
             return False
         sent = call.sent if isPartOfReply else 0
-        return isKnown or sent + size <= call.allowed
+        return sent + len(datagram) <= call.allowed or self.session.isKnown(id)
 
-    def _send(self, id: MessageId, datagram: bytes, isPartOfReply: bool) -> None:
-        if self._fits(id, len(datagram), isPartOfReply, self.session.isKnown(id)):
-            self.calls[id].sent += len(datagram)
-            self._write(datagram)
-
-    def _conclude(self, id: MessageId, datagram: bytes, fits: bool, isKnown: bool) -> None:
-        """Send the last datagram of an answer, if it fits."""
-        # Kept first: once the answer is out, no repetition may run the method again, not even in
+    def _conclude(self, id: MessageId, datagram: bytes, fits: bool) -> None:
+        """Send the last datagram of a reply, if it fits, and forget the call."""
+        # Kept first: once the reply is out, no repetition may run the method again, not even in
         # another process when this one ends here.
-        self._ended(id, datagram, isKnown)
-        self.forget(id)
+        if id is not None:
+            key = (self._source, id)
+            kept: Any = self._owner.replies.end(key, datagram, self.session.isKnown(id))
+            if kept is not None and hasattr(kept, "__await__"):
+                proceed(kept, "an answer was not kept", bool)
+        self._forget(id)
         if fits:
             self._write(datagram)
 
-
-DATAGRAMS_A_SECOND = 20_000
-"""Of one address: more than one can sensibly have answered."""
-
-
-Address = tuple[str, int]
-
-
-class UDPListener(Protocol):
-    """
-    What an address needs of the listener that it sends to.
-
-    @ivar replies: The replies that were sent.
-    @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar meter: What else is counted.
-    @ivar invoker: Knows the methods.
-    @ivar isClosed: Whether nothing can be sent any more.
-    """
-
-    replies: IReplyCache
-    dropped: Counter[str]
-    meter: TransportMetrics
-    invoker: Invoker
-    isClosed: bool
-
-    def send(self, source: Address, datagram: bytes) -> None:
-        """Send a datagram."""
-
-    def makeWriter(self, source: Address) -> UDPPeer:
-        """Make what writes to an address."""
-
-    def makeSession(self, writer: UDPPeer) -> PeerSession:
-        """Make the session of an address."""
-
-
-class UDPSource:
-    """
-    An address.
-
-    @ivar writer: Sends to it.
-    @ivar session: Its calls.
-    @ivar lastSeen: When it last sent something.
-    """
-
-    def __init__(self, listener: UDPListener, source: Address) -> None:
-        self.lastSeen = 0.0
-        self._secondEnds = 0.0
-        self._hits = 0
-        self._listener = listener
-        self._source = source
-        self.writer = listener.makeWriter(source)
-        self.session = self.writer.session = listener.makeSession(self.writer)
-
-    def isTooFast(self, now: float) -> bool:
-        """
-        Count a datagram, and tell whether there are too many.
-
-        @param now: Seconds of the reactor's clock.
-        """
-        self.lastSeen = now
-        if now >= self._secondEnds:
-            self._secondEnds = now + 1
-            self._hits = 0
-        self._hits += 1
-        return self._hits > DATAGRAMS_A_SECOND
-
-    def handleFrame(self, type: int, payload: bytes, size: int) -> None:
-        """
-        Take a frame of a datagram of so many bytes.
-
-        @param type: The number of the frame's type.
-        @param payload: JSON in UTF-8, not yet decoded.
-        @param size: Bytes of the datagram, which bound the reply.
-        """
-        try:
-            message = JSON.decode(payload)
-        except ValueError as error:
-            self._refuse(None, size, codedError("INVALID_ARGUMENT", f"Unreadable: {error}"))
+    def _forget(self, id: MessageId) -> None:
+        call = self._calls.pop(id, None)
+        if call is None:
             return
-        if not isinstance(message, dict):
-            self._refuse(None, size, codedError("INVALID_ARGUMENT", "The payload is no object"))
-            return
-        try:
-            id = readId(message.get("id"))
-        except ServiceError as error:
-            self._refuse(None, size, error)
-            return
-        if type == REQUEST:
-            self.request(message, id, size)
-        elif type in (CLIENT_ITEM, CLIENT_END):
-            self._handleItem(type, message, id, size)
-        elif type == CANCEL:
-            self.session.cancel(id)
-            self.writer.forget(id)
-        else:
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
-
-    def handleMessage(self, message: Any, size: int) -> None:
-        """
-        Take a message that the user's hook has read.
-
-        @param message: The value that C{parseMessage} returned.
-        @param size: Bytes of the datagram, which bound the reply.
-        """
-        id: MessageId = None
-        if isinstance(message, Mapping):
-            try:
-                id = readId(message.get("id"))
-            except ServiceError:
-                id = None
-        self.request(message, id, size)
-
-    def request(self, message: Any, id: MessageId, size: int) -> None:
-        """
-        Begin a call, unless it was begun already.
-
-        @param message: The decoded request.
-        @param id: The id of the request; C{None} for calls answered in order.
-        @param size: Bytes of the datagram, which bound the reply.
-        """
-        if id is not None:
-            known: Any = self._listener.replies.begin((self._source, id), size)
-            if known is not None and hasattr(known, "__await__"):
-                proceed(known, "a request was dropped", self._begin, message, id, size)
-            else:
-                self._begin(known, message, id, size)
-        elif self._streams(message):
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
-        elif None in self.writer.calls:
-            # In order means one at a time, and a client that does not wait cannot tell answers
-            # apart: what it wants is an id.
-            self._listener.dropped["busy"] += 1
-        else:
-            self._begin(None, message, id, size)
-
-    def _begin(self, known: CachedReply | None, message: Any, id: MessageId, size: int) -> None:
-        if known is not None:
-            self._listener.meter.duplicates += 1
-            self._repeat(known, size)
-        elif not self._listener.isClosed:
-            self.writer.begin(id, size)
-            self.session.request(message, id)
-            self.writer.begun(id)
-
-    def _repeat(self, known: CachedReply, size: int) -> None:
-        """Send a reply again; a small datagram with a guessed id gets no large reply."""
-        isOwed = known.isKnown and size >= known.size
-        answer = known.answer
-        if answer is not None and (isOwed or len(answer) <= AMPLIFICATION * size):
-            self._listener.send(self._source, answer)
-
-    def _streams(self, message: Any) -> bool:
-        if not isinstance(message, Mapping):
-            return False
-        service, method = message.get("service"), message.get("method")
-        if not isinstance(service, str) or not isinstance(method, str):
-            return False
-        try:
-            bound = self._listener.invoker.find(service, method)
-        except ServiceError:
-            return False
-        return bound.streaming != "none"
-
-    def _handleItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
-        call = self.writer.calls.get(id)
-        if call is None or id is None:
-            return
-        call.allowed += 3 * size
-        seq: Any = message.get("seq")
-        isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
-        if type == CLIENT_END:
-            call.requests.end(seq if isNumber else None)
-        elif not isNumber:
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
-            return
-        elif not call.requests.put(seq, message.get("data", {})):
-            self._listener.meter.duplicates += call.requests.isKnown(seq)
-            self._listener.dropped["item"] += 1
-            return
-        self.writer.deliver(id)
-
-    def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
-        """Send an error for a datagram that begins nothing, if it fits."""
-        if id not in self.writer.calls:
-            self.writer.begin(id, size)
-        self.writer.sendError(id, error)
+        if call.stream is not None:
+            self._owner.meter.lost += call.stream.missing
+        timer = call.acknowledging
+        if timer is not None and timer.active():
+            timer.cancel()
 
 
 def proceed(value: Any, problem: str, act: Callable[..., object], *more: object) -> None:
     """
-    Call a function with a value once it is there; log a failure.
+    Call a function with the result of an awaitable; log a failure.
 
     @param value: A value, or an awaitable of one.
     @param problem: The log message of a failure.
+    @param act: Called with the value and C{more}.
     """
     waiting = Deferred.fromCoroutine(resolve(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))
