@@ -188,11 +188,11 @@ WEBSOCKET = Transport(
     title="WebSocket",
     flag="enableWebSocket",
     options="storagegate.gateway.transports.websocket:WebSocketOptions",
-    make="storagegate.gateway.transports.websocket.guest:WebSocketGuest",
+    make="storagegate.gateway.transports.websocket.listener:WebSocketTransport",
     shares="http",
     providers=("jwt", "apikey"),
     metrics="storagegate.gateway.transports.websocket:METRICS",
-    describe="storagegate.gateway.transports.websocket.listener:WebSocketChannel",
+    describe="storagegate.gateway.transports.channels:WebSocketChannel",
 )
 
 GRPC = Transport(
@@ -222,7 +222,7 @@ UDP = Transport(
     listener="the UDP listener",
     inherit="datagram",
     metrics="storagegate.gateway.transports.udp:METRICS",
-    describe="storagegate.gateway.transports.udp.channel:UDPChannel",
+    describe="storagegate.gateway.transports.channels:UDPChannel",
     # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
     maxItemBytes=768,
 )
@@ -237,7 +237,7 @@ TCP = Transport(
     default="tcp:9102:interface=127.0.0.1",
     listener="the TCP listener",
     metrics="storagegate.gateway.transports.tcp:METRICS",
-    describe="storagegate.gateway.transports.tcp.listener:describeChannel",
+    describe="storagegate.gateway.transports.channels:TCPChannel",
 )
 
 _registered: dict[str, Transport] = {}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from storagegate.gateway.transports.channels import WebSocketChannel
 from storagegate.gateway.transports.metrics import ProtocolMetric, TransportMetrics, byLabel
-from storagegate.gateway.transports.websocket.listener import WebSocketChannel
 from storagegate.telemetry.metrics import MetricFamily, counterFamily
 
 

@@ -17,19 +17,14 @@ L{StallTimer} and L{DeadPeerDetector} check whether each direction makes progres
 """
 
 import select
-import typing
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IHalfCloseableProtocol,
-    IPushProducer,
-    ITCPTransport,
-)
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -52,13 +47,13 @@ from storagegate.gateway.messages.json import MessageWriter, handleEncoded
 from storagegate.gateway.messages.session import PeerSession
 from storagegate.net.http.channel import ChannelTransport
 
-# Only Linux tells that a peer has shut its writing side without reading all that it sent before.
+# Only Linux reports a shut writing side of a peer while input is still unread.
 _SHUT: int = getattr(select, "POLLRDHUP", 0)
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class StallTimer:
-    """How long something has not changed."""
+    """Measures how long something has not changed."""
 
     def __init__(self) -> None:
         self._mark: Hashable = None
@@ -68,7 +63,7 @@ class StallTimer:
         """
         Return how long the mark has been the same, in seconds.
 
-        @param mark: What should change; C{None} while there is nothing to watch.
+        @param mark: The state that should change; C{None} while nothing is expected.
         @param now: Seconds of a monotonic clock.
         """
         if mark is None or mark != self._mark:
@@ -78,17 +73,16 @@ class StallTimer:
 
 class DeadPeerDetector:
     """
-    Whether a client is there that is not being read.
+    Detects that a client has gone whose connection is not being read.
 
-    A client that has closed looks like one that has shut its writing side only. It is told from
-    that by sending it something: the system of a client that has closed answers with a reset. And
-    what is not being read does not tell by itself that it was reset.
+    A client that has closed looks like one that has shut its writing side only. A probe tells them
+    apart: the system of a client that has closed resets the connection.
     """
 
     def __init__(self, firstWait: float, lastWait: float) -> None:
         """
-        @param firstWait: After how many seconds it is sent something; twice that the next time.
-        @param lastWait: The most.
+        @param firstWait: Seconds until the first probe; the next wait is twice as long.
+        @param lastWait: The longest wait, in seconds.
         """
         self._firstWait, self._lastWait = firstWait, lastWait
         self._wait = 0.0
@@ -97,11 +91,17 @@ class DeadPeerDetector:
 
     def check(self, transport: Any, now: float) -> bool:
         """
-        Look; C{isGone} says what was seen.
+        Poll the socket; C{isGone} says whether the client has closed or reset it.
 
-        @return: Whether to send something.
+        @param now: Seconds of a monotonic clock.
+        @return: Whether to send a probe.
         """
-        events = _eventsOf(transport)
+        fileno = getattr(transport, "fileno", None)
+        events = 0
+        if fileno is not None:
+            poll = select.poll()
+            poll.register(fileno(), _SHUT)
+            events = dict(poll.poll(0)).get(fileno(), 0)
         self.isGone = bool(events & _GONE)
         if not events & _SHUT:
             self._since = None
@@ -113,40 +113,7 @@ class DeadPeerDetector:
         return False
 
 
-def _eventsOf(transport: Any) -> int:
-    fileno = getattr(transport, "fileno", None)
-    if fileno is None:
-        return 0
-    poll = select.poll()
-    poll.register(fileno(), _SHUT)
-    events = poll.poll(0)
-    return events[0][1] if events else 0
-
-
 PROTOCOL = "tcp"
-
-
-class ITCPConnection(typing.Protocol):
-    """
-    A connection, as its peer sees it.
-
-    @ivar client: Who is there.
-    """
-
-    client: ClientInfo
-
-    def send(self, data: bytes) -> None:
-        """
-        Send bytes.
-
-        @param data: One or more complete messages.
-        """
-
-    def drained(self) -> Deferred[None] | None:
-        """Wait until the client has read enough of what was sent; C{None} if it has."""
-
-    def setReading(self, wanted: bool) -> None:
-        """Take what comes, or let the client wait."""
 
 
 class FramePeer(FrameWriter):
@@ -154,26 +121,27 @@ class FramePeer(FrameWriter):
     A client that speaks frames.
 
     @cvar goingAway: Says that no further calls are taken.
-    @cvar probe: What a client that is there ignores, and the system of one that is not refuses.
+    @cvar probe: A client ignores it; the system of a client that has closed resets the connection.
     """
 
     goingAway = encodeFrame(GOING_AWAY, b"{}")
     probe = encodeFrame(PING, b"")
 
-    def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
+    def __init__(
+        self, host: TransportContext, maxLength: int, write: Callable[[bytes], None]
+    ) -> None:
         """
         @param maxLength: Bytes of a payload at most.
+        @param write: Sends a frame.
         """
-        super().__init__(host, PROTOCOL, maxLength, connection.send)
+        super().__init__(host, PROTOCOL, maxLength, write)
         self.decoder = FrameDecoder(maxLength)
-        self.client = connection.client
-        self.drained = connection.drained
-        self.setReading = connection.setReading
 
     def handleNext(self, session: PeerSession) -> bool:
         """
         Take the next frame.
 
+        @param session: Runs its call.
         @return: Whether there was one.
         @raise FrameError: If there is something else.
         """
@@ -185,33 +153,24 @@ class FramePeer(FrameWriter):
 
 
 class LinePeer(MessageWriter):
-    """
-    A client that speaks JSON by the line.
-
-    @cvar goingAway: Says that no further calls are taken.
-    @cvar probe: What a client that is there ignores, and the system of one that is not refuses.
-    """
+    """A client that speaks JSON by the line, see L{FramePeer}."""
 
     goingAway = JSON.encode({"type": "going_away"}) + b"\n"
     probe = JSON.encode({"type": "ping"}) + b"\n"
 
-    def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
+    def __init__(
+        self, host: TransportContext, maxLength: int, write: Callable[[bytes], None]
+    ) -> None:
         """
         @param maxLength: Bytes of a line at most.
+        @param write: Sends a line.
         """
-
-        def writeLine(message: bytes) -> None:
-            connection.send(message + b"\n")
-
-        super().__init__(host, PROTOCOL, JSON, writeLine)
+        super().__init__(host, PROTOCOL, JSON, lambda message: write(message + b"\n"))
         self.decoder = LineDecoder(maxLength)
-        self.client = connection.client
-        self.drained = connection.drained
-        self.setReading = connection.setReading
 
     def handleNext(self, session: PeerSession) -> bool:
         """
-        Take the next line; an empty one says nothing.
+        Take the next line; an empty one is ignored.
 
         @return: Whether there was one.
         @raise FrameError: If it is too long.
@@ -224,19 +183,6 @@ class LinePeer(MessageWriter):
         return True
 
 
-def makePeer(
-    host: TransportContext, connection: ITCPConnection, maxLength: int, data: bytes
-) -> FramePeer | LinePeer:
-    """
-    Make the peer that the first byte of a connection asks for.
-
-    @param maxLength: Bytes of a message at most.
-    @param data: The first bytes received.
-    """
-    kind = LinePeer if data.startswith(b"{") else FramePeer
-    return kind(host, connection, maxLength)
-
-
 _numbers = count(1)
 
 
@@ -247,15 +193,14 @@ class TCPLimits:
 
     @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
         bytes meanwhile: a slow modem brings that in a tenth of the time.
-    @ivar stallSeconds: How long a client may read nothing of what waits for it, as long as that of
-        HTTP may make no progress.
-    @ivar lingerSeconds: How long a client that was refused may take to read why.
-    @ivar lingerBytes: How much of what it still sends is thrown away meanwhile.
-    @ivar probeSeconds: When a client that has shut its writing side is asked whether it still
-        reads, for TCP does not tell that from one that has closed; each time after twice as long.
-    @ivar lastProbeSeconds: How long that is at most.
-    @ivar heldBytes: How many bytes of incomplete frames a listener holds: sixteen of the longest.
-    @ivar batchBytes: How many bytes of answers are sent at once.
+    @ivar stallSeconds: How long a client may read nothing of its output, as long as one of HTTP.
+    @ivar lingerSeconds: How long a client that was refused may take to read the error.
+    @ivar lingerBytes: Bytes of its input that are dropped meanwhile.
+    @ivar probeSeconds: Until the first probe of a client that has shut its writing side, see
+        L{DeadPeerDetector}; each further wait is twice as long.
+    @ivar lastProbeSeconds: The longest of these waits.
+    @ivar heldBytes: Bytes of incomplete frames that a listener holds: sixteen of the longest.
+    @ivar batchBytes: Bytes of replies that are sent at once.
     """
 
     frameSeconds: float = 30
@@ -271,13 +216,10 @@ class TCPLimits:
 
 @implementer(IPushProducer, IHalfCloseableProtocol)
 class TCPConnection(Protocol):
-    """
-    One connection.
-
-    @ivar client: Who is there.
-    """
+    """One connection."""
 
     client: ClientInfo
+    transport: Any
 
     def __init__(self, owner: Any) -> None:
         """
@@ -305,8 +247,8 @@ class TCPConnection(Protocol):
     # The transport's side
 
     def connectionMade(self) -> None:
-        """Wait for the client, which speaks first."""
-        transport: Any = self.transport
+        """Wait for the client, which sends first."""
+        transport = self.transport
         self._channel = ChannelTransport(transport)
         self.client = _clientOf(transport)
         refusal = self._owner.connectionOpened(self)
@@ -321,10 +263,12 @@ class TCPConnection(Protocol):
             self._close()
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what came."""
+        """Handle the messages that are complete."""
         self._owner.meter.bytesIn += len(data)
         if self._isClosed:
-            self._discard(data)
+            self._discardable -= len(data)
+            if self._discardable < 0:
+                self._channel.closeNow()
             return
         peer = self._peer or self._begin(data)
         peer.decoder.feed(data)
@@ -333,7 +277,7 @@ class TCPConnection(Protocol):
     def readConnectionLost(self) -> None:
         """Complete the calls in flight: the client sends nothing more."""
         if self._isClosed:
-            self.transport.loseConnection()  # type: ignore[union-attr]
+            self.transport.loseConnection()
             return
         if self._session is None:
             self._close()
@@ -343,7 +287,7 @@ class TCPConnection(Protocol):
         self.closeWhenIdle()
 
     def writeConnectionLost(self) -> None:
-        """Do nothing: it was us."""
+        """Do nothing: this side has shut it."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Cancel every call."""
@@ -369,12 +313,16 @@ class TCPConnection(Protocol):
     # The session's side
 
     def send(self, data: bytes) -> None:
-        """Send bytes; those of answers that are ready together go out together."""
+        """
+        Send bytes; those of replies that are ready together go out together.
+
+        @param data: One or more complete messages.
+        """
         if self._isClosed:
             return
         self._owner.meter.bytesOut += len(data)
         if not self._isHandling:
-            self.transport.write(data)  # type: ignore[union-attr]
+            self.transport.write(data)
             return
         self._batch.append(data)
         self._batched += len(data)
@@ -382,7 +330,7 @@ class TCPConnection(Protocol):
             self._flush()
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the client has read enough of what was sent; C{None} if it has."""
+        """Wait until the client has read enough of the output; C{None} if it has."""
         if not self._isFull or self._isClosed:
             return None
         drained: Deferred[None] = Deferred(self._drains.remove)
@@ -391,7 +339,7 @@ class TCPConnection(Protocol):
 
     def setReading(self, wanted: bool) -> None:
         """
-        Take what comes, or let the client wait.
+        Read, or let the client wait.
 
         @param wanted: Whether the session accepts more.
         """
@@ -404,13 +352,13 @@ class TCPConnection(Protocol):
     # The listener's side
 
     def sendGoingAway(self) -> None:
-        """Say, once, that further calls belong elsewhere; who has not spoken hears it then."""
+        """Notify the client, once; one that has sent nothing is notified when it does."""
         if self._peer is not None and not self._isNotified:
             self._isNotified = True
             self.send(self._peer.goingAway)
 
     def goAway(self) -> None:
-        """Notify the client, accept no further calls, and close when those in flight have ended."""
+        """Notify the client, and close when no call is in flight."""
         if self._peer is None:
             self._close()
         else:
@@ -425,31 +373,31 @@ class TCPConnection(Protocol):
             self._session.whenIdle().addCallback(lambda _: self._close(linger))
 
     def abort(self) -> None:
-        """Drop the connection; what the client could read at once, it still gets."""
+        """Drop the connection; output that the client can read at once is still sent."""
         if self._isClosed or self._channel.secure or self._channel.hasUnsent():
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.abortConnection()
         else:
             self._close()
 
     def checkTimeouts(self, now: float) -> None:
         """
-        Look for what takes too long.
+        Close or refuse a connection of which something takes too long.
 
         @param now: Seconds of the reactor's clock.
         """
         limits, channel = self._limits, self._channel
         unsent = channel.sentBytes() if channel.hasUnsent() else None
         if self._isClosed and self._deadline is None and unsent is None:
-            # All is sent; TLS waits for the client's goodbye.
+            # All is sent; TLS waits for the client's C{close_notify}.
             self._deadline = now + limits.lingerSeconds
         isLate = self._deadline is not None and now >= self._deadline
         if isLate or self._outflow.seconds(unsent, now) >= limits.stallSeconds:
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.abortConnection()
         elif self._peer is not None:
             self._watch(self._peer, now, unsent is None)
 
     def _watch(self, peer: FramePeer | LinePeer, now: float, isAllSent: bool) -> None:
-        """Look at what comes."""
+        """Refuse a message that arrives too slowly; drop a client that has gone."""
         limits = self._limits
         isWaiting = not self._isWanted or self._isFull
         isPart = self._held and not isWaiting
@@ -460,22 +408,25 @@ class TCPConnection(Protocol):
         elif isWaiting or self._isEnded:
             isProbe = self._detector.check(self.transport, now)
             if self._detector.isGone:
-                self.transport.abortConnection()  # type: ignore[union-attr]
+                self.transport.abortConnection()
             elif isProbe and isAllSent:
                 self.send(peer.probe)
 
     # Within
 
     def _begin(self, data: bytes) -> FramePeer | LinePeer:
+        """Make the peer and the session that the first bytes select."""
         owner = self._owner
-        self._peer = makePeer(owner.host, self, owner.options.maxFrameSize, data)
-        self._session = PeerSession(owner.listener, self._peer)
+        kind = LinePeer if data.startswith(b"{") else FramePeer
+        peer = self._peer = kind(owner.host, owner.options.maxFrameSize, self.send)
+        peer.client, peer.drained, peer.setReading = self.client, self.drained, self.setReading
+        self._session = PeerSession(owner.listener, peer)
         if owner.isLeaving:
             self.sendGoingAway()
-        return self._peer
+        return peer
 
     def _handleReceived(self) -> None:
-        """Take what has come, as far as limits allow."""
+        """Handle complete messages, as far as limits allow."""
         peer, session = self._peer, self._session
         if self._isHandling or peer is None or session is None:
             return
@@ -492,7 +443,7 @@ class TCPConnection(Protocol):
         self._readOrWait()
 
     def _hold(self) -> None:
-        """Account for what is not complete."""
+        """Account for the bytes of incomplete messages."""
         held = 0 if self._peer is None else self._peer.decoder.held
         if held != self._held:
             self._owner.heldBytes += held - self._held
@@ -505,7 +456,7 @@ class TCPConnection(Protocol):
         if batch:
             self._batch, self._batched = [], 0
             data = batch[0] if len(batch) == 1 else b"".join(batch)
-            self.transport.write(data)  # type: ignore[union-attr]
+            self.transport.write(data)
 
     def _readOrWait(self) -> None:
         if not self._isHandling and not self._isEnded and not self._isClosed:
@@ -533,17 +484,12 @@ class TCPConnection(Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        """Cancel every call, and let go of what is not complete."""
+        """Cancel every call, and drop the bytes of an incomplete message."""
         self._peer = None
         self._hold()
         session, self._session = self._session, None
         if session is not None:
             session.close()
-
-    def _discard(self, data: bytes) -> None:
-        self._discardable -= len(data)
-        if self._discardable < 0:
-            self._channel.closeNow()
 
 
 def _clientOf(transport: Any) -> ClientInfo:

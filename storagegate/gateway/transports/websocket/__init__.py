@@ -35,6 +35,9 @@ from storagegate.gateway.transports.metrics import (
 )
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 
+PROTOCOL = "websocket"
+"""The name of this transport."""
+
 MESSAGE_FORMATS = ("json", "binary", "msgpack")
 
 # RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters

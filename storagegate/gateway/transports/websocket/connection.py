@@ -23,11 +23,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any, Protocol
 
-from autobahn.twisted.websocket import WebSocketServerProtocol
+from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
+from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -36,13 +38,14 @@ from zope.interface import implementer
 from storagegate.core.codecs import CODECS
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import codedError
+from storagegate.core.task import resolveThen
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import (
     ITEM,
     RESPONSE,
-    FrameDecoder,
     FrameError,
     FrameWriter,
+    decodeFrame,
     handleFrame,
 )
 from storagegate.gateway.messages.interfaces import ListenerState, MessageId, StreamHooks
@@ -55,7 +58,7 @@ from storagegate.gateway.messages.json import (
 )
 from storagegate.gateway.messages.session import PeerSession, RoutedSession
 from storagegate.gateway.transports.metrics import TransportMetrics
-from storagegate.gateway.transports.websocket import WebSocketOptions
+from storagegate.gateway.transports.websocket import PROTOCOL, WebSocketOptions
 from storagegate.gateway.transports.websocket.handshake import Handshake
 from storagegate.net.transport import FastServer
 
@@ -552,20 +555,69 @@ class WebSocketConnection(WebSocketServerProtocol):
         super()._closeConnection(abort and not self.wasClean)
 
 
-PROTOCOL = "websocket"
+# Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
+_WINDOW_BITS = 11
+_MEMORY_LEVEL = 4
 
 
-class _Connected:
+class WebSocketFactory(WebSocketServerFactory):
+    """Makes connections, all with the same options."""
+
+    log = NullLogger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        options: WebSocketOptions,
+        onLost: Callable[[WebSocketConnection], None],
+    ) -> None:
+        """
+        @param onLost: Called when the connection is gone.
+        """
+        super().__init__(server="", reactor=clock)
+        self.onLost = onLost
+        self.clock = clock
+        # Else Autobahn takes its timers from the process's reactor.
+        self._batched_timer = SimpleNamespace(call_later=clock.callLater)
+        self.setProtocolOptions(
+            # Versions before the RFC have no clients any more.
+            versions=[13],
+            maxMessagePayloadSize=options.maxMessageSize,
+            failByDrop=False,
+            # The whole handshake is here when a connection is made.
+            openHandshakeTimeout=0,
+            closeHandshakeTimeout=CLOSE_SECONDS,
+            perMessageCompressionAccept=_acceptDeflate if options.enableCompression else None,
+        )
+
+    def buildConnection(self, handshake: Handshake) -> WebSocketConnection:
+        """Make a connection after a handshake."""
+        connection = WebSocketConnection(handshake)
+        connection.factory = self
+        return connection
+
+
+def _acceptDeflate(offers: list[Any]) -> Any:
+    for offer in offers:
+        if isinstance(offer, PerMessageDeflateOffer):
+            bits = offer.request_max_window_bits
+            return PerMessageDeflateOfferAccept(
+                offer,
+                window_bits=min(bits, _WINDOW_BITS) if bits else _WINDOW_BITS,
+                mem_level=_MEMORY_LEVEL,
+            )
+    return None
+
+
+class WebSocketPeer:
     """
-    The half of a peer that is the connection.
+    The half of a peer that is its connection.
 
     @ivar session: Its calls.
     """
 
-    client: ClientInfo
     session: PeerSession
     sendMessage: Callable[[Any], None]
-    _connection: WebSocketConnection
 
     def _connect(
         self,
@@ -576,7 +628,7 @@ class _Connected:
         options: WebSocketOptions,
     ) -> None:
         self.client = client
-        self._connection = connection
+        self.drained, self.setReading = connection.drained, connection.setReading
         self._formatResponse = options.formatResponse
         hooks = options.handleStreaming
         streams = StreamHooks(self._relay, hooks.get("server"), hooks.get("client"))
@@ -591,16 +643,8 @@ class _Connected:
         """Return whether no call is in flight."""
         return self.session.isIdle
 
-    def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough; C{None} if it has."""
-        return self._connection.drained()
-
-    def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
-        self._connection.setReading(wanted)
-
     def lost(self) -> None:
-        """Cancel everything."""
+        """Cancel all calls."""
         self.session.close()
 
     def _relay(self, message: Any) -> Deferred[None]:
@@ -613,18 +657,11 @@ class _Connected:
     ) -> Awaitable[None] | None:
         """Send what the hook makes of a result."""
         assert self._formatResponse is not None
-        message = self._formatResponse(result, id, method)
-        if hasattr(message, "__await__"):
-            return _sendLater(send, message)
-        send(message)
-        return None
+        sent = resolveThen(self._formatResponse(result, id, method), send)
+        return sent if hasattr(sent, "__await__") else None
 
 
-async def _sendLater(send: Callable[[Any], None], message: Awaitable[Any]) -> None:
-    send(await message)
-
-
-class MessagePeer(_Connected, MessageWriter):
+class MessagePeer(WebSocketPeer, MessageWriter):
     """A peer that speaks messages: JSON as text, MessagePack as bytes."""
 
     def __init__(
@@ -642,7 +679,7 @@ class MessagePeer(_Connected, MessageWriter):
             host, PROTOCOL, codec, connection.sendBinary if codec.isBinary else connection.sendText
         )
         self._connect(connection, listener, client, headers, options)
-        self._isRouted = options.routeMessage is not None
+        self._handle = handleMessage if options.routeMessage is None else _handleRouted
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
@@ -652,14 +689,12 @@ class MessagePeer(_Connected, MessageWriter):
         @param isBinary: Whether its opcode is that of bytes.
         """
         codec = self._codec
-        if isBinary != codec.isBinary:
+        if isBinary == codec.isBinary:
+            handleEncoded(self.session, self, codec, payload, self._handle)
+        else:
             kind = "bytes" if codec.isBinary else "text"
             error = codedError("INVALID_ARGUMENT", f"Messages of this WebSocket are {kind}")
             self.sendError(None, error)
-        elif self._isRouted:
-            handleEncoded(self.session, self, codec, payload, _handleRouted)
-        else:
-            handleEncoded(self.session, self, codec, payload)
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
@@ -669,20 +704,21 @@ class MessagePeer(_Connected, MessageWriter):
 
 
 def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
-    """Take a message that the user's hook understands, unless it belongs to a call."""
+    """Take a message for the user's C{routeMessage}, unless it belongs to a call."""
     if isinstance(message, Mapping) and message.get("type") in CONTROLS:
         handleMessage(session, writer, message)
     else:
         session.request(message, None)
 
 
-class BinaryPeer(_Connected, FrameWriter):
+class BinaryPeer(WebSocketPeer, FrameWriter):
     """A peer that speaks the frames of TCP, each in a message of bytes."""
 
     def __init__(
         self,
         host: TransportContext,
         options: WebSocketOptions,
+        format: str,
         connection: WebSocketConnection,
         listener: ListenerState,
         client: ClientInfo,
@@ -703,26 +739,20 @@ class BinaryPeer(_Connected, FrameWriter):
         @param payload: The whole message, inflated.
         @param isBinary: Whether its opcode is that of bytes.
         """
-        if not isBinary:
-            self._refuse("INVALID_ARGUMENT", "Messages of this WebSocket are bytes")
-            return
-        decoder = FrameDecoder(self._maxMessageSize)
-        decoder.feed(payload)
         try:
-            frame = decoder.next()
+            if not isBinary:
+                raise FrameError("INVALID_ARGUMENT", "Messages of this WebSocket are bytes")
+            frame = decodeFrame(payload, self._maxMessageSize)
         except FrameError as error:
-            self._refuse(error.code, str(error))
-            return
-        if frame is None or decoder.held:
-            self._refuse("INVALID_ARGUMENT", "A message is one frame")
+            self.sendError(None, codedError(error.code, str(error)))
         else:
             handleFrame(self.session, self, frame)
-
-    def _refuse(self, code: str, message: str) -> None:
-        self.sendError(None, codedError(code, message))
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
         if self._formatResponse is None:
             return super().respond(id, method, result)
         return self._formatted(partial(self._send, RESPONSE), id, method, result)
+
+
+Peer = MessagePeer | BinaryPeer

@@ -1,120 +1,56 @@
 """
 Services over WebSocket, on the port of HTTP.
 
-L{WebSocketTransport} accepts handshakes and closes connections; L{WebSocketFactory} holds the
-options of Autobahn. This module imports Autobahn, so it is imported with the first request, see
-L{storagegate.gateway.transports.websocket.guest}.
+L{WebSocketTransport} accepts handshakes and closes connections. The module of connections imports
+Autobahn, which takes 6 MB and 60 ms: it is imported with the first handshake.
 """
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autobahn.twisted.websocket import WebSocketServerFactory
-from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import LoopingCall, deferLater
+from zope.interface import implementer
 
 from storagegate.core.context import ClientInfo
-from storagegate.core.invoker import MethodEntry
-from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
+from storagegate.core.task import IdleWaiters
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
-from storagegate.gateway.openapi import reference
 from storagegate.gateway.transports.http.call import Clients, httpError
-from storagegate.gateway.transports.websocket import OriginRule, WebSocketOptions
-from storagegate.gateway.transports.websocket.connection import (
-    CLOSE_SECONDS,
-    PROTOCOL,
-    BinaryPeer,
-    MessagePeer,
-    NullLogger,
-    WebSocketConnection,
-)
+from storagegate.gateway.transports.registry import IGuest, InvokedTransport
+from storagegate.gateway.transports.websocket import PROTOCOL, OriginRule, WebSocketOptions
 from storagegate.gateway.transports.websocket.handshake import (
     Handshake,
     HandshakeRefused,
     readHandshake,
 )
 
-# Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
-_WINDOW_BITS = 11
-_MEMORY_LEVEL = 4
+if TYPE_CHECKING:
+    from storagegate.gateway.transports.websocket.connection import (
+        Peer,
+        WebSocketConnection,
+        WebSocketFactory,
+    )
 
 
-class WebSocketFactory(WebSocketServerFactory):
-    """Makes connections, all with the same options."""
-
-    log = NullLogger()
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        maxMessageSize: int,
-        compresses: bool,
-        onLost: Callable[[WebSocketConnection], None],
-    ) -> None:
-        """
-        @param compresses: Whether permessage-deflate is agreed to.
-        @param onLost: Called when the connection is gone.
-        """
-        super().__init__(server="", reactor=clock)
-        self.onLost = onLost
-        self.clock = clock
-        # Else it is the process's reactor that Autobahn asks for timers.
-        self._batched_timer = SimpleNamespace(call_later=clock.callLater)
-        self.setProtocolOptions(
-            # Versions before the RFC have no clients any more.
-            versions=[13],
-            maxMessagePayloadSize=maxMessageSize,
-            failByDrop=False,
-            # The whole handshake is here when a connection is made.
-            openHandshakeTimeout=0,
-            closeHandshakeTimeout=CLOSE_SECONDS,
-            perMessageCompressionAccept=_acceptDeflate if compresses else None,
-        )
-
-    def buildConnection(self, handshake: Handshake) -> WebSocketConnection:
-        """Make a connection after a handshake."""
-        connection = WebSocketConnection(handshake)
-        connection.factory = self
-        return connection
-
-
-def _acceptDeflate(offers: list[Any]) -> Any:
-    for offer in offers:
-        if isinstance(offer, PerMessageDeflateOffer):
-            bits = offer.request_max_window_bits
-            return PerMessageDeflateOfferAccept(
-                offer,
-                window_bits=min(bits, _WINDOW_BITS) if bits else _WINDOW_BITS,
-                mem_level=_MEMORY_LEVEL,
-            )
-    return None
-
-
-class WebSocketTransport:
+@implementer(IGuest)
+class WebSocketTransport(InvokedTransport):
     """The WebSockets of a gateway."""
 
     def __init__(self, host: TransportContext, options: WebSocketOptions) -> None:
-        """
-        @raise ValueError: If an allowed origin is none.
-        """
         self._host = host
         self._options = options
         self._origins = OriginRule(options.allowedOrigins)
         self._listener = ListenerState(host.invoker, host.clock)
         self._meter = host.meter(PROTOCOL)
-        self._meter.connections = lambda: len(self._peers)
-        self._factory = WebSocketFactory(
-            host.clock, options.maxMessageSize, options.enableCompression, self._forget
-        )
+        self._meter.connections = lambda: self.connections
+        self._factory: WebSocketFactory | None = None
         self._clients = Clients()
-        self._peers: dict[WebSocketConnection, MessagePeer | BinaryPeer] = {}
-        self._gone: list[Deferred[None]] = []
+        self._peers: dict[WebSocketConnection, Peer] = {}
+        self._gone = IdleWaiters()
         self._isLeaving = False
+        self._graces: tuple[float, float] | None = None
+        self._closedLate: Deferred[None] = succeed(None)
         self._watch = LoopingCall(self._checkPeers)
         self._watch.clock = host.clock
 
@@ -123,22 +59,37 @@ class WebSocketTransport:
         """Count the WebSockets."""
         return len(self._peers)
 
+    def install(self, application: Any) -> None:
+        """
+        Answer requests for the path of the options.
+
+        @param application: The application of the listener, or a router.
+        """
+        application.all(self._options.path or "/", self.answer)
+
     def answer(self, req: Any, res: Any) -> None:
-        """Make a WebSocket of a request, or say why not."""
+        """
+        Make a WebSocket of a request, or respond with an error.
+
+        @param req: The request of the application.
+        @param res: Its response, not yet begun.
+        """
         raw, options = req.raw, self._options
         if raw.disconnected:
             # Its connection would not report the disconnect any more.
             return
+        if self._factory is None:
+            from storagegate.gateway.transports.websocket.connection import WebSocketFactory
+
+            self._factory = WebSocketFactory(self._host.clock, options, self._forget)
+            if self._graces is not None:
+                self._closedLate = self.close(*self._graces)
         try:
             handshake = readHandshake(
-                raw.method,
-                raw.version,
-                raw.headers,
-                raw.secure,
-                self._origins,
-                options,
+                raw.method, raw.version, raw.headers, raw.secure, self._origins, options
             )
-            self._checkLimit()
+            if self._listener.isDraining or len(self._peers) >= options.maxConnections:
+                raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
         except HandshakeRefused as error:
             status, body = httpError(error)
             self._host.nameTrace(raw.headers, res)
@@ -152,42 +103,47 @@ class WebSocketTransport:
             name.decode("latin-1"): value.decode("latin-1") for name, value in raw.headers.items()
         }
         client = self._clients.of(req)
-        self._peers[connection] = connection.receiver = self._makePeer(
-            handshake, connection, client, headers
-        )
+        peer = self._makePeer(handshake, connection, client, headers)
+        self._peers[connection] = connection.receiver = peer
         if not self._watch.running:
             self._watch.start(options.pingSeconds, now=False)
         raw.upgrade(connection)
         if self._isLeaving:
             connection.leave()
 
-    def _checkLimit(self) -> None:
-        if self._listener.isDraining or len(self._peers) >= self._options.maxConnections:
-            raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
-
     def _makePeer(
         self,
         handshake: Handshake,
-        connection: WebSocketConnection,
+        connection: "WebSocketConnection",
         client: ClientInfo,
         headers: dict[str, str],
-    ) -> MessagePeer | BinaryPeer:
-        host, options, listener = self._host, self._options, self._listener
-        if handshake.format == "binary":
-            return BinaryPeer(host, options, connection, listener, client, headers)
-        return MessagePeer(host, options, handshake.format, connection, listener, client, headers)
+    ) -> "Peer":
+        from storagegate.gateway.transports.websocket.connection import BinaryPeer, MessagePeer
+
+        make = BinaryPeer if handshake.format == "binary" else MessagePeer
+        return make(
+            self._host, self._options, handshake.format, connection, self._listener, client, headers
+        )
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, and close each WebSocket when its calls are answered.
 
+        @param graceSeconds: After this, calls are cancelled, and clients that do not go then are
+            dropped soon.
         @param idleGraceSeconds: How long further calls, and WebSockets, are taken before, where
             another process serves the same address. A WebSocket on which nothing is in flight is
-            closed meanwhile behind an answer, so that no call crosses with the close.
-        @return: Fires when all connections are gone. Calls that are not answered after
-            C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
+            closed meanwhile behind a reply, so that no call crosses with the close.
+        @return: Fires when all connections are gone.
         """
+        self._graces = graceSeconds, idleGraceSeconds
+        if self._factory is None:
+            return succeed(None)
         return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
+
+    def closeLate(self) -> Deferred[None]:
+        """Wait for the first WebSocket, if it was requested while HTTP closed."""
+        return self._closedLate
 
     async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         clock = self._host.clock
@@ -196,16 +152,13 @@ class WebSocketTransport:
             self._isLeaving = True
             for connection in list(self._peers):
                 connection.leave()
-            # And two turns, for what is due is called before sockets are read.
+            # And two turns, for delayed calls run before sockets are read.
             for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
                 await deferLater(clock, seconds)
         self._listener.isDraining = True
         for connection, peer in list(self._peers.items()):
             peer.session.whenIdle().addCallback(partial(_goAway, connection))
-        if self._peers:
-            gone: Deferred[None] = Deferred()
-            self._gone.append(gone)
-            await gone
+        await self._gone.wait(bool(self._peers))
         if ending.active():
             ending.cancel()
 
@@ -217,56 +170,14 @@ class WebSocketTransport:
         for connection in list(self._peers):
             connection.checkAlive()
 
-    def _forget(self, connection: WebSocketConnection) -> None:
+    def _forget(self, connection: "WebSocketConnection") -> None:
         del self._peers[connection]
         self._meter.ended(self._host.clock.seconds() - connection.openedAt)
         if not self._peers:
             if self._watch.running:
                 self._watch.stop()
-            gone, self._gone = self._gone, []
-            for each in gone:
-                each.callback(None)
+            self._gone.notify()
 
 
-def _goAway(connection: WebSocketConnection, result: Any) -> None:
+def _goAway(connection: "WebSocketConnection", result: Any) -> None:
     connection.goAway()
-
-
-class WebSocketChannel(Channel):
-    """The channel of WebSocket, whose messages have a type."""
-
-    protocol = "ws"
-
-    @property
-    def address(self) -> str:
-        """Return the path."""
-        path: str = self.options.path
-        return path
-
-    def server(self) -> dict[str, Any]:
-        """Describe the server, which is that of HTTP."""
-        return {**super().server(), "pathname": self.options.path}
-
-    def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe a response or an item."""
-        streams = bound.method.streamsResponses
-        kind = {"const": "stream" if streams else "response"}
-        answer: dict[str, Any] = {"id": ID, "type": kind, "data": data}
-        if not streams:
-            answer.update(method={"const": bound.name}, timestamp={"type": "integer"})
-        return objectSchema(answer, "type", "data")
-
-    def messages(self) -> dict[str, dict[str, Any]]:
-        """Describe the messages that belong to no method."""
-        detailed = {"allOf": [reference("Error"), {"properties": {"code": reference("ErrorCode")}}]}
-        return {
-            "clientItem": _typed("stream", {"data": {}}),
-            "clientEnd": _typed("stream_end"),
-            "cancel": _typed("cancel"),
-            "end": _typed("stream_end"),
-            "error": _typed("error", {"error": detailed}),
-        }
-
-
-def _typed(kind: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return message(objectSchema({"id": ID, "type": {"const": kind}, **(more or {})}, "type"))
