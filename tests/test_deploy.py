@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from unittest import skipUnless
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import KEYS
@@ -183,3 +184,21 @@ class ContainerTests(SynchronousTestCase):
         self.assertEqual(command[:2], ["python", "-c"])
         compile(command[2], "check", "exec")
         self.assertIn(f"http://127.0.0.1:{portOf(DEFAULTS['admin'])}/readyz", command[2])
+
+
+class ComposeTests(SynchronousTestCase):
+    """The file for compose."""
+
+    def test_agrees(self) -> None:
+        """It publishes the container's ports on the loopback address, and waits for its end."""
+        [service] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
+        steps = dict(dockerSteps(DEPLOY / "Containerfile"))
+        exposed = {port.removesuffix("/tcp") for port in steps["EXPOSE"].split()} - {"9001"}
+        published = {port.removeprefix("127.0.0.1:").partition(":")[2] for port in service["ports"]}
+        self.assertEqual(published, exposed)
+        self.assertTrue(all(port.startswith("127.0.0.1:") for port in service["ports"]))
+        self.assertEqual(service["volumes"], [f"data:{steps['VOLUME']}"])
+        root = DEPLOY / service["build"]["context"]
+        self.assertTrue((root / service["build"]["dockerfile"]).is_file())
+        grace = float(service["stop_grace_period"].removesuffix("s"))
+        self.assertGreater(grace, float(DEFAULTS["shutdownGraceSeconds"]))

@@ -1,0 +1,39 @@
+"""How Sphinx builds these pages into a site: C{sphinx-build -W docs build/site}."""
+
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from storagegate import __version__  # noqa: E402
+
+project = "storagegate"
+release = version = __version__
+html_title = f"storagegate {__version__}"
+html_theme = "alabaster"
+html_theme_options = {
+    "description": "S3, HTTP, gRPC and a gateway in one install",
+    "fixed_sidebar": True,
+}
+html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+html_static_path: list[str] = []
+html_extra_path = ["wires.svg"] if (ROOT / "docs" / "wires.svg").exists() else []
+exclude_patterns = ["build"]
+highlight_language = "none"
+
+
+def linkPages(app: Sphinx, document: nodes.document) -> None:
+    """Let a link to the source of a page lead to the page."""
+    for reference in document.findall(nodes.reference):
+        target, hash_, anchor = reference.get("refuri", "").partition("#")
+        if target.endswith(".rst") and "/" not in target:
+            reference["refuri"] = target.removesuffix(".rst") + ".html" + hash_ + anchor
+
+
+def setup(app: Sphinx) -> None:
+    """Have links rewritten."""
+    app.connect("doctree-read", linkPages)
