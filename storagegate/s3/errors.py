@@ -10,142 +10,114 @@ from collections.abc import Mapping, Sequence
 from storagegate.s3.xml.writer import document, element, escapeReadable
 from storagegate.storage import errors as store
 
-_TABLE: dict[str, tuple[int, str]] = {
-    "AccessDenied": (403, "Access Denied"),
-    "AuthorizationHeaderMalformed": (
-        400,
-        "The authorization header that you provided is not valid.",
-    ),
+# Status and text by code.
+_LINES = {
+    "AccessDenied": "403 Access Denied",
+    "AuthorizationHeaderMalformed": "400 The authorization header that you provided is not valid.",
     "AuthorizationQueryParametersError": (
-        400,
-        "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
-        "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
+        "400 Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
+        "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     ),
-    "BadDigest": (400, "The Content-MD5 you specified did not match what we received."),
+    "BadDigest": "400 The Content-MD5 you specified did not match what we received.",
     "BucketAlreadyExists": (
-        409,
-        "The requested bucket name is not available. The bucket namespace is shared by all users "
-        "of the system. Please select a different name and try again.",
+        "409 The requested bucket name is not available. The bucket namespace is shared by all "
+        "users of the system. Please select a different name and try again."
     ),
     "BucketAlreadyOwnedByYou": (
-        409,
-        "Your previous request to create the named bucket succeeded and you already own it.",
+        "409 Your previous request to create the named bucket succeeded and you already own it."
     ),
-    "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
-    "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
-    "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
+    "BucketNotEmpty": "409 The bucket you tried to delete is not empty",
+    "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
+    "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
     "IllegalLocationConstraintException": (
-        400,
-        "The specified location-constraint is incompatible for the region specific endpoint this "
-        "request was sent to.",
+        "400 The specified location-constraint is incompatible for the region specific endpoint "
+        "this request was sent to."
     ),
     "IncompleteBody": (
-        400,
-        "You did not provide the number of bytes specified by the Content-Length HTTP header",
+        "400 You did not provide the number of bytes specified by the Content-Length HTTP header"
     ),
-    "IncorrectNumberOfFilesInPostRequest": (
-        400,
-        "POST requires exactly one file upload per request.",
-    ),
-    "InsufficientStorage": (507, "There is not enough space to store the object."),
-    "InternalError": (500, "We encountered an internal error. Please try again."),
-    "InvalidAccessKeyId": (
-        403,
-        "The AWS Access Key Id you provided does not exist in our records.",
-    ),
-    "InvalidArgument": (400, "Invalid Argument"),
-    "InvalidBucketName": (400, "The specified bucket is not valid."),
-    "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
+    "IncorrectNumberOfFilesInPostRequest": "400 POST requires exactly one file upload per request.",
+    "InsufficientStorage": "507 There is not enough space to store the object.",
+    "InternalError": "500 We encountered an internal error. Please try again.",
+    "InvalidAccessKeyId": "403 The AWS Access Key Id you provided does not exist in our records.",
+    "InvalidArgument": "400 Invalid Argument",
+    "InvalidBucketName": "400 The specified bucket is not valid.",
+    "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
     "InvalidPart": (
-        400,
-        "One or more of the specified parts could not be found.  The part may not have been "
-        "uploaded, or the specified entity tag may not match the part's entity tag.",
+        "400 One or more of the specified parts could not be found.  The part may not have been "
+        "uploaded, or the specified entity tag may not match the part's entity tag."
     ),
-    "InvalidPartNumber": (416, "The requested partnumber is not satisfiable"),
+    "InvalidPartNumber": "416 The requested partnumber is not satisfiable",
     "InvalidPartOrder": (
-        400,
-        "The list of parts was not in ascending order. Parts must be ordered by part number.",
+        "400 The list of parts was not in ascending order. Parts must be ordered by part number."
     ),
     "InvalidPolicyDocument": (
-        400,
-        "The content of the form does not meet the conditions specified in the policy document.",
+        "400 The content of the form does not meet the conditions specified in the policy document."
     ),
-    "InvalidRange": (416, "The requested range is not satisfiable"),
-    "InvalidRequest": (400, "Invalid Request"),
-    "InvalidStorageClass": (400, "The storage class you specified is not valid"),
-    "InvalidURI": (400, "Couldn't parse the specified URI."),
-    "KeyTooLongError": (400, "Your key is too long"),
+    "InvalidRange": "416 The requested range is not satisfiable",
+    "InvalidRequest": "400 Invalid Request",
+    "InvalidStorageClass": "400 The storage class you specified is not valid",
+    "InvalidURI": "400 Couldn't parse the specified URI.",
+    "KeyTooLongError": "400 Your key is too long",
     "MalformedPOSTRequest": (
-        400,
-        "The body of your POST request is not well-formed multipart/form-data.",
+        "400 The body of your POST request is not well-formed multipart/form-data."
     ),
     "MalformedXML": (
-        400,
-        "The XML you provided was not well-formed or did not validate against our published schema",
+        "400 The XML you provided was not well-formed or did not validate against our published "
+        "schema"
     ),
-    "MaxMessageLengthExceeded": (400, "Your request was too big."),
+    "MaxMessageLengthExceeded": "400 Your request was too big.",
     "MaxPostPreDataLengthExceededError": (
-        400,
-        "Your POST request fields preceding the upload file were too large.",
+        "400 Your POST request fields preceding the upload file were too large."
     ),
-    "MetadataConfigurationNotFound": (404, "The metadata configuration was not found"),
-    "MetadataTooLarge": (400, "Your metadata headers exceed the maximum allowed metadata size"),
-    "MethodNotAllowed": (405, "The specified method is not allowed against this resource."),
-    "MissingContentLength": (411, "You must provide the Content-Length HTTP header."),
-    "NoSuchBucket": (404, "The specified bucket does not exist"),
-    "NoSuchBucketPolicy": (404, "The bucket policy does not exist"),
-    "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
-    "NoSuchConfiguration": (404, "The specified configuration does not exist."),
-    "NoSuchKey": (404, "The specified key does not exist."),
-    "NoSuchLifecycleConfiguration": (404, "The lifecycle configuration does not exist"),
+    "MetadataConfigurationNotFound": "404 The metadata configuration was not found",
+    "MetadataTooLarge": "400 Your metadata headers exceed the maximum allowed metadata size",
+    "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
+    "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
+    "NoSuchBucket": "404 The specified bucket does not exist",
+    "NoSuchBucketPolicy": "404 The bucket policy does not exist",
+    "NoSuchCORSConfiguration": "404 The CORS configuration does not exist",
+    "NoSuchConfiguration": "404 The specified configuration does not exist.",
+    "NoSuchKey": "404 The specified key does not exist.",
+    "NoSuchLifecycleConfiguration": "404 The lifecycle configuration does not exist",
     "NoSuchPublicAccessBlockConfiguration": (
-        404,
-        "The public access block configuration was not found",
+        "404 The public access block configuration was not found"
     ),
-    "NoSuchTagSet": (404, "The TagSet does not exist"),
+    "NoSuchTagSet": "404 The TagSet does not exist",
     "NoSuchUpload": (
-        404,
-        "The specified upload does not exist. The upload ID may be invalid, or the upload may "
-        "have been aborted or completed.",
+        "404 The specified upload does not exist. The upload ID may be invalid, or the upload may "
+        "have been aborted or completed."
     ),
-    "NoSuchVersion": (404, "The specified version does not exist."),
-    "NoSuchWebsiteConfiguration": (
-        404,
-        "The specified bucket does not have a website configuration",
-    ),
-    "NotImplemented": (501, "A header you provided implies functionality that is not implemented"),
+    "NoSuchVersion": "404 The specified version does not exist.",
+    "NoSuchWebsiteConfiguration": "404 The specified bucket does not have a website configuration",
+    "NotImplemented": "501 A header you provided implies functionality that is not implemented",
     "ObjectLockConfigurationNotFoundError": (
-        404,
-        "Object Lock configuration does not exist for this bucket",
+        "404 Object Lock configuration does not exist for this bucket"
     ),
     "OperationAborted": (
-        409,
-        "A conflicting conditional operation is currently in progress against this resource. "
-        "Please try again.",
+        "409 A conflicting conditional operation is currently in progress against this resource. "
+        "Please try again."
     ),
-    "OwnershipControlsNotFoundError": (404, "The bucket ownership controls were not found"),
-    "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
-    "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
+    "OwnershipControlsNotFoundError": "404 The bucket ownership controls were not found",
+    "PreconditionFailed": "412 At least one of the pre-conditions you specified did not hold",
+    "ReplicationConfigurationNotFoundError": "404 The replication configuration was not found",
     "RequestTimeTooSkewed": (
-        403,
-        "The difference between the request time and the current time is too large.",
+        "403 The difference between the request time and the current time is too large."
     ),
     "ServerSideEncryptionConfigurationNotFoundError": (
-        404,
-        "The server side encryption configuration was not found",
+        "404 The server side encryption configuration was not found"
     ),
-    "ServiceUnavailable": (503, "Service is unable to handle request."),
+    "ServiceUnavailable": "503 Service is unable to handle request.",
     "SignatureDoesNotMatch": (
-        403,
-        "The request signature we calculated does not match the signature you provided. Check "
-        "your key and signing method.",
+        "403 The request signature we calculated does not match the signature you provided. Check "
+        "your key and signing method."
     ),
-    "SlowDown": (503, "Please reduce your request rate."),
+    "SlowDown": "503 Please reduce your request rate.",
     "XAmzContentSHA256Mismatch": (
-        400,
-        "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        "400 The provided 'x-amz-content-sha256' header does not match what was computed."
     ),
 }
+_TABLE = {code: (int(line[:3]), line[4:]) for code, line in _LINES.items()}
 
 CODES = frozenset(_TABLE)
 """The codes that errors may have."""

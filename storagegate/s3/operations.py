@@ -14,12 +14,13 @@ A new operation on stored data has its row here, a handler in C{handlers/}, a do
 and a method of the domain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.handlers import buckets, get, multipart, post, put
 from storagegate.s3.handlers.buckets import StaticResponse
-from storagegate.s3.request import Level, Operation
+from storagegate.s3.request import Access, Level, Operation, S3Request
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
 from storagegate.s3.xml.writer import document
 
@@ -28,247 +29,180 @@ def _ok(root: str, content: str = "") -> StaticResponse:
     return StaticResponse(document(root, content))
 
 
-def _error(code: str, message: str | None = None) -> StaticResponse:
-    return StaticResponse(code=code, message=message)
+_Setting = tuple[str, str, str, StaticResponse | str]
 
+_NO_LOCK = StaticResponse(
+    code="InvalidRequest", message="Bucket is missing Object Lock Configuration"
+)
+_NOT_IMPLEMENTED = StaticResponse(code="NotImplemented")
 
-_NO_LIST = "<IsTruncated>false</IsTruncated>"
-_NO_LOCK = _error("InvalidRequest", "Bucket is missing Object Lock Configuration")
-_NOT_IMPLEMENTED = _error("NotImplemented")
+# The verb of an operation's name, and the method of its request.
+_METHODS = {
+    **dict.fromkeys(("Get", "List"), b"GET"),
+    **dict.fromkeys(("Put", "Update", "Rename"), b"PUT"),
+    **dict.fromkeys(("Create", "Restore", "Select"), b"POST"),
+    "Delete": b"DELETE",
+}
 
-# Selector, Amazon's name of the read, its response. These are the documents and errors that S3 was
-# seen to send for a new bucket, except where a client relies on an older default: encryption,
-# ownershipControls and publicAccessBlock are those of a bucket that was made before 2023.
-_BUCKET_READS = (
-    ("abac", "GetBucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
-    ("accelerate", "GetBucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
+# Selector, verbs and noun of Amazon's names, and the response to a read: a document, or the code of
+# an error. These are what S3 was seen to send for a new bucket, except where a client relies on an
+# older default: encryption, ownershipControls and publicAccessBlock are those of a bucket that was
+# made before 2023.
+_BUCKET_SETTINGS: tuple[_Setting, ...] = (
+    ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
+    ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
+    ("acl", "Put", "BucketAcl", _NOT_IMPLEMENTED),
+    ("cors", "Get Put Delete", "BucketCors", "NoSuchCORSConfiguration"),
     (
-        "analytics",
-        "ListBucketAnalyticsConfigurations",
-        _ok("ListBucketAnalyticsConfigurationsResult", _NO_LIST),
+        *("encryption", "Get Put Delete", "BucketEncryption"),
+        "ServerSideEncryptionConfigurationNotFoundError",
     ),
-    ("analytics&id", "GetBucketAnalyticsConfiguration", _error("NoSuchConfiguration")),
-    ("cors", "GetBucketCors", _error("NoSuchCORSConfiguration")),
-    ("encryption", "GetBucketEncryption", _error("ServerSideEncryptionConfigurationNotFoundError")),
+    ("lifecycle", "Get Put", "BucketLifecycleConfiguration", "NoSuchLifecycleConfiguration"),
+    ("lifecycle", "Delete", "BucketLifecycle", _NOT_IMPLEMENTED),
+    ("logging", "Get Put", "BucketLogging", _ok("BucketLoggingStatus")),
     (
-        "intelligent-tiering",
-        "ListBucketIntelligentTieringConfigurations",
-        _ok("ListIntelligentTieringConfigurationsResult", _NO_LIST),
-    ),
-    (
-        "intelligent-tiering&id",
-        "GetBucketIntelligentTieringConfiguration",
-        _error("NoSuchConfiguration"),
+        *("metadataConfiguration", "Get Create Delete", "BucketMetadataConfiguration"),
+        "MetadataConfigurationNotFound",
     ),
     (
-        "inventory",
-        "ListBucketInventoryConfigurations",
-        _ok("ListInventoryConfigurationsResult", _NO_LIST),
+        *("metadataTable", "Get Create Delete", "BucketMetadataTableConfiguration"),
+        "MetadataConfigurationNotFound",
     ),
-    ("inventory&id", "GetBucketInventoryConfiguration", _error("NoSuchConfiguration")),
-    ("lifecycle", "GetBucketLifecycleConfiguration", _error("NoSuchLifecycleConfiguration")),
-    ("logging", "GetBucketLogging", _ok("BucketLoggingStatus")),
-    (
-        "metadataConfiguration",
-        "GetBucketMetadataConfiguration",
-        _error("MetadataConfigurationNotFound"),
-    ),
-    (
-        "metadataTable",
-        "GetBucketMetadataTableConfiguration",
-        _error("MetadataConfigurationNotFound"),
+    *(
+        (
+            f"metadata{kind}Table",
+            "Update",
+            f"BucketMetadata{kind}TableConfiguration",
+            _NOT_IMPLEMENTED,
+        )
+        for kind in ("Annotation", "Inventory", "Journal")
     ),
     (
-        "metrics",
-        "ListBucketMetricsConfigurations",
-        _ok("ListMetricsConfigurationsResult", _NO_LIST),
+        "notification",
+        "Get Put",
+        "BucketNotificationConfiguration",
+        _ok("NotificationConfiguration"),
     ),
-    ("metrics&id", "GetBucketMetricsConfiguration", _error("NoSuchConfiguration")),
-    ("notification", "GetBucketNotificationConfiguration", _ok("NotificationConfiguration")),
-    ("object-lock", "GetObjectLockConfiguration", _error("ObjectLockConfigurationNotFoundError")),
-    ("ownershipControls", "GetBucketOwnershipControls", _error("OwnershipControlsNotFoundError")),
-    ("policy", "GetBucketPolicy", _error("NoSuchBucketPolicy")),
-    ("policyStatus", "GetBucketPolicyStatus", _error("NoSuchBucketPolicy")),
-    ("publicAccessBlock", "GetPublicAccessBlock", _error("NoSuchPublicAccessBlockConfiguration")),
-    ("replication", "GetBucketReplication", _error("ReplicationConfigurationNotFoundError")),
+    ("object-lock", "Get Put", "ObjectLockConfiguration", "ObjectLockConfigurationNotFoundError"),
     (
-        "requestPayment",
-        "GetBucketRequestPayment",
+        *("ownershipControls", "Get Put Delete", "BucketOwnershipControls"),
+        "OwnershipControlsNotFoundError",
+    ),
+    ("policy", "Get Put Delete", "BucketPolicy", "NoSuchBucketPolicy"),
+    ("policyStatus", "Get", "BucketPolicyStatus", "NoSuchBucketPolicy"),
+    (
+        *("publicAccessBlock", "Get Put Delete", "PublicAccessBlock"),
+        "NoSuchPublicAccessBlockConfiguration",
+    ),
+    ("replication", "Get Put Delete", "BucketReplication", "ReplicationConfigurationNotFoundError"),
+    (
+        *("requestPayment", "Get Put", "BucketRequestPayment"),
         _ok("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
     ),
-    ("tagging", "GetBucketTagging", _error("NoSuchTagSet")),
-    ("versioning", "GetBucketVersioning", _ok("VersioningConfiguration")),
-    ("website", "GetBucketWebsite", _error("NoSuchWebsiteConfiguration")),
+    ("tagging", "Get Put Delete", "BucketTagging", "NoSuchTagSet"),
+    ("versioning", "Get Put", "BucketVersioning", _ok("VersioningConfiguration")),
+    ("website", "Get Put Delete", "BucketWebsite", "NoSuchWebsiteConfiguration"),
 )
 
-_OBJECT_READS = (
-    ("annotation", "ListObjectAnnotations", _NOT_IMPLEMENTED),
-    ("legal-hold", "GetObjectLegalHold", _NO_LOCK),
-    ("retention", "GetObjectRetention", _NO_LOCK),
-    ("tagging", "GetObjectTagging", _ok("Tagging", "<TagSet></TagSet>")),
+# Settings of which a bucket has several: selector, noun, root element of their list.
+_BUCKET_LISTS = (
+    ("analytics", "Analytics", "ListBucketAnalyticsConfigurationsResult"),
+    ("intelligent-tiering", "IntelligentTiering", "ListIntelligentTieringConfigurationsResult"),
+    ("inventory", "Inventory", "ListInventoryConfigurationsResult"),
+    ("metrics", "Metrics", "ListMetricsConfigurationsResult"),
 )
 
-_BUCKET_CHANGES = (
-    (b"PUT", "abac", "PutBucketAbac"),
-    (b"PUT", "accelerate", "PutBucketAccelerateConfiguration"),
-    (b"PUT", "acl", "PutBucketAcl"),
-    (b"PUT", "analytics", "PutBucketAnalyticsConfiguration"),
-    (b"DELETE", "analytics", "DeleteBucketAnalyticsConfiguration"),
-    (b"PUT", "cors", "PutBucketCors"),
-    (b"DELETE", "cors", "DeleteBucketCors"),
-    (b"PUT", "encryption", "PutBucketEncryption"),
-    (b"DELETE", "encryption", "DeleteBucketEncryption"),
-    (b"PUT", "intelligent-tiering", "PutBucketIntelligentTieringConfiguration"),
-    (b"DELETE", "intelligent-tiering", "DeleteBucketIntelligentTieringConfiguration"),
-    (b"PUT", "inventory", "PutBucketInventoryConfiguration"),
-    (b"DELETE", "inventory", "DeleteBucketInventoryConfiguration"),
-    (b"PUT", "lifecycle", "PutBucketLifecycleConfiguration"),
-    (b"DELETE", "lifecycle", "DeleteBucketLifecycle"),
-    (b"PUT", "logging", "PutBucketLogging"),
-    (b"PUT", "metadataAnnotationTable", "UpdateBucketMetadataAnnotationTableConfiguration"),
-    (b"POST", "metadataConfiguration", "CreateBucketMetadataConfiguration"),
-    (b"DELETE", "metadataConfiguration", "DeleteBucketMetadataConfiguration"),
-    (b"PUT", "metadataInventoryTable", "UpdateBucketMetadataInventoryTableConfiguration"),
-    (b"PUT", "metadataJournalTable", "UpdateBucketMetadataJournalTableConfiguration"),
-    (b"POST", "metadataTable", "CreateBucketMetadataTableConfiguration"),
-    (b"DELETE", "metadataTable", "DeleteBucketMetadataTableConfiguration"),
-    (b"PUT", "metrics", "PutBucketMetricsConfiguration"),
-    (b"DELETE", "metrics", "DeleteBucketMetricsConfiguration"),
-    (b"PUT", "notification", "PutBucketNotificationConfiguration"),
-    (b"PUT", "object-lock", "PutObjectLockConfiguration"),
-    (b"PUT", "ownershipControls", "PutBucketOwnershipControls"),
-    (b"DELETE", "ownershipControls", "DeleteBucketOwnershipControls"),
-    (b"PUT", "policy", "PutBucketPolicy"),
-    (b"DELETE", "policy", "DeleteBucketPolicy"),
-    (b"PUT", "publicAccessBlock", "PutPublicAccessBlock"),
-    (b"DELETE", "publicAccessBlock", "DeletePublicAccessBlock"),
-    (b"PUT", "replication", "PutBucketReplication"),
-    (b"DELETE", "replication", "DeleteBucketReplication"),
-    (b"PUT", "requestPayment", "PutBucketRequestPayment"),
-    (b"PUT", "tagging", "PutBucketTagging"),
-    (b"DELETE", "tagging", "DeleteBucketTagging"),
-    (b"PUT", "versioning", "PutBucketVersioning"),
-    (b"PUT", "website", "PutBucketWebsite"),
-    (b"DELETE", "website", "DeleteBucketWebsite"),
+_OBJECT_SETTINGS: tuple[_Setting, ...] = (
+    ("acl", "Put", "ObjectAcl", _NOT_IMPLEMENTED),
+    ("annotation", "List", "ObjectAnnotations", _NOT_IMPLEMENTED),
+    ("annotation", "Put Delete", "ObjectAnnotation", _NOT_IMPLEMENTED),
+    ("encryption", "Update", "ObjectEncryption", _NOT_IMPLEMENTED),
+    ("legal-hold", "Get Put", "ObjectLegalHold", _NO_LOCK),
+    ("renameObject", "Rename", "Object", _NOT_IMPLEMENTED),
+    ("restore", "Restore", "Object", _NOT_IMPLEMENTED),
+    ("retention", "Get Put", "ObjectRetention", _NO_LOCK),
+    ("select", "Select", "ObjectContent", _NOT_IMPLEMENTED),
+    ("tagging", "Get Put Delete", "ObjectTagging", _ok("Tagging", "<TagSet></TagSet>")),
 )
 
-_OBJECT_CHANGES = (
-    (b"PUT", "acl", "PutObjectAcl"),
-    (b"PUT", "annotation", "PutObjectAnnotation"),
-    (b"DELETE", "annotation", "DeleteObjectAnnotation"),
-    (b"PUT", "encryption", "UpdateObjectEncryption"),
-    (b"PUT", "legal-hold", "PutObjectLegalHold"),
-    (b"PUT", "renameObject", "RenameObject"),
-    (b"POST", "restore", "RestoreObject"),
-    (b"PUT", "retention", "PutObjectRetention"),
-    (b"POST", "select", "SelectObjectContent"),
-    (b"PUT", "tagging", "PutObjectTagging"),
-    (b"DELETE", "tagging", "DeleteObjectTagging"),
-)
+
+def _settings(level: Level, rows: Iterable[_Setting]) -> Iterator[Operation]:
+    change: Access = "admin" if level == "bucket" else "write"
+    for selector, verbs, noun, response in rows:
+        read = StaticResponse(code=response) if isinstance(response, str) else response
+        for verb in verbs.split():
+            method = _METHODS[verb]
+            if method == b"GET":
+                yield Operation(verb + noun, method, level, "read", read, selector)
+            else:
+                yield Operation(verb + noun, method, level, change, _NOT_IMPLEMENTED, selector)
+
+
+def _listRows() -> Iterator[_Setting]:
+    for selector, kind, root in _BUCKET_LISTS:
+        noun = f"Bucket{kind}Configuration"
+        yield selector, "List", f"{noun}s", _ok(root, "<IsTruncated>false</IsTruncated>")
+        yield f"{selector}&id", "Get", noun, "NoSuchConfiguration"
+        yield selector, "Put Delete", noun, _NOT_IMPLEMENTED
+
+
+def _row(
+    method: bytes,
+    level: Level,
+    access: Access,
+    handler: Callable[[S3Request], Coroutine[Any, Any, None]],
+    selector: str = "",
+    name: str = "",
+    **options: Any,
+) -> Operation:
+    """Make the row of an operation whose name is that of its handler, unless one is given."""
+    name = name or handler.__name__[0].upper() + handler.__name__[1:]
+    return Operation(name, method, level, access, handler, selector, **options)
+
+
+_COPY = "x-amz-copy-source"
 
 _STORED = (
-    Operation("ListBuckets", b"GET", "service", "list", buckets.listBuckets),
-    Operation("ListObjects", b"GET", "bucket", "list", buckets.listObjects, byPrefix=True),
-    Operation(
-        "ListObjectsV2",
-        b"GET",
-        "bucket",
-        "list",
-        buckets.listObjectsV2,
-        variant="list-type=2",
-        byPrefix=True,
-    ),
-    Operation(
-        "ListObjectVersions",
-        b"GET",
-        "bucket",
-        "list",
-        buckets.listObjectVersions,
-        "versions",
-        byPrefix=True,
-    ),
-    Operation(
-        "ListMultipartUploads",
-        b"GET",
-        "bucket",
-        "list",
-        multipart.listMultipartUploads,
-        "uploads",
-        byPrefix=True,
-    ),
-    Operation("GetBucketLocation", b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
-    Operation("GetBucketAcl", b"GET", "bucket", "read", buckets.getAcl, "acl"),
-    Operation("HeadBucket", b"HEAD", "bucket", "list", buckets.headBucket),
-    Operation(
-        "CreateBucket", b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT
-    ),
-    Operation("DeleteBucket", b"DELETE", "bucket", "admin", buckets.deleteBucket),
-    Operation("PostObject", b"POST", "bucket", "write", post.rejectNonForm),
-    Operation(
-        "DeleteObjects",
-        b"POST",
-        "bucket",
-        "write",
-        put.deleteObjects,
-        "delete",
-        documentLimit=DELETE_LIMIT,
-    ),
-    Operation("GetObject", b"GET", "object", "read", get.getObject),
-    Operation("GetObjectAcl", b"GET", "object", "read", buckets.getAcl, "acl"),
-    Operation(
-        "GetObjectAttributes", b"GET", "object", "read", get.getObjectAttributes, "attributes"
-    ),
-    Operation("ListParts", b"GET", "object", "list", multipart.listParts, "uploadId"),
-    Operation("HeadObject", b"HEAD", "object", "read", get.headObject),
-    Operation("PutObject", b"PUT", "object", "write", put.putObject),
-    Operation("CopyObject", b"PUT", "object", "write", put.copyObject, variant="x-amz-copy-source"),
-    Operation("UploadPart", b"PUT", "object", "write", multipart.uploadPart, "uploadId"),
-    Operation(
-        "UploadPartCopy",
-        b"PUT",
-        "object",
-        "write",
-        multipart.uploadPartCopy,
-        "uploadId",
-        variant="x-amz-copy-source",
-    ),
-    Operation("DeleteObject", b"DELETE", "object", "write", put.deleteObject),
-    Operation(
-        "AbortMultipartUpload",
-        b"DELETE",
-        "object",
-        "write",
-        multipart.abortMultipartUpload,
-        "uploadId",
-    ),
-    Operation(
-        "CreateMultipartUpload",
-        b"POST",
-        "object",
-        "write",
-        multipart.createMultipartUpload,
-        "uploads",
-    ),
-    Operation(
-        "CompleteMultipartUpload",
-        b"POST",
-        "object",
-        "write",
-        multipart.completeMultipartUpload,
-        "uploadId",
+    _row(b"GET", "service", "list", buckets.listBuckets),
+    _row(b"GET", "bucket", "list", buckets.listObjects, byPrefix=True),
+    _row(b"GET", "bucket", "list", buckets.listObjectsV2, variant="list-type=2", byPrefix=True),
+    _row(b"GET", "bucket", "list", buckets.listObjectVersions, "versions", byPrefix=True),
+    _row(b"GET", "bucket", "list", multipart.listMultipartUploads, "uploads", byPrefix=True),
+    _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
+    _row(b"GET", "bucket", "read", buckets.getAcl, "acl", "GetBucketAcl"),
+    _row(b"HEAD", "bucket", "list", buckets.headBucket),
+    _row(b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT),
+    _row(b"DELETE", "bucket", "admin", buckets.deleteBucket),
+    # For a POST that is no form: S3Resource passes forms to postObject.
+    _row(b"POST", "bucket", "write", post.rejectNonForm, name="PostObject"),
+    _row(b"POST", "bucket", "write", put.deleteObjects, "delete", documentLimit=DELETE_LIMIT),
+    _row(b"GET", "object", "read", get.getObject),
+    _row(b"GET", "object", "read", buckets.getAcl, "acl", "GetObjectAcl"),
+    _row(b"GET", "object", "read", get.getObjectAttributes, "attributes"),
+    _row(b"GET", "object", "list", multipart.listParts, "uploadId"),
+    _row(b"HEAD", "object", "read", get.headObject),
+    _row(b"PUT", "object", "write", put.putObject),
+    _row(b"PUT", "object", "write", put.copyObject, variant=_COPY),
+    _row(b"PUT", "object", "write", multipart.uploadPart, "uploadId"),
+    _row(b"PUT", "object", "write", multipart.uploadPartCopy, "uploadId", variant=_COPY),
+    _row(b"DELETE", "object", "write", put.deleteObject),
+    _row(b"DELETE", "object", "write", multipart.abortMultipartUpload, "uploadId"),
+    _row(b"POST", "object", "write", multipart.createMultipartUpload, "uploads"),
+    _row(
+        *(b"POST", "object", "write", multipart.completeMultipartUpload, "uploadId"),
         documentLimit=COMPLETE_LIMIT,
     ),
-    # PostObject's row is for a POST that is no form: S3Resource passes forms to postObject.
 )
 
-_SETTINGS = (
-    *(Operation(n, b"GET", "bucket", "read", handler, s) for s, n, handler in _BUCKET_READS),
-    *(Operation(n, b"GET", "object", "read", handler, s) for s, n, handler in _OBJECT_READS),
-    *(Operation(n, m, "bucket", "admin", _NOT_IMPLEMENTED, s) for m, s, n in _BUCKET_CHANGES),
-    *(Operation(n, m, "object", "write", _NOT_IMPLEMENTED, s) for m, s, n in _OBJECT_CHANGES),
-)
-
-OPERATIONS = {row.name: row for row in (*_STORED, *_SETTINGS)}
+OPERATIONS = {
+    row.name: row
+    for row in (
+        *_STORED,
+        *_settings("bucket", _BUCKET_SETTINGS),
+        *_settings("bucket", _listRows()),
+        *_settings("object", _OBJECT_SETTINGS),
+    )
+}
 """Every operation, by Amazon's name."""
 
 _ROWS = {

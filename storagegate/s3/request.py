@@ -127,6 +127,7 @@ def override(
 
 
 Level = Literal["service", "bucket", "object"]
+Access = Literal["read", "write", "list", "admin"]
 
 
 @frozen
@@ -147,7 +148,7 @@ class Operation:
     name: str
     method: bytes
     level: Level
-    access: Literal["read", "write", "list", "admin"]
+    access: Access
     handler: Callable[["S3Request"], Coroutine[Any, Any, None]]
     selector: str = ""
     variant: str = ""
