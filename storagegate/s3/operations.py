@@ -165,7 +165,11 @@ _COPY = "x-amz-copy-source"
 _STORED = (
     _row(b"GET", "service", "list", buckets.listBuckets),
     _row(b"GET", "bucket", "list", buckets.listObjects, byPrefix=True),
-    _row(b"GET", "bucket", "list", buckets.listObjectsV2, variant="list-type=2", byPrefix=True),
+    _row(
+        *(b"GET", "bucket", "list", buckets.listObjects, "", "ListObjectsV2"),
+        variant="list-type=2",
+        byPrefix=True,
+    ),
     _row(b"GET", "bucket", "list", buckets.listObjectVersions, "versions", byPrefix=True),
     _row(b"GET", "bucket", "list", multipart.listMultipartUploads, "uploads", byPrefix=True),
     _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),

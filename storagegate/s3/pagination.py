@@ -85,14 +85,16 @@ isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
 
 
 @frozen
-class ObjectsQuery:
+class KeysQuery:
     """
-    ListObjects and ListObjectsV2.
+    A list of objects, versions or uploads.
 
     @ivar after: List strictly after this key or common prefix.
-    @ivar marker: C{marker} as it was sent (version 1).
-    @ivar startAfter: C{start-after} as it was sent (version 2).
+    @ivar marker: C{marker} or C{start-after} of a list of objects, as it was sent.
+    @ivar idMarker: C{version-id-marker} or C{upload-id-marker}; without it the versions or uploads
+        of the key C{after} are left out.
     @ivar token: C{continuation-token} as it was sent.
+    @ivar version: 2 for ListObjectsV2.
     """
 
     prefix: str
@@ -101,27 +103,10 @@ class ObjectsQuery:
     limit: int
     urlEncoding: bool
     marker: str = ""
-    startAfter: str = ""
+    idMarker: str = ""
     token: str | None = None
     fetchOwner: bool = False
-
-
-@frozen
-class KeysQuery:
-    """
-    ListObjectVersions and ListMultipartUploads.
-
-    @ivar after: C{key-marker}.
-    @ivar idMarker: C{version-id-marker} or C{upload-id-marker}; without it the versions or uploads
-        of the key marker are left out.
-    """
-
-    prefix: str
-    delimiter: str
-    after: str
-    idMarker: str
-    limit: int
-    urlEncoding: bool
+    version: int = 1
 
 
 @frozen
@@ -163,41 +148,27 @@ class AttributesQuery:
     partsLimit: int
 
 
-def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
+def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> KeysQuery:
     """
-    Parse version 1, which has C{continuation-token} too; it takes precedence over the marker.
+    Parse ListObjects or, with C{list-type=2}, ListObjectsV2.
+
+    Both have C{continuation-token}, which takes precedence over C{marker} and C{start-after}.
 
     @param secret: The store's, for the token.
     @param bucket: The bucket that is listed.
     @raise S3Error: C{InvalidArgument}.
     """
-    marker = query.get("marker", "")
+    version = 2 if query.get("list-type") == "2" else 1
+    marker = query.get("start-after" if version == 2 else "marker", "")
     token = query.get("continuation-token")
-    after = readToken(secret, bucket, token) if token else marker
-    return ObjectsQuery(
-        *_keys(query), after, *_page(query), marker=marker, token=token, fetchOwner=True
-    )
-
-
-def parseListObjectsV2(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
-    """
-    Parse version 2; the token takes precedence over C{start-after}.
-
-    @param secret: The store's, for the token.
-    @param bucket: The bucket that is listed.
-    @raise S3Error: C{InvalidArgument}.
-    """
-    startAfter = query.get("start-after", "")
-    token = query.get("continuation-token")
-    after = readToken(secret, bucket, token) if token else startAfter
-    fetchOwner = query.get("fetch-owner", "").lower() == "true"
-    return ObjectsQuery(
+    return KeysQuery(
         *_keys(query),
-        after,
+        readToken(secret, bucket, token) if token else marker,
         *_page(query),
-        startAfter=startAfter,
+        marker=marker,
         token=token,
-        fetchOwner=fetchOwner,
+        fetchOwner=version == 1 or query.get("fetch-owner", "").lower() == "true",
+        version=version,
     )
 
 
@@ -212,7 +183,7 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
     if idMarker and not keyMarker:
         message = "A version-id marker cannot be specified without a key marker."
         raise invalidArgument("version-id-marker", idMarker, message)
-    return KeysQuery(*_keys(query), keyMarker, idMarker, *_page(query))
+    return KeysQuery(*_keys(query), keyMarker, *_page(query), idMarker=idMarker)
 
 
 def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
@@ -223,7 +194,7 @@ def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
     """
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("upload-id-marker", "") if keyMarker else ""
-    return KeysQuery(*_keys(query), keyMarker, idMarker, *_page(query, "max-uploads"))
+    return KeysQuery(*_keys(query), keyMarker, *_page(query, "max-uploads"), idMarker=idMarker)
 
 
 def parseListParts(query: Mapping[str, str]) -> PartsQuery:

@@ -1,6 +1,7 @@
 """Parameters of list requests, tokens, and keys in answers."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from urllib.parse import unquote, unquote_plus
 
 from hypothesis import given
@@ -11,14 +12,12 @@ from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,
-    ObjectsQuery,
     PartsQuery,
     encodeKey,
     makeToken,
     parseAttributes,
     parseListBuckets,
     parseListObjects,
-    parseListObjectsV2,
     parseListParts,
     parseListUploads,
     parseListVersions,
@@ -27,6 +26,7 @@ from storagegate.s3.pagination import (
 )
 
 SECRET = b"s" * 32
+SECOND = {"list-type": "2"}
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
 
 
@@ -37,9 +37,11 @@ class ObjectsTests(SynchronousTestCase):
         """Nothing asked for is the first 1,000 keys, plain; version 1 shows owners."""
         self.assertEqual(
             parseListObjects({}, SECRET, "b"),
-            ObjectsQuery("", "", "", 1000, False, fetchOwner=True),
+            KeysQuery("", "", "", 1000, False, fetchOwner=True),
         )
-        self.assertEqual(parseListObjectsV2({}, SECRET, "b"), ObjectsQuery("", "", "", 1000, False))
+        self.assertEqual(
+            parseListObjects(SECOND, SECRET, "b"), KeysQuery("", "", "", 1000, False, version=2)
+        )
 
     def test_version1(self) -> None:
         """The marker is where the page starts."""
@@ -54,7 +56,7 @@ class ObjectsTests(SynchronousTestCase):
         }
         self.assertEqual(
             parseListObjects(query, SECRET, "b"),
-            ObjectsQuery("p/", "/", "p/a", 7, True, marker="p/a", fetchOwner=True),
+            KeysQuery("p/", "/", "p/a", 7, True, marker="p/a", fetchOwner=True),
         )
 
     def test_version2(self) -> None:
@@ -69,8 +71,8 @@ class ObjectsTests(SynchronousTestCase):
             "fetch-owner": "true",
         }
         self.assertEqual(
-            parseListObjectsV2(query, SECRET, "b"),
-            ObjectsQuery("p/", "", "p/a", 7, False, startAfter="p/a", fetchOwner=True),
+            parseListObjects(query, SECRET, "b"),
+            KeysQuery("p/", "", "p/a", 7, False, marker="p/a", fetchOwner=True, version=2),
         )
 
     def test_token(self) -> None:
@@ -79,7 +81,7 @@ class ObjectsTests(SynchronousTestCase):
         query = {"continuation-token": token, "marker": "m", "start-after": "s"}
         first, second = (parse(query, SECRET, "b") for parse in PARSERS)
         self.assertEqual((first.after, first.marker, first.token), ("p/é", "m", token))
-        self.assertEqual((second.after, second.startAfter, second.token), ("p/é", "s", token))
+        self.assertEqual((second.after, second.marker, second.token), ("p/é", "s", token))
 
     def test_emptyToken(self) -> None:
         """An empty token is the first page."""
@@ -124,7 +126,12 @@ class ObjectsTests(SynchronousTestCase):
             self.assertEqual(error.fields["ArgumentName"], "encoding-type")
 
 
-PARSERS = (parseListObjects, parseListObjectsV2)
+def parseSecond(query: Mapping[str, str], secret: bytes, bucket: str) -> KeysQuery:
+    """Parse ListObjectsV2."""
+    return parseListObjects({**query, **SECOND}, secret, bucket)
+
+
+PARSERS = (parseListObjects, parseSecond)
 
 
 class OtherListsTests(SynchronousTestCase):
@@ -132,7 +139,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_versions(self) -> None:
         """All parameters are read; a version id needs its key."""
-        self.assertEqual(parseListVersions({}), KeysQuery("", "", "", "", 1000, False))
+        self.assertEqual(parseListVersions({}), KeysQuery("", "", "", 1000, False))
         query = {
             "prefix": "p",
             "delimiter": "/",
@@ -141,7 +148,9 @@ class OtherListsTests(SynchronousTestCase):
             "max-keys": "2000",
             "encoding-type": "url",
         }
-        self.assertEqual(parseListVersions(query), KeysQuery("p", "/", "k", "null", 1000, True))
+        self.assertEqual(
+            parseListVersions(query), KeysQuery("p", "/", "k", 1000, True, idMarker="null")
+        )
         del query["key-marker"]
         error = self.assertRaises(S3Error, parseListVersions, query)
         self.assertEqual(error.fields["ArgumentName"], "version-id-marker")
@@ -149,7 +158,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_uploads(self) -> None:
         """All parameters are read; without a key the marker of the id is ignored."""
-        self.assertEqual(parseListUploads({}), KeysQuery("", "", "", "", 1000, False))
+        self.assertEqual(parseListUploads({}), KeysQuery("", "", "", 1000, False))
         query = {
             "prefix": "p",
             "delimiter": "/",
@@ -158,7 +167,7 @@ class OtherListsTests(SynchronousTestCase):
             "max-uploads": "2",
             "encoding-type": "url",
         }
-        self.assertEqual(parseListUploads(query), KeysQuery("p", "/", "k", "u", 2, True))
+        self.assertEqual(parseListUploads(query), KeysQuery("p", "/", "k", 2, True, idMarker="u"))
         del query["key-marker"]
         self.assertEqual(parseListUploads(query).idMarker, "")
         self.assertRaises(S3Error, parseListUploads, {"max-uploads": "x"})

@@ -5,10 +5,10 @@ from attrs import frozen
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.pagination import (
+    KeysQuery,
     makeToken,
     parseListBuckets,
     parseListObjects,
-    parseListObjectsV2,
     parseListVersions,
 )
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
@@ -106,38 +106,30 @@ async def _settings(call: S3Request) -> Bucket:
     return await call.services.objects.settings(call.identity, call.bucket, call.key, version)
 
 
-async def _page(
-    call: S3Request, prefix: str, delimiter: str, after: str, limit: int
-) -> ObjectListing:
+async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:
     return await call.services.objects.listObjects(
-        call.identity, call.bucket, prefix.encode(), delimiter.encode(), after.encode(), limit
+        call.identity,
+        call.bucket,
+        query.prefix.encode(),
+        query.delimiter.encode(),
+        query.after.encode(),
+        query.limit,
     )
 
 
-def _token(call: S3Request, page: ObjectListing) -> str | None:
-    if page.last is None:
-        return None
-    return makeToken(call.services.tokenSecret, call.bucket, page.last)
-
-
 async def listObjects(call: S3Request) -> None:
-    """List a page of a bucket, version 1."""
-    query = parseListObjects(call.query, call.services.tokenSecret, call.bucket)
-    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
-    call.respondXML(documents.listObjects(call.bucket, query, page, _token(call, page)))
-
-
-async def listObjectsV2(call: S3Request) -> None:
-    """List a page of a bucket, version 2."""
-    query = parseListObjectsV2(call.query, call.services.tokenSecret, call.bucket)
-    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
-    call.respondXML(documents.listObjectsV2(call.bucket, query, page, _token(call, page)))
+    """List a page of a bucket, in either version."""
+    secret = call.services.tokenSecret
+    query = parseListObjects(call.query, secret, call.bucket)
+    page = await _page(call, query)
+    token = None if page.last is None else makeToken(secret, call.bucket, page.last)
+    call.respondXML(documents.listObjects(call.bucket, query, page, token))
 
 
 async def listObjectVersions(call: S3Request) -> None:
     """List a page of a bucket's versions: the only one of each key."""
     query = parseListVersions(call.query)
-    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
+    page = await _page(call, query)
     version = None
     if page.objects and page.last == page.objects[-1].key:
         version = NULL_VERSION

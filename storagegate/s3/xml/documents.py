@@ -17,7 +17,6 @@ from storagegate.s3.pagination import (
     AttributesQuery,
     BucketsQuery,
     KeysQuery,
-    ObjectsQuery,
     PartsQuery,
     encodeKey,
     isPlain,
@@ -176,8 +175,7 @@ def _objectParts(query: AttributesQuery, parts: Sequence[PartSummary]) -> str:
         f"<PartNumberMarker>{query.partsAfter}</PartNumberMarker>"
         f"<NextPartNumberMarker>{page[-1].number if page else query.partsAfter}"
         f"</NextPartNumberMarker><MaxParts>{query.partsLimit}</MaxParts>"
-        f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
-        f"{rows}</ObjectParts>"
+        f"{_truncated(truncated)}{rows}</ObjectParts>"
     )
 
 
@@ -218,47 +216,41 @@ def listBuckets(
     )
 
 
-def listObjects(
-    bucket: str, query: ObjectsQuery, page: ObjectListing, nextToken: str | None
-) -> bytes:
+def listObjects(bucket: str, query: KeysQuery, page: ObjectListing, nextToken: str | None) -> bytes:
     """
-    Write ListBucketResult, version 1.
+    Write ListBucketResult, of either version.
 
     @param nextToken: The token of C{page.last}.
     """
     url, last = query.urlEncoding, page.last
-    head = [
-        element("Name", bucket),
-        element("Prefix", encodeKey(query.prefix, url)),
-        element("Marker", encodeKey(query.marker, url)),
-        optional("ContinuationToken", query.token),
-        optional("NextMarker", encodeKey(last, url)) if last is not None else "",
-        optional("NextContinuationToken", nextToken),
+    head = [element("Name", bucket), element("Prefix", encodeKey(query.prefix, url))]
+    if query.version == 2:
+        count = len(page.objects) + len(page.prefixes)
+        head += (
+            "" if query.token is None else element("ContinuationToken", query.token),
+            optional("NextContinuationToken", nextToken),
+            optional("StartAfter", encodeKey(query.marker, url)),
+            f"<KeyCount>{count}</KeyCount>",
+        )
+    else:
+        head += (
+            element("Marker", encodeKey(query.marker, url)),
+            optional("ContinuationToken", query.token),
+            optional("NextMarker", encodeKey(last or "", url)),
+            optional("NextContinuationToken", nextToken),
+        )
+    head += (
         f"<MaxKeys>{query.limit}</MaxKeys>",
-        _page(query.delimiter, url, last is not None),
-    ]
-    return document("ListBucketResult", "".join(head) + _objectRows(query, page))
-
-
-def listObjectsV2(
-    bucket: str, query: ObjectsQuery, page: ObjectListing, nextToken: str | None
-) -> bytes:
-    """
-    Write ListBucketResult, version 2.
-
-    @param nextToken: The token of C{page.last}.
-    """
-    url, count = query.urlEncoding, len(page.objects) + len(page.prefixes)
-    head = [
-        element("Name", bucket),
-        element("Prefix", encodeKey(query.prefix, url)),
-        "" if query.token is None else element("ContinuationToken", query.token),
-        optional("NextContinuationToken", nextToken),
-        optional("StartAfter", encodeKey(query.startAfter, url)),
-        f"<KeyCount>{count}</KeyCount><MaxKeys>{query.limit}</MaxKeys>",
         _page(query.delimiter, url, nextToken is not None),
+    )
+    rows = [
+        f"<Contents><Key>{_keyText(row.key, url)}</Key>{_properties(row)}"
+        f"{ownerElement('Owner', row.account) if query.fetchOwner else ''}"
+        f"<StorageClass>{row.storageClass}</StorageClass></Contents>"
+        for row in page.objects
     ]
-    return document("ListBucketResult", "".join(head) + _objectRows(query, page))
+    content = "".join(head + rows) + _commonPrefixes(page.prefixes, url)
+    return document("ListBucketResult", content)
 
 
 def listVersions(
@@ -275,7 +267,7 @@ def listVersions(
         element("Prefix", encodeKey(query.prefix, url)),
         element("KeyMarker", encodeKey(query.after, url)),
         element("VersionIdMarker", query.idMarker),
-        optional("NextKeyMarker", encodeKey(last, url)) if last is not None else "",
+        optional("NextKeyMarker", encodeKey(last or "", url)),
         optional("NextVersionIdMarker", nextVersionId),
         f"<MaxKeys>{query.limit}</MaxKeys>",
         _page(query.delimiter, url, last is not None),
@@ -342,12 +334,11 @@ def listParts(
         f"<PartNumberMarker>{query.after}</PartNumberMarker>",
         f"<NextPartNumberMarker>{last}</NextPartNumberMarker>",
         f"<MaxParts>{query.limit}</MaxParts>",
-        f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>",
+        _truncated(truncated),
     ]
     rows = [
         f"<Part><PartNumber>{part.number}</PartNumber>"
-        f"<LastModified>{isoTimestamp(part.modifiedMs)}</LastModified>"
-        f"<ETag>&quot;{part.etag}&quot;</ETag><Size>{part.size}</Size>"
+        f"{_copied(part.etag, part.modifiedMs)}<Size>{part.size}</Size>"
         f"{checksumElements(part.checksum)}</Part>"
         for part in parts
     ]
@@ -370,37 +361,29 @@ def _keyText(key: str, url: bool) -> str:
     return escape(encodeKey(key, url))
 
 
+def _truncated(truncated: bool) -> str:
+    return f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
+
+
 def _page(delimiter: str, url: bool, truncated: bool) -> str:
     return (
         optional("Delimiter", encodeKey(delimiter, url))
-        + f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
+        + _truncated(truncated)
         + ("<EncodingType>url</EncodingType>" if url else "")
     )
 
 
 def _properties(row: ListedObject) -> str:
-    algorithm = row.checksumAlgorithm
-    checksum = (
-        f"<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm>"
-        f"<ChecksumType>{row.checksumKind}</ChecksumType>"
-        if algorithm
-        else ""
-    )
+    checksum = ""
+    if row.checksumAlgorithm:
+        checksum = (
+            f"<ChecksumAlgorithm>{row.checksumAlgorithm}</ChecksumAlgorithm>"
+            f"<ChecksumType>{row.checksumKind}</ChecksumType>"
+        )
     return (
         f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified>"
         f"<ETag>&quot;{row.etag}&quot;</ETag>{checksum}<Size>{row.size}</Size>"
     )
-
-
-def _objectRows(query: ObjectsQuery, page: ObjectListing) -> str:
-    url, fetchOwner = query.urlEncoding, query.fetchOwner
-    rows = [
-        f"<Contents><Key>{_keyText(row.key, url)}</Key>{_properties(row)}"
-        f"{ownerElement('Owner', row.account) if fetchOwner else ''}"
-        f"<StorageClass>{row.storageClass}</StorageClass></Contents>"
-        for row in page.objects
-    ]
-    return "".join(rows) + _commonPrefixes(page.prefixes, url)
 
 
 def _commonPrefixes(prefixes: Sequence[str], url: bool) -> str:

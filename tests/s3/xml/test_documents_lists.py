@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,13 +13,11 @@ from storagegate.s3.accounts import canonicalId
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,
-    ObjectsQuery,
     PartsQuery,
 )
 from storagegate.s3.xml.documents import (
     listBuckets,
     listObjects,
-    listObjectsV2,
     listParts,
     listUploads,
     listVersions,
@@ -42,7 +41,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = canonicalId("root")
 OWNER = {"ID": ROOT, "DisplayName": "root"}
 OWNER_XML = f"<Owner><ID>{ROOT}</ID><DisplayName>root</DisplayName></Owner>"
-EVERYTHING = ObjectsQuery("", "", "", 1000, False)
+EVERYTHING = KeysQuery("", "", "", 1000, False)
 
 
 def listed(key: str, algorithm: str = "CRC32") -> ListedObject:
@@ -69,13 +68,18 @@ def seen(key: str) -> dict[str, object]:
     }
 
 
+def listSecond(query: KeysQuery, page: ObjectListing, nextToken: str | None) -> bytes:
+    """Write a listing of version 2."""
+    return listObjects("b", evolve(query, version=2), page, nextToken)
+
+
 class ListObjectsTests(SynchronousTestCase):
     """ListBucketResult in both versions."""
 
     def test_version2Bytes(self) -> None:
         """The smallest answer, byte for byte."""
         self.assertEqual(
-            listObjectsV2("b", EVERYTHING, pageOf([listed("a&b", "")], []), None).decode(),
+            listSecond(EVERYTHING, pageOf([listed("a&b", "")], []), None).decode(),
             f'{HEAD}<ListBucketResult xmlns="{NAMESPACE}"><Name>b</Name><Prefix></Prefix>'
             "<KeyCount>1</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>"
             "<Contents><Key>a&amp;b</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -85,7 +89,7 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_version1Bytes(self) -> None:
         """The smallest answer of version 1 has a marker and owners."""
-        query = ObjectsQuery("", "", "", 1000, False, fetchOwner=True)
+        query = KeysQuery("", "", "", 1000, False, fetchOwner=True)
         self.assertEqual(
             listObjects("b", query, pageOf([listed("k", "")], [], None), None).decode(),
             f'{HEAD}<ListBucketResult xmlns="{NAMESPACE}"><Name>b</Name><Prefix></Prefix>'
@@ -97,10 +101,8 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_version2(self) -> None:
         """Everything at once: echoes, groups, owners, the next token."""
-        query = ObjectsQuery(
-            "p/", "/", "p/a", 2, False, startAfter="p/a", token="t1", fetchOwner=True
-        )
-        body = listObjectsV2("b", query, pageOf([listed("p/b")], ["p/c/"]), "t2")
+        query = KeysQuery("p/", "/", "p/a", 2, False, marker="p/a", token="t1", fetchOwner=True)
+        body = listSecond(query, pageOf([listed("p/b")], ["p/c/"]), "t2")
         self.assertEqual(
             parseAnswer("ListObjectsV2", body),
             {
@@ -120,7 +122,7 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_version1(self) -> None:
         """A truncated page carries the next marker and the next token, delimiter or not."""
-        query = ObjectsQuery("p", "", "p1", 1, False, marker="p1", fetchOwner=True)
+        query = KeysQuery("p", "", "p1", 1, False, marker="p1", fetchOwner=True)
         body = listObjects("b", query, pageOf([listed("p2")], [], "p2"), "t2")
         self.assertEqual(
             parseAnswer("ListObjects", body),
@@ -138,27 +140,27 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_version1Token(self) -> None:
         """A page that was asked for by token says by which."""
-        query = ObjectsQuery("", "", "k", 1, False, token="t1")
+        query = KeysQuery("", "", "k", 1, False, token="t1")
         body = listObjects("b", query, pageOf([], [], None), None)
         self.assertIn(b"<ContinuationToken>t1</ContinuationToken>", body)
         self.assertNotIn(b"Next", body)
 
     def test_emptyToken(self) -> None:
         """Version 2 shows an empty token that was sent, and none that was not."""
-        query = ObjectsQuery("", "", "", 1000, False, token="")
+        query = KeysQuery("", "", "", 1000, False, token="")
         self.assertEqual(
-            parseAnswer("ListObjectsV2", listObjectsV2("b", query, pageOf([], []), None))[
+            parseAnswer("ListObjectsV2", listSecond(query, pageOf([], []), None))[
                 "ContinuationToken"
             ],
             "",
         )
-        body = listObjectsV2("b", EVERYTHING, pageOf([], []), None)
+        body = listSecond(EVERYTHING, pageOf([], []), None)
         self.assertNotIn("ContinuationToken", parseAnswer("ListObjectsV2", body))
 
     def test_emptyPage(self) -> None:
         """C{max-keys=0} is an answer with nothing in it."""
-        query = ObjectsQuery("", "", "", 0, False)
-        parsed = parseAnswer("ListObjectsV2", listObjectsV2("b", query, pageOf([], []), None))
+        query = KeysQuery("", "", "", 0, False)
+        parsed = parseAnswer("ListObjectsV2", listSecond(query, pageOf([], []), None))
         self.assertEqual(
             parsed,
             {"Name": "b", "Prefix": "", "KeyCount": 0, "MaxKeys": 0, "IsTruncated": False},
@@ -168,12 +170,13 @@ class ListObjectsTests(SynchronousTestCase):
         """All names are encoded where the client asked for it, and the answer says so."""
         odd = "é <&\x01"
         written = "%C3%A9%20%3C%26%01"
-        query = ObjectsQuery(odd, odd, "", 1, True, marker=odd, startAfter=odd)
+        query = KeysQuery(odd, odd, "", 1, True, marker=odd)
         first = parseAnswer(
             "ListObjects", listObjects("b", query, pageOf([listed(odd)], [odd], odd), "t")
         )
         second = parseAnswer(
-            "ListObjectsV2", listObjectsV2("b", query, pageOf([listed(odd)], [odd]), "t")
+            "ListObjectsV2",
+            listSecond(query, pageOf([listed(odd)], [odd]), "t"),
         )
         for parsed, names in [
             (first, ["Prefix", "Delimiter", "Marker", "NextMarker"]),
@@ -186,14 +189,16 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_unwritableKey(self) -> None:
         """Without the encoding, what XML cannot hold is written as S3 writes it."""
-        body = listObjectsV2("b", EVERYTHING, pageOf([listed("a\x01")], []), None)
+        body = listSecond(EVERYTHING, pageOf([listed("a\x01")], []), None)
         self.assertIn(b"<Key>a&#x1;</Key>", body)
 
     @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
     def test_anyKeysEncoded(self, keys: list[str]) -> None:
         """Any keys come through the document and the encoding as they were."""
-        query = ObjectsQuery("", "", "", 1000, True)
-        body = listObjectsV2("b", query, pageOf([listed(key) for key in keys], keys), None)
+        query = KeysQuery("", "", "", 1000, True)
+        body = listObjects(
+            "b", evolve(query, version=2), pageOf([listed(key) for key in keys], keys), None
+        )
         root = ElementTree.fromstring(body)
         for path in ["Contents/{*}Key", "CommonPrefixes/{*}Prefix"]:
             found = [unquote(node.text or "") for node in root.findall("{*}" + path)]
@@ -203,7 +208,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_anyKeysPlain(self, keys: list[str]) -> None:
         """Keys that XML can hold come through unencoded as well."""
         keys = [key.replace("\ufffe", "").replace("\uffff", "") for key in keys]
-        body = listObjectsV2("b", EVERYTHING, pageOf([listed(key) for key in keys], []), None)
+        body = listSecond(EVERYTHING, pageOf([listed(key) for key in keys], []), None)
         root = ElementTree.fromstring(body)
         self.assertEqual([node.text or "" for node in root.findall("{*}Contents/{*}Key")], keys)
 
@@ -234,7 +239,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_versions(self) -> None:
         """Every object is its own latest version."""
-        query = KeysQuery("p", "/", "k&", "null", 2, False)
+        query = KeysQuery("p", "/", "k&", 2, False, idMarker="null")
         body = listVersions("b", query, pageOf([listed("p1")], ["p/"], "p1"), "null")
         version = {**seen("p1"), "VersionId": "null", "IsLatest": True, "Owner": OWNER}
         self.assertEqual(
@@ -256,7 +261,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_lastVersions(self) -> None:
         """A page that is the last has no next markers; a group has no version."""
-        query = KeysQuery("", "", "", "", 1000, True)
+        query = KeysQuery("", "", "", 1000, True)
         parsed = parseAnswer(
             "ListObjectVersions", listVersions("b", query, pageOf([listed("a b")], [], None), None)
         )
@@ -271,7 +276,7 @@ class OtherListsTests(SynchronousTestCase):
         upload = MultipartUpload(
             "b", "k é".encode(), "u1", "root", JANUARY, Attributes(), "CRC64NVME", "FULL_OBJECT"
         )
-        query = KeysQuery("k", "/", "a", "u0", 1, False)
+        query = KeysQuery("k", "/", "a", 1, False, idMarker="u0")
         body = listUploads("b", query, [upload], ["k/"], ("k é", "u1"))
         self.assertEqual(
             parseAnswer("ListMultipartUploads", body),
@@ -304,7 +309,7 @@ class OtherListsTests(SynchronousTestCase):
     def test_lastUploads(self) -> None:
         """A page that is the last has no next markers; keys are encoded where asked for."""
         upload = MultipartUpload("b", b"k k", "u1", "root", JANUARY, Attributes())
-        query = KeysQuery("", "", "", "", 1000, True)
+        query = KeysQuery("", "", "", 1000, True)
         parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [upload], [], None))
         self.assertEqual(parsed["Uploads"][0]["Key"], "k%20k")
         self.assertNotIn("ChecksumType", parsed["Uploads"][0])
