@@ -33,6 +33,7 @@ from typing import Protocol
 from attrs import frozen
 
 from storagegate.core import files
+from storagegate.s3.chunked import AwsChunkedDecoder
 from storagegate.s3.errors import S3Error
 from storagegate.storage.interfaces import IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
@@ -65,7 +66,6 @@ class Algorithm:
     @ivar name: As S3 spells it.
     @ivar header: The lower-case name of the header that carries values.
     @ivar size: Bytes of a value.
-    @ivar crc: For a CRC: the value over data, given the value before it.
     @ivar combine: For a CRC: the value over two runs of data from the values of both and the
         length of the second.
     @ivar kinds: The kinds of an object in parts; the first is the default.
@@ -75,24 +75,19 @@ class Algorithm:
     header: bytes
     size: int
     kinds: tuple[str, ...]
-    crc: Callable[[bytes, int], int] | None = None
     combine: Callable[[int, int, int], int] | None = None
 
 
-_BOTH = (COMPOSITE, FULL_OBJECT)
-
 ALGORITHMS: Mapping[str, Algorithm] = {
-    name: Algorithm(name, b"x-amz-checksum-" + name.lower().encode(), size, kinds, crc, combine)
-    for name, size, kinds, crc, combine in (
-        ("CRC32", 4, _BOTH, files.crc32, files.combineCRC32),
-        ("CRC32C", 4, _BOTH, files.crc32c, files.combineCRC32C),
-        ("CRC64NVME", 8, (FULL_OBJECT,), files.crc64nvme, files.combineCRC64NVME),
-        ("SHA1", 20, (COMPOSITE,), None, None),
-        ("SHA256", 32, (COMPOSITE,), None, None),
+    name: Algorithm(name, b"x-amz-checksum-" + name.lower().encode(), size, kinds, combine)
+    for name, size, kinds, combine in (
+        ("CRC32", 4, (COMPOSITE, FULL_OBJECT), files.combineCRC32),
+        ("CRC32C", 4, (COMPOSITE, FULL_OBJECT), files.combineCRC32C),
+        ("CRC64NVME", 8, (FULL_OBJECT,), files.combineCRC64NVME),
+        ("SHA1", 20, (COMPOSITE,), None),
+        ("SHA256", 32, (COMPOSITE,), None),
     )
 }
-
-MD5_SIZE = 16
 
 
 class _CRC:
@@ -121,7 +116,7 @@ def newHasher(algorithm: str) -> DigestHasher:
     @param algorithm: The name of one of L{ALGORITHMS}, or C{"MD5"}.
     """
     known = ALGORITHMS.get(algorithm)
-    if known is not None and known.crc is not None:
+    if known is not None and known.combine is not None:
         return _CRC(files.crcFunction(known.name.lower()), known.size)
     return _CONSTRUCTORS[algorithm](usedforsecurity=False)
 
@@ -144,51 +139,6 @@ def decodeDigest(value: bytes, size: int) -> bytes | None:
     except Error:
         return None
     return digest if len(digest) == size else None
-
-
-def checkChecksum(algorithm: str, declared: str, computed: str) -> None:
-    """
-    Compare a computed checksum with the one that the client declared.
-
-    @param declared: Base64.
-    @param computed: Base64.
-    @raise S3Error: C{BadDigest}.
-    """
-    if not compare_digest(declared, computed):
-        text = f"The {algorithm} you specified did not match the calculated checksum."
-        raise S3Error("BadDigest", text)
-
-
-def checkContentMD5(declared: bytes, digest: bytes) -> None:
-    """
-    Compare a computed MD5 with the one of C{Content-MD5}.
-
-    @param digest: The computed value.
-
-    @raise S3Error: C{BadDigest}.
-    """
-    if not compare_digest(declared, digest):
-        fields = {
-            "ExpectedDigest": encodeDigest(declared),
-            "CalculatedDigest": encodeDigest(digest),
-        }
-        raise S3Error("BadDigest", fields=fields)
-
-
-def checkPayloadHash(payloadHash: str, digest: bytes) -> None:
-    """
-    Compare the SHA-256 of a body with the one that was signed.
-
-    @param payloadHash: 64 hexadecimal digits of the claim, in any case.
-    @param digest: The computed value.
-    @raise S3Error: C{XAmzContentSHA256Mismatch}.
-    """
-    if not compare_digest(payloadHash.lower(), digest.hex()):
-        fields = {
-            "ClientComputedContentSHA256": payloadHash,
-            "S3ComputedContentSHA256": digest.hex(),
-        }
-        raise S3Error("XAmzContentSHA256Mismatch", fields=fields)
 
 
 _PREFIX = b"x-amz-checksum-"
@@ -217,14 +167,18 @@ def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
     @raise S3Error: C{InvalidRequest} for headers that are not valid or contradict each other.
     """
     found = declared(headers)
-    trailing = trailerAlgorithm(headers)
-    if found is not None and trailing is not None:
-        raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header")
+    trailer = headers.get(b"x-amz-trailer")
     expected = None
+    if found is not None and trailer is not None:
+        raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header")
     if found is not None:
         expected = ExpectedChecksum(*found)
-    elif trailing is not None:
-        expected = ExpectedChecksum(trailing, None)
+    elif trailer is not None:
+        known = _BY_HEADER.get(trailer.strip().lower())
+        if known is None:
+            text = "The value specified in the x-amz-trailer header is not supported"
+            raise S3Error("InvalidRequest", text)
+        expected = ExpectedChecksum(known.name, None)
     sdkAlgorithm = headers.get(b"x-amz-sdk-checksum-algorithm")
     if sdkAlgorithm is None:
         return expected
@@ -246,8 +200,7 @@ def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
 
     @param headers: Values by lower-case name.
     @return: Algorithm and value in Base64; L{None} if there is none.
-    @raise S3Error: C{InvalidRequest} for several of them, for an unknown algorithm and for a value
-        that does not fit the algorithm.
+    @raise S3Error: C{InvalidRequest} for several of them, an unknown one and an invalid value.
     """
     names = [name for name in headers if name.startswith(_PREFIX) and name not in _SETTINGS]
     if not names:
@@ -262,36 +215,6 @@ def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
         text = "The algorithm type you specified in x-amz-checksum- header is invalid."
         raise S3Error("InvalidRequest", text)
     return known.name, _value(known, headers[names[0]], "header")
-
-
-def trailerAlgorithm(headers: Mapping[bytes, bytes]) -> str | None:
-    """
-    Parse C{x-amz-trailer}, which announces the checksum in the trailer.
-
-    @param headers: Values by lower-case name.
-    @return: The algorithm; L{None} if no trailer is announced.
-    @raise S3Error: C{InvalidRequest} if it is not one known checksum.
-    """
-    value = headers.get(b"x-amz-trailer")
-    if value is None:
-        return None
-    known = _BY_HEADER.get(value.strip().lower())
-    if known is None:
-        text = "The value specified in the x-amz-trailer header is not supported"
-        raise S3Error("InvalidRequest", text)
-    return known.name
-
-
-def trailerChecksum(algorithm: str, trailers: Mapping[bytes, bytes]) -> str:
-    """
-    Parse the checksum in a trailer.
-
-    @param trailers: Values by lower-case name.
-    @return: Base64.
-    @raise S3Error: C{InvalidRequest} if it is absent or does not fit the algorithm.
-    """
-    known = ALGORITHMS[algorithm]
-    return _value(known, trailers.get(known.header, b""), "trailing header")
 
 
 def _value(known: Algorithm, value: bytes, source: str) -> str:
@@ -313,22 +236,10 @@ def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
     value = headers.get(b"content-md5")
     if value is None:
         return None
-    digest = decodeDigest(value, MD5_SIZE)
+    digest = decodeDigest(value, 16)
     if digest is None:
         raise S3Error("InvalidDigest", fields={"Content-MD5": value.decode("latin-1")})
     return digest
-
-
-class BodyCoding(Protocol):
-    """A decoder of a transfer coding (C{aws-chunked}) that checks its signatures."""
-
-    trailers: dict[bytes, bytes]
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Decode the next bytes."""
-
-    def finish(self) -> None:
-        """Check that the body is complete."""
 
 
 @frozen
@@ -338,7 +249,7 @@ class BodyExpectation:
 
     @ivar length: Bytes after decoding, if declared.
     @ivar md5: The 16 bytes of C{Content-MD5}.
-    @ivar payloadHash: The signed SHA-256 in hexadecimal.
+    @ivar payloadHash: The signed SHA-256 in lower-case hexadecimal.
     @ivar checksum: The checksum that a header or the trailer carries.
     @ivar algorithm: The checksum to compute if there is none.
     @ivar decoder: Decodes C{aws-chunked}.
@@ -350,7 +261,7 @@ class BodyExpectation:
     payloadHash: str | None = None
     checksum: ExpectedChecksum | None = None
     algorithm: str = DEFAULT_ALGORITHM
-    decoder: BodyCoding | None = None
+    decoder: AwsChunkedDecoder | None = None
     limit: int = PUT_LIMIT
 
 
@@ -399,17 +310,30 @@ class BodyHasher:
         if expectation.length is not None and self._size != expectation.length:
             raise S3Error("IncompleteBody")
         md5 = self._md5.digest()
-        if expectation.md5 is not None:
-            checkContentMD5(expectation.md5, md5)
+        if expectation.md5 is not None and not compare_digest(expectation.md5, md5):
+            fields = {
+                "ExpectedDigest": encodeDigest(expectation.md5),
+                "CalculatedDigest": encodeDigest(md5),
+            }
+            raise S3Error("BadDigest", fields=fields)
         if expectation.payloadHash is not None:
-            checkPayloadHash(expectation.payloadHash, self._sha256.digest())
+            sha256 = self._sha256.digest().hex()
+            if not compare_digest(expectation.payloadHash, sha256):
+                fields = {
+                    "ClientComputedContentSHA256": expectation.payloadHash,
+                    "S3ComputedContentSHA256": sha256,
+                }
+                raise S3Error("XAmzContentSHA256Mismatch", fields=fields)
         checksum = encodeDigest(self._checksum.digest())
         if expectation.checksum is not None:
             value = expectation.checksum.value
             if value is None:
+                known = ALGORITHMS[self._algorithm]
                 trailers = {} if self._decoder is None else self._decoder.trailers
-                value = trailerChecksum(self._algorithm, trailers)
-            checkChecksum(self._algorithm, value, checksum)
+                value = _value(known, trailers.get(known.header, b""), "trailing header")
+            if not compare_digest(value, checksum):
+                text = f"The {self._algorithm} you specified did not match the calculated checksum."
+                raise S3Error("BadDigest", text)
         return md5.hex(), Checksum(self._algorithm, checksum)
 
 

@@ -4,15 +4,15 @@ import hashlib
 import zlib
 from base64 import b64encode
 
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagegate.s3.checksums import (
     ALGORITHMS,
+    BodyExpectation,
+    BodyHasher,
     ExpectedChecksum,
-    checkChecksum,
-    checkContentMD5,
-    checkPayloadHash,
     checksumKind,
     compositeChecksum,
     contentMD5,
@@ -24,9 +24,8 @@ from storagegate.s3.checksums import (
     multipartETag,
     newHasher,
     requestedKind,
-    trailerAlgorithm,
-    trailerChecksum,
 )
+from storagegate.s3.chunked import AwsChunkedDecoder
 from tests.s3.examples import S3Case
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")
@@ -84,17 +83,22 @@ class HasherTests(S3Case):
 
     def test_mismatch(self) -> None:
         """A checksum, an MD5 or a payload that is another is refused, and named."""
-        checkChecksum("CRC32", "AAAAAA==", "AAAAAA==")
-        error = self.refused("BadDigest", 400, checkChecksum, "CRC32", "AAAAAQ==", "AAAAAA==")
+        right = BodyExpectation(
+            md5=hashlib.md5(b"").digest(),
+            payloadHash=hashlib.sha256(b"").hexdigest(),
+            checksum=ExpectedChecksum("CRC32", "AAAAAA=="),
+        )
+        BodyHasher(right).verify()
+        wrong = evolve(right, checksum=ExpectedChecksum("CRC32", "AAAAAQ=="))
+        error = self.refused("BadDigest", 400, BodyHasher(wrong).verify)
         self.assertEqual(
             error.message, "The CRC32 you specified did not match the calculated checksum."
         )
-        checkContentMD5(bytes(16), bytes(16))
-        error = self.refused("BadDigest", 400, checkContentMD5, bytes(16), b"1" * 16)
+        wrong = evolve(right, md5=bytes(16))
+        error = self.refused("BadDigest", 400, BodyHasher(wrong).verify)
         self.assertEqual(error.fields["ExpectedDigest"], "AAAAAAAAAAAAAAAAAAAAAA==")
-        checkPayloadHash("AB" * 32, b"\xab" * 32)
-        code = "XAmzContentSHA256Mismatch"
-        error = self.refused(code, 400, checkPayloadHash, "ab" * 32, b"\xac" * 32)
+        wrong = evolve(right, payloadHash="ab" * 32)
+        error = self.refused("XAmzContentSHA256Mismatch", 400, BodyHasher(wrong).verify)
         self.assertEqual(error.fields["ClientComputedContentSHA256"], "ab" * 32)
 
 
@@ -126,11 +130,13 @@ class HeaderTests(S3Case):
         """A trailer is announced by the name of its header, and brings the value."""
         headers = {b"x-amz-trailer": b"X-Amz-Checksum-CRC32"}
         self.assertEqual(expectedChecksum(headers), ExpectedChecksum("CRC32", None))
-        self.assertEqual(
-            trailerChecksum("CRC32", {b"x-amz-checksum-crc32": b"AAAAAA=="}), "AAAAAA=="
-        )
+        decoder = AwsChunkedDecoder(0, None, (b"x-amz-checksum-crc32",))
+        decoder.feed(b"0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n")
+        expectation = BodyExpectation(checksum=expectedChecksum(headers), decoder=decoder)
+        self.assertEqual(BodyHasher(expectation).verify()[1].value, "AAAAAA==")
         for trailers in ({}, {b"x-amz-checksum-crc32": b"AAAA"}):
-            error = self.refused("InvalidRequest", 400, trailerChecksum, "CRC32", trailers)
+            decoder.trailers = trailers
+            error = self.refused("InvalidRequest", 400, BodyHasher(expectation).verify)
             self.assertEqual(
                 error.message, "Value for x-amz-checksum-crc32 trailing header is invalid."
             )
@@ -138,7 +144,7 @@ class HeaderTests(S3Case):
     def test_badTrailer(self) -> None:
         """Anything but one known checksum cannot be announced."""
         for text in (b"", b"x-amz-meta-a", b"x-amz-checksum-md4", b"x-amz-checksum-crc32," * 2):
-            self.refused("InvalidRequest", 400, trailerAlgorithm, {b"x-amz-trailer": text})
+            self.invalid({b"x-amz-trailer": text})
 
     def test_several(self) -> None:
         """Two checksums are one too many, wherever they are."""

@@ -16,13 +16,7 @@ from attrs import evolve, frozen
 
 from storagegate.s3.accounts import AccessKeyStore, AccountKey, Identity
 from storagegate.s3.auth import sigv2, sigv4
-from storagegate.s3.auth.sigv4 import (
-    SignatureSource,
-    isSignedForm,
-    parseFormClaim,
-    parsePayloadHash,
-    verifyForm,
-)
+from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import (
     ALGORITHMS,
     DEFAULT_ALGORITHM,
@@ -149,17 +143,11 @@ class Authenticated:
 
 
 def _tooMany() -> S3Error:
-    """More than one scheme claims the request."""
     return S3Error(
         "InvalidArgument",
         "Only one auth mechanism allowed; only one of the signature in the query or in the form, "
         "the Authorization header and the plain key headers should be specified",
     )
-
-
-def _refusal(code: str) -> S3Error:
-    """The plain headers were present and are not right."""
-    return S3Error(code, status=401, headers=_CHALLENGE)
 
 
 def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
@@ -185,7 +173,7 @@ def rejectFormClaim(fields: Mapping[str, str]) -> None:
     @param fields: Values by lower-case name.
     @raise S3Error: C{InvalidArgument}: more than one scheme claims the request.
     """
-    if isSignedForm(fields) or sigv2.isSignedForm(fields):
+    if sigv4.isSignedForm(fields) or sigv2.isSignedForm(fields):
         raise _tooMany()
 
 
@@ -210,7 +198,7 @@ def checkPayloadSigned(
 def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
     """Return the payload hash of a request whose scheme does not require one."""
     declared = headers.get(b"x-amz-content-sha256")
-    return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
+    return sigv4.UNSIGNED_PAYLOAD if declared is None else sigv4.parsePayloadHash(declared)
 
 
 class S3Authenticator:
@@ -253,20 +241,18 @@ class S3Authenticator:
             raise _tooMany()
         if plain:
             return self._byPlainHeaders(headers)
+        request = SignedRequest(method, path, queryString, headers)
         if older:
-            return self._byOlderQuery(sigv4.SignedRequest(method, path, queryString, headers))
+            return self._byOlderQuery(request)
         if authorization:
             claim = sigv4.parseHeaderClaim(headers)
         elif presigned:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             raise S3Error("AccessDenied")
-        credential = self._credentials.find(claim.accessKey)
-        secret = None if credential is None else credential.secretKey
-        request = sigv4.SignedRequest(method, path, queryString, headers)
+        credential, secret = self._find(claim.accessKey)
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
-        assert credential is not None, "verify raises for an unknown key"
-        return Authenticated(credential.identity, claim.payloadHash, claim, key, claim.source)
+        return Authenticated(_proven(credential), claim.payloadHash, claim, key, claim.source)
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
         """
@@ -276,23 +262,23 @@ class S3Authenticator:
         @raise S3Error: As L{authenticate}.
         """
         if sigv2.isSignedForm(fields):
-            if isSignedForm(fields):
+            if sigv4.isSignedForm(fields):
                 raise _tooMany()
             older = sigv2.parseFormClaim(fields)
             credential, secret = self._find(older.accessKey)
             sigv2.verifyForm(older, fields["policy"], secret)
             return Authenticated(_proven(credential), source=SignatureSource.FORM)
-        claim = parseFormClaim(fields)
+        claim = sigv4.parseFormClaim(fields)
         credential, secret = self._find(claim.accessKey)
-        verifyForm(claim, fields["policy"], secret, self.region, self._keys)
+        sigv4.verifyForm(claim, fields["policy"], secret, self.region, self._keys)
         return Authenticated(_proven(credential), claim=claim, source=SignatureSource.FORM)
 
     def _find(self, accessKey: str) -> tuple[AccountKey | None, str | None]:
         """Look up a key, and its secret for the signature."""
         credential = self._credentials.find(accessKey)
-        return credential, credential.secretKey if credential is not None else None
+        return credential, None if credential is None else credential.secretKey
 
-    def _byOlderQuery(self, sent: sigv4.SignedRequest) -> Authenticated:
+    def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the moved headers as headers, not as parameters of the query.
         request = evolve(sent, headers=withQueryHeaders(query, sent.headers))
@@ -309,17 +295,14 @@ class S3Authenticator:
     def _byPlainHeaders(self, headers: Mapping[bytes, bytes]) -> Authenticated:
         accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
         secret = headers.get(SECRET_HEADER, b"")
-        if not accessKey or not secret:
-            raise _refusal("InvalidAccessKeyId" if secret else "SignatureDoesNotMatch")
-        identity = self._credentials.prove(accessKey, secret)
+        identity = self._credentials.prove(accessKey, secret) if accessKey and secret else None
         if identity is None:
-            isKnown = self._credentials.find(accessKey) is not None
-            raise _refusal("SignatureDoesNotMatch" if isKnown else "InvalidAccessKeyId")
+            isUnknown = bool(secret) and self._credentials.find(accessKey) is None
+            code = "InvalidAccessKeyId" if isUnknown else "SignatureDoesNotMatch"
+            raise S3Error(code, status=401, headers=_CHALLENGE)
         return Authenticated(identity, _payloadHash(headers))
 
 
 def _proven(credential: AccountKey | None) -> Identity:
-    """Return the identity of a verified key."""
-    if credential is None:
-        raise S3Error("InvalidAccessKeyId")
+    assert credential is not None, "a verification raises for an unknown key"
     return credential.identity

@@ -30,7 +30,6 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from secrets import token_hex
-from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from attrs import frozen
@@ -58,10 +57,6 @@ _NOT_BUILT = frozenset(
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _DATE = re.compile(r"[0-9]{8}", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-_SPECIMEN = f'"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"'
-
-SERVICE = "s3"
-
 SKEW_LIMIT = 900
 """Seconds by which a client's clock may differ: S3's own quarter of an hour."""
 
@@ -92,7 +87,7 @@ def formatAmzDate(seconds: int) -> str:
 
 
 class SignatureSource(Enum):
-    """Where a claim was found; it decides the wording of errors."""
+    """Where a claim was found, which decides the wording of errors."""
 
     HEADER = "header"
     QUERY = "query"
@@ -112,15 +107,6 @@ class SignatureSource(Enum):
             text = f"Error parsing the X-Amz-Credential parameter; {detail}"
             return S3Error("AuthorizationQueryParametersError", text, fields=fields)
         return S3Error("InvalidArgument", detail, fields=fields)
-
-
-class CredentialScope(NamedTuple):
-    """The access key and the scope of a signature."""
-
-    accessKey: str
-    date: str
-    region: str
-    service: str
 
 
 @frozen
@@ -157,17 +143,19 @@ class SignatureParams:
 
 # One client sends the same credential all day.
 @lru_cache(maxsize=256)
-def parseCredential(text: str, source: SignatureSource) -> CredentialScope:
+def parseCredential(text: str, source: SignatureSource) -> tuple[str, str, str, str]:
     """
     Parse a credential.
 
     @param text: C{access-key/YYYYMMDD/region/service/aws4_request}.
+    @return: Access key, date, region and service.
     @raise S3Error: Worded for the source, if the form or the date is not valid.
     """
     # From the right, for an access key may hold slashes.
     parts = text.rsplit("/", 4)
     if len(parts) != 5 or not all(parts):
-        raise source.malformed(f"the Credential is mal-formed; expecting {_SPECIMEN}.")
+        specimen = f'"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"'
+        raise source.malformed(f"the Credential is mal-formed; expecting {specimen}.")
     accessKey, date, region, service, terminator = parts
     if terminator != TERMINATOR:
         detail = f'incorrect terminal "{terminator}". This endpoint uses "{TERMINATOR}".'
@@ -177,7 +165,7 @@ def parseCredential(text: str, source: SignatureSource) -> CredentialScope:
             f'incorrect date format "{date}". '
             'This date in the credential must be in the format "yyyyMMdd".'
         )
-    return CredentialScope(accessKey, date, region, service)
+    return accessKey, date, region, service
 
 
 # Every request of a client names the same headers: 0.2 microseconds instead of 1.5.
@@ -209,11 +197,8 @@ def parsePayloadHash(value: bytes) -> str:
     if text in _NOT_BUILT:
         raise S3Error("NotImplemented")
     known = ", ".join([UNSIGNED_PAYLOAD, *sorted(STREAMING)])
-    raise invalidArgument(
-        "x-amz-content-sha256",
-        text,
-        f"x-amz-content-sha256 must be {known} or a valid sha256 value.",
-    )
+    message = f"x-amz-content-sha256 must be {known} or a valid sha256 value."
+    raise invalidArgument("x-amz-content-sha256", text, message)
 
 
 _USUAL = re.compile(r"Credential=([^,\s]+), ?SignedHeaders=([^,\s]+), ?Signature=([^,\s]+)")
@@ -333,8 +318,7 @@ def parseQueryClaim(queryString: bytes, headers: Mapping[bytes, bytes]) -> Signa
     if found[_ALGORITHM] != ALGORITHM:
         raise _badQuery(f'X-Amz-Algorithm only supports "{ALGORITHM}"')
     credential = parseCredential(found[_CREDENTIAL], SignatureSource.QUERY)
-    timestamp = found[_TIMESTAMP]
-    seconds = parseAmzDate(timestamp)
+    seconds = parseAmzDate(found[_TIMESTAMP])
     if seconds is None:
         form = "yyyyMMdd'T'HHmmss'Z'"
         raise _badQuery(f'X-Amz-Date must be in the ISO8601 Long Format "{form}"')
@@ -343,7 +327,7 @@ def parseQueryClaim(queryString: bytes, headers: Mapping[bytes, bytes]) -> Signa
         *credential,
         parseSignedHeaders(found[_SIGNED_HEADERS], SignatureSource.QUERY),
         found[_SIGNATURE],
-        timestamp,
+        found[_TIMESTAMP],
         seconds,
         _queryPayload(found, headers),
         _expires(found[_EXPIRES]),
@@ -565,8 +549,8 @@ def verify(
     @param region: The only region of this server.
     @param now: Seconds since the epoch.
     @return: The signing key, which may sign the chunks of the body too.
-    @raise S3Error: If the scope belongs to another service or region, the time is not valid, a
-        header is not signed, the key is unknown (C{InvalidAccessKeyId}) or the signature wrong
+    @raise S3Error: For another service or region, a time that is not valid, a header that is not
+        signed, an unknown key (C{InvalidAccessKeyId}) or a wrong signature
         (C{SignatureDoesNotMatch}).
     """
     _checkScope(claim, region)
@@ -575,19 +559,29 @@ def verify(
     canonical = canonicalRequest(request, claim.signedHeaders, claim.payloadHash)
     digest = sha256(canonical).hexdigest()
     stringToSign = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
+    return _prove(claim, stringToSign, secret, keys, canonical)
+
+
+def _prove(
+    claim: SignatureParams,
+    stringToSign: str,
+    secret: str | None,
+    keys: SigningKeys,
+    canonical: bytes | None = None,
+) -> bytes:
+    """Compare the signature, and return the signing key."""
     signingKey = keys.find(secret, claim.date, claim.region, claim.service)
     matches = sameSignature(sign(signingKey, stringToSign.encode()), claim.signature)
     if secret is None:
         raise unknownKey(claim.accessKey)
     if not matches:
-        details = {"CanonicalRequest": canonical.decode("utf-8", "backslashreplace")}
-        raise wrongSignature(claim.accessKey, claim.signature, stringToSign, details)
+        raise wrongSignature(claim.accessKey, claim.signature, stringToSign, canonical)
     return signingKey
 
 
 def _checkScope(claim: SignatureParams, region: str) -> None:
-    if claim.service != SERVICE:
-        detail = f'incorrect service "{claim.service}". This endpoint belongs to "{SERVICE}".'
+    if claim.service != "s3":
+        detail = f'incorrect service "{claim.service}". This endpoint belongs to "s3".'
         raise claim.source.malformed(detail)
     if claim.region != region:
         detail = f"the region '{claim.region}' is wrong; expecting '{region}'"
@@ -640,21 +634,23 @@ def unknownKey(accessKey: str) -> S3Error:
 
 
 def wrongSignature(
-    accessKey: str, signature: str, stringToSign: str, details: Mapping[str, str] | None = None
+    accessKey: str, signature: str, stringToSign: str, canonical: bytes | None = None
 ) -> S3Error:
     """
     Make the error for a wrong signature.
 
     @param signature: The client's.
     @param stringToSign: Shown in the error document, as S3 does.
-    @param details: Further elements of the document.
+    @param canonical: The canonical request, shown too.
     """
     fields = {
         "AWSAccessKeyId": accessKey,
         "StringToSign": stringToSign,
         "SignatureProvided": signature,
     }
-    return S3Error("SignatureDoesNotMatch", fields=fields | dict(details or {}))
+    if canonical is not None:
+        fields["CanonicalRequest"] = canonical.decode("utf-8", "backslashreplace")
+    return S3Error("SignatureDoesNotMatch", fields=fields)
 
 
 _FORM_FIELDS = ("x-amz-signature", "x-amz-algorithm", "x-amz-credential", "x-amz-date")
@@ -687,7 +683,7 @@ def parseFormClaim(fields: Mapping[str, str]) -> SignatureParams:
     if not fields.get("policy") or not isSignedForm(fields):
         raise S3Error("AccessDenied")
     for name in _FORM_FIELDS:
-        if not fields.get(name, ""):
+        if not fields.get(name):
             raise missingField(name)
     if fields["x-amz-algorithm"] != ALGORITHM:
         text = f"Only {ALGORITHM} is supported"
@@ -719,9 +715,4 @@ def verifyForm(
     @raise S3Error: As L{verify}.
     """
     _checkScope(claim, region)
-    signingKey = keys.find(secret, claim.date, claim.region, claim.service)
-    matches = sameSignature(sign(signingKey, policyBase64.encode()), claim.signature)
-    if secret is None:
-        raise unknownKey(claim.accessKey)
-    if not matches:
-        raise wrongSignature(claim.accessKey, claim.signature, policyBase64)
+    _prove(claim, policyBase64, secret, keys)
