@@ -88,13 +88,11 @@ def _networks(names: Iterable[Any]) -> Trust:
     return trust
 
 
-def clientAddresses(peer: str, forwardedFor: str, trust: Trust | None) -> Sequence[str]:
+def clientAddresses(peer: str, forwardedFor: str, trust: Trust | None) -> list[str]:
     """
     Return the addresses that may be believed, from the peer outwards; the last is the client.
 
-    @param peer: The address of the other end of the connection.
     @param forwardedFor: The values of C{X-Forwarded-For}.
-    @param trust: Returns whether an address at a distance is a trusted proxy; C{None} trusts none.
     """
     addresses = [peer]
     if trust is None or not forwardedFor:
@@ -119,11 +117,7 @@ class HeaderMapping:
         self._headers = headers
 
     def get(self, name: str, default: Any = None) -> Any:
-        """
-        Return a field, C{default} if it is not there.
-
-        @param name: The name of the field, in any case.
-        """
+        """Return a field, C{default} if it is absent."""
         value = self._headers.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
@@ -157,6 +151,11 @@ class HeaderMapping:
     def items(self) -> list[tuple[str, str]]:
         """Return the pairs of names and values."""
         return list(self)
+
+
+def _best(liked: list[str], offered: Sequence[str]) -> Any:
+    """Return the first that the client likes of an offer, or all that it likes without one."""
+    return next(iter(liked), None) if offered else liked
 
 
 class HTTPRequest:
@@ -213,8 +212,6 @@ class HTTPRequest:
         """
         Call a function on C{close}: the client went away before the response was complete.
 
-        @param event: C{close}, the only one.
-        @param listener: Called without arguments.
         @raise ValueError: If there is no such event.
         """
         if event != "close":
@@ -225,11 +222,7 @@ class HTTPRequest:
     # The head
 
     def get(self, name: str) -> str | None:
-        """
-        Return a field, C{None} if it is not there; C{referer} and C{referrer} are one.
-
-        @param name: The name of the field, in any case.
-        """
+        """Return a field, C{None} if it is absent; C{referer} and C{referrer} are one."""
         lowered = name.lower()
         headers = self.raw.headers
         value = headers.get(lowered.encode("latin-1", "replace"))
@@ -270,8 +263,8 @@ class HTTPRequest:
 
     @property
     def ips(self) -> list[str]:
-        """Return the addresses that trusted proxies tell, the client first; empty without any."""
-        return [*reversed(self._addresses()[1:])]
+        """Return the addresses that trusted proxies give, the client first; empty without any."""
+        return self._addresses()[:0:-1]
 
     @property
     def ip(self) -> str:
@@ -279,10 +272,8 @@ class HTTPRequest:
         return self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
-        trust = self.app.trust
-        if trust is None:
-            return [self.raw.clientHost]
-        return [*clientAddresses(self.raw.clientHost, self.get("x-forwarded-for") or "", trust)]
+        raw = self.raw
+        return clientAddresses(raw.clientHost, self.get("x-forwarded-for") or "", self.app.trust)
 
     def _forwarded(self, name: str) -> str | None:
         """Return the first value of a field that only a trusted proxy may set."""
@@ -305,7 +296,7 @@ class HTTPRequest:
 
     @property
     def host(self) -> str:
-        """Return the host that the client asked, with its port if it named one."""
+        """Return the host that the client requested, with its port if it named one."""
         return self._forwarded("x-forwarded-host") or self.get("host") or ""
 
     @property
@@ -347,34 +338,16 @@ class HTTPRequest:
         return full[liked[0]] if liked else None
 
     def acceptsEncodings(self, *encodings: str) -> Any:
-        """
-        Return which of some content codings the client likes best, as L{accepts}.
-
-        @param encodings: The codings on offer; with none, all that the client accepts are listed,
-            best first.
-        """
-        liked = preferredEncodings(self.get("accept-encoding"), encodings)
-        return liked if not encodings else (liked[0] if liked else None)
+        """Return which of some content codings the client likes best, as L{accepts}."""
+        return _best(preferredEncodings(self.get("accept-encoding"), encodings), encodings)
 
     def acceptsCharsets(self, *charsets: str) -> Any:
-        """
-        Return which of some charsets the client likes best, as L{accepts}.
-
-        @param charsets: The charsets on offer; with none, all that the client accepts are listed,
-            best first.
-        """
-        liked = preferredCharsets(self.get("accept-charset"), charsets)
-        return liked if not charsets else (liked[0] if liked else None)
+        """Return which of some charsets the client likes best, as L{accepts}."""
+        return _best(preferredCharsets(self.get("accept-charset"), charsets), charsets)
 
     def acceptsLanguages(self, *languages: str) -> Any:
-        """
-        Return which of some languages the client likes best, as L{accepts}.
-
-        @param languages: The languages on offer; with none, all that the client accepts are listed,
-            best first.
-        """
-        liked = preferredLanguages(self.get("accept-language"), languages)
-        return liked if not languages else (liked[0] if liked else None)
+        """Return which of some languages the client likes best, as L{accepts}."""
+        return _best(preferredLanguages(self.get("accept-language"), languages), languages)
 
     def is_(self, *types: str) -> Any:
         """
@@ -384,7 +357,7 @@ class HTTPRequest:
         @return: The first that it has, or the type itself where that was a wildcard; C{None}
             without a body, C{False} if it has none of them.
         """
-        if self.raw.contentLength == 0 and b"content-length" not in self.raw.headers:
+        if not self.hasBody:
             return None
         return matchesType(self.get("content-type"), types) or False
 
@@ -392,7 +365,6 @@ class HTTPRequest:
         """
         Read which ranges of something of C{size} bytes the client asks for.
 
-        @param size: The length of the whole, in bytes.
         @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
             client asks for the whole.
         """
@@ -426,7 +398,7 @@ class HTTPRequest:
 
     def takeBody(self) -> bytes | None:
         """
-        Return the raw body if it is all here, C{None} if some of it is still to come.
+        Return the raw body if all of it was received, otherwise C{None}.
 
         @raise HTTPError: 413 if it is longer than the application lets a body be.
         """

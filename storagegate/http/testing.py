@@ -16,7 +16,9 @@ Slow calls are started, and checked later::
 
 import json as standardJSON
 from collections.abc import AsyncIterable, Callable, Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import partialmethod
 from typing import Any
 
 from attrs import frozen
@@ -135,11 +137,7 @@ class TestCall:
         self._connection.disconnect()
 
     def collect(self) -> bool:
-        """
-        Read the received bytes, if the client reads.
-
-        @return: Whether any were read.
-        """
+        """Read the received bytes, if the client reads; return whether there were any."""
         before = len(self._body)
         while self.reading and self._connection.held:
             self._body += self._connection.readAvailable()
@@ -182,19 +180,11 @@ class CookieJar:
     def __iter__(self) -> Iterator[str]:
         return iter([cookie.name for cookie in self._alive()])
 
-    def __contains__(self, name: object) -> bool:
-        return any(cookie.name == name for cookie in self._alive())
-
     def __len__(self) -> int:
         return len(self._alive())
 
     def set(self, name: str, value: str) -> None:
-        """
-        Add a cookie for every path.
-
-        @param name: Replaces a cookie of this name and the path C{/}.
-        @param value: The value as the application will read it.
-        """
+        """Add a cookie for every path; it replaces one of this name and the path C{/}."""
         self._cookies[name, "/"] = _Cookie(name, value, "/", False, None)
 
     def clear(self) -> None:
@@ -206,7 +196,6 @@ class CookieJar:
         Store the cookies that a response sets.
 
         @param url: The URL of the request, whose path is the default of a cookie.
-        @param headers: The fields of the response.
         """
         for line in headers.getSetCookie():
             cookie = self._read(line, url)
@@ -220,11 +209,12 @@ class CookieJar:
 
         @param url: The URL of the request: it selects by path, and by C{https}.
         """
-        path = _pathOf(url)
+        path = url.target.partition("?")[0]
         sent = [
             cookie
             for cookie in self._alive()
-            if _covers(cookie.path, path) and (url.secure or not cookie.secure)
+            if path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
+            if url.secure or not cookie.secure
         ]
         sent.sort(key=lambda cookie: -len(cookie.path))
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in sent)
@@ -246,29 +236,17 @@ class CookieJar:
             given[key.strip().lower()] = each.strip()
         path = given.get("path", "")
         if not path.startswith("/"):
-            path = _pathOf(url).rpartition("/")[0] or "/"
+            path = url.target.partition("?")[0].rpartition("/")[0] or "/"
         return _Cookie(name.strip(), value.strip(), path, "secure" in given, self._expiry(given))
 
     def _expiry(self, given: dict[str, str]) -> float | None:
-        try:
+        # As in browsers, a malformed date counts as none.
+        with suppress(ValueError):
             if "max-age" in given:
                 return self._now() + int(given["max-age"])
             if "expires" in given:
                 return parsedate_to_datetime(given["expires"]).timestamp()
-        except ValueError:
-            # As in browsers, a malformed date counts as none.
-            pass
         return None
-
-
-def _pathOf(url: TargetURL) -> str:
-    return url.target.partition("?")[0]
-
-
-def _covers(cookiePath: str, path: str) -> bool:
-    if cookiePath == path or cookiePath == "/":
-        return True
-    return path.startswith(cookiePath.rstrip("/") + "/")
 
 
 START_TIME = 1_700_000_000.0
@@ -336,33 +314,20 @@ class Client:
             self.flush()
         return call.response
 
-    def get(self, path: str, **options: Any) -> TestResponse:
-        """Send a GET request, see L{request}."""
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, **options: Any) -> TestResponse:
-        """Send a POST request, see L{request}."""
-        return self.request("POST", path, **options)
-
-    def put(self, path: str, **options: Any) -> TestResponse:
-        """Send a PUT request, see L{request}."""
-        return self.request("PUT", path, **options)
-
-    def patch(self, path: str, **options: Any) -> TestResponse:
-        """Send a PATCH request, see L{request}."""
-        return self.request("PATCH", path, **options)
-
-    def delete(self, path: str, **options: Any) -> TestResponse:
-        """Send a DELETE request, see L{request}."""
-        return self.request("DELETE", path, **options)
-
-    def head(self, path: str, **options: Any) -> TestResponse:
-        """Send a HEAD request, see L{request}."""
-        return self.request("HEAD", path, **options)
-
-    def options(self, path: str, **options: Any) -> TestResponse:
-        """Send an OPTIONS request, see L{request}."""
-        return self.request("OPTIONS", path, **options)
+    get = partialmethod(request, "GET")
+    """Send a GET request."""
+    post = partialmethod(request, "POST")
+    """Send a POST request."""
+    put = partialmethod(request, "PUT")
+    """Send a PUT request."""
+    patch = partialmethod(request, "PATCH")
+    """Send a PATCH request."""
+    delete = partialmethod(request, "DELETE")
+    """Send a DELETE request."""
+    head = partialmethod(request, "HEAD")
+    """Send a HEAD request."""
+    options = partialmethod(request, "OPTIONS")
+    """Send an OPTIONS request."""
 
     # Calls that take time
 
