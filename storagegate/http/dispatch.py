@@ -10,7 +10,7 @@ this router.
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import CoroutineType
 from typing import Any, Union
 
@@ -18,7 +18,7 @@ from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from storagegate.core.task import Task
+from storagegate.core.task import Task, resolve
 from storagegate.http.errors import HTTPError
 from storagegate.http.matcher import RouteIndex
 from storagegate.http.patterns import Pattern
@@ -83,34 +83,29 @@ def readHandler(function: Any) -> Handler:
 
 def readHandlers(functions: Iterable[Any]) -> tuple[Handler, ...]:
     """
-    Read handlers; lists of them may be nested.
+    Read handlers; lists and tuples of them may be nested.
 
-    @param functions: Handlers, or lists and tuples of them.
     @raise TypeError: If one of them is no handler.
     """
-    return tuple(readHandler(function) for function in _flatten(functions))
-
-
-def _flatten(functions: Iterable[Any]) -> Iterator[Any]:
+    handlers: list[Handler] = []
     for function in functions:
         if isinstance(function, list | tuple):
-            yield from _flatten(function)
+            handlers.extend(readHandlers(function))
         else:
-            yield function
+            handlers.append(readHandler(function))
+    return tuple(handlers)
 
 
 class RouteLayer:
     """
     The handlers of one path, by method.
 
-    @ivar pattern: The path.
-    @ivar cancels: Whether its handlers are cancelled when the client goes away.
+    @ivar cancels: Whether its handlers are cancelled when the client disconnects.
     @ivar counted: The methods that C{Allow} names: those registered, but for C{all}.
-    @ivar chosen: By method what L{choose} has returned before.
+    @ivar chosen: The results of L{choose} by method.
     """
 
-    def __init__(self, pattern: Pattern) -> None:
-        self.pattern = pattern
+    def __init__(self) -> None:
         self.cancels = False
         self.counted: list[str] = []
         self.registrations: list[tuple[str | None, tuple[Handler, ...]]] = []
@@ -121,9 +116,8 @@ class RouteLayer:
         Add handlers.
 
         @param method: C{None} for every method.
-        @param handlers: The handlers, in the order in which they are called.
-        @param cancels: Whether they are cancelled when the client goes away; it then holds for all
-            of the route.
+        @param cancels: Whether they are cancelled when the client disconnects; it then holds for
+            all of the route.
         """
         self.registrations.append((method, handlers))
         self.cancels = self.cancels or cancels
@@ -158,8 +152,7 @@ class Layer:
     """
     One layer of a router: middleware, a route, or a router mounted in it.
 
-    @ivar pattern: The paths that it matches.
-    @ivar handlers: The middleware.
+    @ivar handlers: Those of middleware.
     """
 
     pattern: Pattern
@@ -202,11 +195,7 @@ class LayerList:
         self._index = None
 
     def dropLayers(self, count: int) -> None:
-        """
-        Remove the first layers.
-
-        @param count: How many; 0 removes none.
-        """
+        """Remove the first layers."""
         del self.layers[:count]
         self._index = None
 
@@ -274,7 +263,6 @@ class RouterDispatch:
         params: dict[Any, Any] | None = None,
     ) -> None:
         """
-        @param router: The router whose layers are matched with the path.
         @param dispatch: The state of the request, shared with the routers around and below.
         @param path: The path below the router's own.
         @param base: The router's own.
@@ -428,7 +416,7 @@ class RouterDispatch:
         if type(result) is CoroutineType:
             run = HandlerTask(result, self, self._cancels)
         elif isinstance(result, Deferred):
-            run = HandlerTask(_waitFor(result), self, self._cancels)
+            run = HandlerTask(resolve(result), self, self._cancels)
         elif isinstance(result, (HandlerTask, Completed)):
             # The handler has returned the result of next().
             return result
@@ -446,10 +434,6 @@ def _passOn(latest: Any, waiter: Deferred[None], dispatch: RequestDispatch) -> N
         latest.addCallback(lambda result: dispatch.fire([waiter]))
     else:
         dispatch.fire([waiter])
-
-
-async def _waitFor(deferred: Deferred[Any]) -> None:
-    await deferred
 
 
 class HandlerTask(Task):
@@ -497,17 +481,14 @@ class HandlerTask(Task):
 
     def onResult(self, value: Any) -> None:
         """Fire the Deferreds that wait for the end."""
-        self._end()
+        self.done = True
+        waiters, self._waiters = self._waiters, []
+        if waiters:
+            self._run._dispatch.fire(waiters)
 
     def onError(self, error: BaseException) -> None:
         """Pass the error to the next handler that takes one."""
         lost = self._run._dispatch.request.raw.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
             self._run.next(error)
-        self._end()
-
-    def _end(self) -> None:
-        self.done = True
-        waiters, self._waiters = self._waiters, []
-        if waiters:
-            self._run._dispatch.fire(waiters)
+        self.onResult(None)

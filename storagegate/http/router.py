@@ -233,7 +233,7 @@ class Router(LayerList, _Registration):
         @raise ValueError: If the path is none.
         """
         pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = RouteLayer(pattern)
+        route = RouteLayer()
         self.addLayer(Layer(pattern, route=route))
         return RouteChain(route)
 
