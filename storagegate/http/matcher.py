@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+from attrs import define, field
+
 from storagegate.http.patterns import (
     NO_PARAMS,
     WILDCARD,
@@ -29,8 +31,6 @@ from storagegate.http.patterns import (
 )
 
 Found: TypeAlias = tuple[int, Params | MalformedEscape, int]
-
-_INDEX = itemgetter(0)
 
 # The number of paths whose matches are cached, and the longest such path: at most half a megabyte.
 _MAX_KNOWN = 1024
@@ -82,6 +82,7 @@ class _Ending:
         return self.index, params, end
 
 
+@define(eq=False)
 class _TreeNode:
     """
     A node of the tree, reached by the segments before it.
@@ -94,31 +95,17 @@ class _TreeNode:
     @ivar candidates: Other patterns whose wildcard begins here, which match the path themselves.
     """
 
-    __slots__ = (
-        "candidates",
-        "endings",
-        "literals",
-        "loose",
-        "mixed",
-        "odd",
-        "parameter",
-        "prefixes",
-        "wild",
-    )
-
-    def __init__(self) -> None:
-        self.literals: dict[str | None, _TreeNode] = {}
-        self.parameter: _TreeNode | None = None
-        self.mixed: dict[re.Pattern[str], _TreeNode] = {}
-        self.odd = False
-        self.endings: list[_Ending] = []
-        self.loose: list[_Ending] = []
-        self.prefixes: list[_Ending] = []
-        self.wild: list[tuple[int, bool]] = []
-        self.candidates: list[tuple[int, PathPattern]] = []
+    literals: dict[str | None, "_TreeNode"] = field(factory=dict)
+    parameter: "_TreeNode | None" = None
+    mixed: dict[re.Pattern[str], "_TreeNode"] = field(factory=dict)
+    odd: bool = False
+    endings: list[_Ending] = field(factory=list)
+    loose: list[_Ending] = field(factory=list)
+    prefixes: list[_Ending] = field(factory=list)
+    wild: list[tuple[int, bool]] = field(factory=list)
+    candidates: list[tuple[int, PathPattern]] = field(factory=list)
 
     def add(self, index: int, pattern: PathPattern, shape: Shape) -> None:
-        """Add one shape of a pattern to the tree below."""
         node = self
         for element in shape.head:
             node = node._child(element)
@@ -141,10 +128,7 @@ class _TreeNode:
     def _child(self, element: Element) -> "_TreeNode":
         """Return the child for an element, made if it is new."""
         if isinstance(element, Literal):
-            child = self.literals.get(element.key)
-            if child is None:
-                child = self.literals[element.key] = _TreeNode()
-            return child
+            return self.literals.setdefault(element.key, _TreeNode())
         if isinstance(element, Mixed):
             self.odd = True
             return self.mixed.setdefault(element.expression, _TreeNode())
@@ -162,7 +146,6 @@ class _Tree:
         self._depth = 0
 
     def add(self, index: int, pattern: PathPattern) -> None:
-        """Add a pattern."""
         for shape in pattern.shapes:
             self._depth = max(self._depth, len(shape.head))
             self._root.add(index, pattern, shape)
@@ -272,7 +255,7 @@ class RouteIndex:
             if match is not None:
                 found.append((index, *match))
         if len(found) > 1:
-            found.sort(key=_INDEX)
+            found.sort(key=itemgetter(0))
             if self._repeats:
                 found = self._once(path, found)
         if len(path) <= _KNOWN_LENGTH and all(params is NO_PARAMS for _, params, _ in found):

@@ -17,9 +17,11 @@ slashes before anything is decoded, so that an escaped slash splits nothing.
 """
 
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NoReturn, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -58,9 +60,6 @@ class PathText:
 
     def __init__(self, path: str, caseSensitive: bool, limit: int = -1) -> None:
         """
-        Split a path.
-
-        @param path: The raw path, with its percent escapes.
         @param caseSensitive: Whether C{keys} keep their case.
         @param limit: The number of slashes to split at, the rest stays one segment; -1 for all.
         """
@@ -76,11 +75,7 @@ class PathText:
             self.keys = folded.split("/", limit)
 
     def offset(self, at: int) -> int:
-        """
-        Return the offset in the path at which a segment begins.
-
-        @param at: The index of the segment in C{segments}.
-        """
+        """Return the offset in the path at which a segment begins."""
         return sum(map(len, self.segments[:at])) + at
 
 
@@ -88,7 +83,6 @@ def decodeEscapes(raw: str) -> str | None:
     """
     Undo percent escapes, once.
 
-    @param raw: A segment of a path, or a part of one.
     @return: C{None} if one is not C{%} and two hexadecimal digits, or the text is not UTF-8.
     """
     if "%" not in raw:
@@ -102,11 +96,7 @@ def decodeEscapes(raw: str) -> str | None:
 
 
 def foldCase(text: str) -> str:
-    """
-    Fold the case of a text, so that texts that differ in case only become equal.
-
-    @param text: Decoded text; only the case is changed, accents stay.
-    """
+    """Fold the case of a decoded text; accents stay."""
     folded = text.lower()
     # The lower case of the Kelvin sign is a plain k: a name that a proxy in front did not recognise
     # as one that it guards must not become that name.
@@ -206,14 +196,12 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
     """
     Parse a pattern.
 
-    @param source: As it was registered.
-    @param caseSensitive: Whether literals match in one case only.
     @param strict: Whether a slash at its end counts.
     @raise ValueError: If it cannot be read; the message says what to write instead.
     """
     if source == WILDCARD:
         return (Wildcard(whole=True),)
-    if source[:1] != "/":
+    if not source.startswith("/"):
         _refuse(source, "a pattern begins with a slash, or is a lone *")
     segments = source[1:].split("/")
     if len(segments) > 1 and segments[-1] == "" and not strict:
@@ -227,38 +215,27 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
     if segments.count(WILDCARD) > 1:
         _refuse(source, "there can be one * only; give a compiled regular expression")
     elements = tuple(_parseSegment(source, segment, caseSensitive) for segment in segments)
-    wildcards = False
-    for element in elements:
-        wildcards = wildcards or isinstance(element, Wildcard)
-        if wildcards and isinstance(element, Parameter) and element.optional:
-            _refuse(source, "a * leaves nothing to an optional parameter; register two routes")
+    if WILDCARD in segments:
+        for element in elements[segments.index(WILDCARD) :]:
+            if _isOptional(element):
+                _refuse(source, "a * leaves nothing to an optional parameter; register two routes")
     return elements
+
+
+def _isOptional(element: Element) -> bool:
+    return isinstance(element, Parameter) and element.optional
 
 
 def shapesOf(source: str, elements: Sequence[Element]) -> tuple[Shape, ...]:
     """
     List the shapes of a pattern, first those with the earlier optional parameters.
 
-    @param source: The pattern as it was registered, for the message of an error.
-    @param elements: What L{parsePattern} returned.
+    @raise ValueError: If there are too many.
     """
-    runs = [
-        list(run)
-        for _, run in itertools.groupby(
-            elements, lambda element: isinstance(element, Parameter) and element.optional
-        )
-    ]
+    runs = [list(run) for _, run in itertools.groupby(elements, _isOptional)]
     # Of adjacent optional parameters the later are absent first: other shapes match nothing more.
-    ways = [
-        range(len(run), -1, -1)
-        if isinstance(run[0], Parameter) and run[0].optional
-        else (len(run),)
-        for run in runs
-    ]
-    count = 1
-    for way in ways:
-        count *= len(way)
-    if count > _MAX_SHAPES:
+    ways = [range(len(run), -1 if _isOptional(run[0]) else len(run) - 1, -1) for run in runs]
+    if math.prod(map(len, ways)) > _MAX_SHAPES:
         _refuse(source, "it has too many optional parameters; register several routes")
     return tuple(
         _shape([element for run, n in zip(runs, lengths, strict=True) for element in run[:n]])
@@ -380,8 +357,6 @@ def nestsQuantifiers(source: str) -> bool:
 
     C{(a+)+} can split the same text in a number of ways that doubles with each character, and tries
     all of them before it fails.
-
-    @param source: The source of a regular expression.
     """
     text = _CLASS.sub(_ONE, _BACKSLASHED.sub(_ONE, source))
     while True:
@@ -436,13 +411,11 @@ class PathPattern:
             self._elements = ()
         self.names = [name for element in self._elements for name in elementNames(element)]
         self.shapes = shapesOf(source, self._elements)
-        self._regexp: re.Pattern[str] | None = None
 
     def match(self, path: str) -> Match | None:
         """
-        Match a path.
+        Match a raw path.
 
-        @param path: The raw path.
         @return: The parameters, or why they cannot be decoded, and how much of the path was taken,
             which is all unless the pattern is a prefix.
         """
@@ -453,24 +426,22 @@ class PathPattern:
                 return found
         return None
 
-    @property
+    @cached_property
     def regexp(self) -> re.Pattern[str]:
         """
         Return a regular expression that matches the same paths.
 
         It does not match paths that escape characters without need.
         """
-        if self._regexp is None:
-            expression = "".join(map(_expression, self._elements))
-            if self.prefix:
-                expression += r"(?=/|\Z)"
-            else:
-                shape = self.shapes[0]
-                exact = self.strict or (shape.wildcard and not shape.tail)
-                expression += r"\Z" if exact else r"/?\Z"
-            flags = re.ASCII if self.caseSensitive else re.ASCII | re.IGNORECASE
-            self._regexp = re.compile(r"\A" + expression, flags)
-        return self._regexp
+        expression = "".join(map(_expression, self._elements))
+        if self.prefix:
+            expression += r"(?=/|\Z)"
+        else:
+            shape = self.shapes[0]
+            exact = self.strict or (shape.wildcard and not shape.tail)
+            expression += r"\Z" if exact else r"/?\Z"
+        flags = re.ASCII if self.caseSensitive else re.ASCII | re.IGNORECASE
+        return re.compile(r"\A" + expression, flags)
 
     def _plain(self, shape: Shape, text: PathText) -> Match | None:
         count = len(shape.head)
@@ -574,7 +545,6 @@ def compilePattern(
     """
     Compile the pattern of a route or of middleware.
 
-    @param path: As it was registered.
     @param caseSensitive: Whether upper and lower case differ in the text of the pattern.
     @param strict: Whether one slash more at the end makes another path.
     @param prefix: Whether the pattern also matches everything below it.
