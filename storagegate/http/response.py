@@ -6,7 +6,7 @@ file.
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 from weakref import ref
 
@@ -29,7 +29,7 @@ from storagegate.http.encoding import (
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import CheckedField, HeaderValue, checkValue, listValues, typeField
 from storagegate.http.files import readDotfiles
-from storagegate.http.sendfile import readOptions, sendFile
+from storagegate.http.sendfile import FileOptionsDict, readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import (
@@ -136,8 +136,6 @@ class HTTPResponse:
         Call a function on C{finish}, when the response has been sent, or on C{close}, when the
         client disconnects before that.
 
-        @param event: C{finish} or C{close}.
-        @param listener: Called without arguments.
         @raise ValueError: If there is no such event.
         """
         if event == "close":
@@ -156,9 +154,8 @@ class HTTPResponse:
         """
         Set the status.
 
-        @param code: A whole number from 100 to 999.
         @raise TypeError: If it is no whole number.
-        @raise ValueError: If it is another number.
+        @raise ValueError: If it is not one from 100 to 999.
         """
         if isinstance(code, bool) or not isinstance(code, int):
             raise TypeError(f"a status is a whole number, not {code!r}")
@@ -205,24 +202,16 @@ class HTTPResponse:
     set = header
 
     def setChecked(self, fields: Mapping[str, CheckedField]) -> Self:
-        """
-        Set fields that are known to be good, which costs a tenth of L{header}.
-
-        @param fields: As L{checkFields} gives them.
-        """
+        """Set fields of L{checkFields}, which costs a tenth of L{header}."""
         self._fields.update(fields)
         return self
 
     def default(self, name: str, value: str) -> None:
-        """Set a field unless it is set, without checks: for our own values, a microsecond each."""
+        """Set a field unless it is set, without checks: for the framework's own values."""
         self._fields.setdefault(name.lower(), (name, value))
 
     def get(self, name: str) -> str | list[str] | None:
-        """
-        Return what a field was set to.
-
-        @param name: The name of the field, in any case.
-        """
+        """Return the value or the values of a field; the name may be in any case."""
         field = self._fields.get(name.lower())
         return None if field is None else field[1]
 
@@ -237,11 +226,7 @@ class HTTPResponse:
         return self
 
     def remove(self, name: str) -> Self:
-        """
-        Take a field back.
-
-        @param name: The name of the field, in any case; it may be absent.
-        """
+        """Remove a field, if it is set."""
         self._fields.pop(name.lower(), None)
         return self
 
@@ -251,15 +236,11 @@ class HTTPResponse:
 
         @param names: One or several each, separated by commas.
         """
-        present = self.get("vary")
-        listed = [part.strip() for part in ",".join(listValues(present or [])).split(",")]
-        listed = [part for part in listed if part]
-        for name in filter(None, map(str.strip, ",".join(names).split(","))):
-            if name == "*" or "*" in listed:
-                listed = ["*"]
-            elif name.lower() not in [part.lower() for part in listed]:
-                listed.append(name)
-        return self.header("Vary", ", ".join(listed))
+        listed: dict[str, str] = {}
+        for name in ",".join([*listValues(self.get("vary") or []), *names]).split(","):
+            if name.strip():
+                listed.setdefault(name.strip().lower(), name.strip())
+        return self.header("Vary", "*" if "*" in listed else ", ".join(listed.values()))
 
     def type(self, name: str) -> Self:
         """
@@ -271,11 +252,7 @@ class HTTPResponse:
         return self
 
     def links(self, links: Mapping[str, str]) -> Self:
-        """
-        Add C{Link} fields: relation names to URLs.
-
-        @param links: URLs by the names of their relations, such as C{next}.
-        """
+        """Add values to C{Link}: URLs by the names of their relations, such as C{next}."""
         values = [f'<{url}>; rel="{rel}"' for rel, url in links.items()]
         before = self.get("link")
         return self.header("Link", ", ".join([*listValues(before or []), *values]))
@@ -292,12 +269,7 @@ class HTTPResponse:
         return self.header("Location", quote(url, safe=_URL_SAFE))
 
     def attachment(self, filename: str | None = None) -> Self:
-        """
-        Ask the client to save the body, under a name perhaps, which also sets the type.
-
-        @param filename: The name to save it by; its extension sets the type. C{None} leaves both to
-            the client.
-        """
+        """Have the client save the body, under a name perhaps, whose extension sets the type."""
         if filename is not None and "." in filename:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
@@ -319,10 +291,9 @@ class HTTPResponse:
         """
         Make the client forget a cookie; path and domain must be those it was set with.
 
-        @param options: As of L{cookie}; C{maxAge} and C{expires} are ignored.
+        @param options: As of L{cookie}.
         """
-        options = {key: each for key, each in options.items() if key not in ("maxAge", "expires")}
-        return self.cookie(name, "", expires=0, **options)
+        return self.cookie(name, "", **{**options, "maxAge": None, "expires": 0})
 
     def isFresh(self) -> bool:
         """Return whether the client has this very response already."""
@@ -365,11 +336,7 @@ class HTTPResponse:
         return self._sendWhole(_encodeJSON(value), _JSON)
 
     def html(self, text: str) -> Self:
-        """
-        Send text as HTML, whatever type was set before, and end the response.
-
-        @param text: The page, which is sent as UTF-8.
-        """
+        """Send text as HTML in place of any other type, and end the response."""
         self._fields["content-type"] = _HTML
         return self._sendWhole(text.encode(), _HTML)
 
@@ -377,7 +344,6 @@ class HTTPResponse:
         """
         End the response, with a last piece of its body perhaps.
 
-        @param body: The last piece; text is sent as UTF-8, C{None} is no piece.
         @raise ResponseSent: If it was ended before.
         """
         self._checkUnanswered()
@@ -400,11 +366,7 @@ class HTTPResponse:
     # Named responses
 
     def sendStatus(self, code: int) -> Self:
-        """
-        Send a status with its usual words as the body.
-
-        @param code: The status; its phrase becomes the body.
-        """
+        """Send a status with its phrase as the body."""
         return self.status(code).type("txt").send(self.phrase)
 
     def redirect(self, *arguments: Any) -> Self:
@@ -453,22 +415,15 @@ class HTTPResponse:
         path: FilePath,
         root: FilePath | None = None,
         *,
-        maxAge: float | str = 0,
-        immutable: bool = False,
-        cacheControl: bool = True,
-        etag: bool = True,
-        lastModified: bool = True,
-        acceptRanges: bool = True,
         dotfiles: str = "ignore",
         headers: Mapping[str, Any] | None = None,
+        **options: Unpack[FileOptionsDict],
     ) -> Deferred[None]:
         """
         Send a file, or what of it the client needs: conditions and ranges are honoured.
 
         @param path: Absolute, or below C{root}, which neither it nor a link in it may leave.
-        @param maxAge: How long it may be kept: milliseconds, or text such as C{"1d"}.
-        @param immutable: Whether it never changes in that time.
-        @param cacheControl: Whether to send C{Cache-Control} at all.
+        @param options: See L{readOptions<storagegate.http.sendfile.readOptions>}.
         @param dotfiles: What to do about names with a dot in front, of the file or a directory in
             C{path}: C{"ignore"} that they are there, C{"deny"} or C{"allow"} them.
         @param headers: Fields to set if there is such a file.
@@ -480,17 +435,10 @@ class HTTPResponse:
         text = os.fspath(path)
         if root is None and not os.path.isabs(text):
             raise ValueError("the path of a file has to be absolute, or a root has to be given")
-        options = readOptions(
-            maxAge=maxAge,
-            immutable=immutable,
-            cacheControl=cacheControl,
-            etag=etag,
-            lastModified=lastModified,
-            acceptRanges=acceptRanges,
-        )
+        read = readOptions(**options)
         top = None if root is None else os.path.abspath(root)
         checked = readDotfiles(dotfiles)
-        return sendFile(self, text, top, checked, headers or {}, options, self._failed)
+        return sendFile(self, text, top, checked, headers or {}, read, self._failed)
 
     def download(
         self,
@@ -528,8 +476,8 @@ class HTTPResponse:
         """
         Send a piece of the body; the first sends the head.
 
-        @param chunk: The next piece of the body; text is sent as UTF-8.
-        @return: Something to await until the client has room for more. It raises
+        @param chunk: Text is sent as UTF-8.
+        @return: Something to await until the client can receive more. It raises
             L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone.
         @raise ResponseSent: If the response was ended.
         """
@@ -553,11 +501,7 @@ class HTTPResponse:
         return resumed
 
     def flush(self) -> Any:
-        """
-        Send what a middleware may hold back of the body, such as C{compression}.
-
-        @return: As L{write}.
-        """
+        """Send what a middleware such as C{compression} holds back of the body, as L{write}."""
         if not self._begun:
             self.startBody(None)
         return READY if self._body is None else self._body.flush()
@@ -596,8 +540,6 @@ class HTTPResponse:
         Call a function once, just before the head is made; it may change it.
 
         The last that was added is called first. What it raises, the sender of the response gets.
-
-        @param callback: Called without arguments in the reactor thread.
         """
         self._openHooks().beforeHead.append(callback)
 
@@ -622,11 +564,7 @@ class HTTPResponse:
         self._openHooks().holds.append(callback)
 
     def reopen(self) -> bool:
-        """
-        Allow another response, if nothing of this one has been sent.
-
-        @return: Whether it is allowed.
-        """
+        """Allow another response, if nothing of this one has been sent; return whether it is."""
         if self._begun or self.raw.started:
             return False
         self._ended = False
@@ -672,9 +610,9 @@ class HTTPResponse:
 
     def _sendUnlessFresh(self, body: bytes) -> None:
         raw = self.raw
-        asked = raw.headers
+        headers = raw.headers
         if (
-            (b"if-none-match" in asked or b"if-modified-since" in asked)
+            (b"if-none-match" in headers or b"if-modified-since" in headers)
             and raw.method in (b"GET", b"HEAD")
             and self.isFresh()
         ):

@@ -94,28 +94,14 @@ class WholeTests(ReplyCase):
             ("1h", True, "public, max-age=3600, immutable"),
             ("10y", False, "public, max-age=31536000"),
         ):
-            options = readOptions(
-                maxAge=maxAge,
-                immutable=immutable,
-                cacheControl=True,
-                etag=True,
-                lastModified=True,
-                acceptRanges=True,
-            )
+            options = readOptions(maxAge=maxAge, immutable=immutable)
             self.assertEqual(options.cacheControl, value)
         for maxAge in ("soon", -1, ""):
             self.assertRaises(ValueError, self.serveAge, maxAge)
 
     def serveAge(self, maxAge: Any) -> None:
         """Read the options with some age."""
-        readOptions(
-            maxAge=maxAge,
-            immutable=False,
-            cacheControl=True,
-            etag=True,
-            lastModified=True,
-            acceptRanges=True,
-        )
+        readOptions(maxAge=maxAge)
 
     def test_status(self) -> None:
         """A page for an error is the whole file, whatever the request says."""

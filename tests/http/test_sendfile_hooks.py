@@ -94,14 +94,7 @@ class ChangingTests(ReplyCase):
 
     def reply(self, path: str, change: Any, prepare: Any = None) -> None:
         """Open a file, let it change, and answer with it."""
-        options = readOptions(
-            maxAge=0,
-            immutable=False,
-            cacheControl=True,
-            etag=True,
-            lastModified=True,
-            acceptRanges=True,
-        )
+        options = readOptions()
 
         def answer(res: Any) -> Any:
             file = openBelow(None, os.fsencode(path))

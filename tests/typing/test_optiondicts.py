@@ -19,7 +19,7 @@ from storagegate.gateway.transports import tcp as tcptransport
 from storagegate.gateway.transports import udp as udptransport
 from storagegate.gateway.transports import websocket as websockettransport
 from storagegate.gateway.transports.registry import transportNames, transports
-from storagegate.http import compression, cors, rateLimit
+from storagegate.http import compression, cors, rateLimit, sendfile
 from storagegate.http import options as httpOptions
 from storagegate.rpc import application as rpcOptions
 from storagegate.rpc import client, credentials
@@ -48,6 +48,7 @@ FACTORIES: list[tuple[Any, Any]] = [
     (httpOptions.CORSOptionsDict, cors),
     (httpOptions.CompressionOptionsDict, compression),
     (httpOptions.RateLimitOptionsDict, rateLimit),
+    (sendfile.FileOptionsDict, sendfile.readOptions),
 ]
 
 
