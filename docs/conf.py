@@ -1,5 +1,6 @@
 """How Sphinx builds these pages into a site: C{sphinx-build -W docs build/site}."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -26,6 +27,13 @@ exclude_patterns = ["build"]
 highlight_language = "none"
 
 
+def listPages(app: Sphinx, name: str, source: list[str]) -> None:
+    """Make the contents of the site: the pages that the index links, in its order."""
+    if name == "index":
+        pages = re.findall(r"<(\w+)\.rst>`_", source[0])
+        source[0] += "\n\n.. toctree::\n   :hidden:\n\n   " + "\n   ".join(pages) + "\n"
+
+
 def linkPages(app: Sphinx, document: nodes.document) -> None:
     """Let a link to the source of a page lead to the page."""
     for reference in document.findall(nodes.reference):
@@ -35,5 +43,6 @@ def linkPages(app: Sphinx, document: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Have links rewritten."""
+    """Have the pages listed and their links rewritten."""
+    app.connect("source-read", listPages)
     app.connect("doctree-read", linkPages)
