@@ -26,14 +26,15 @@ from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream, Bus, PubSub
 from storagegate.services.usertable import (
     EDITABLE,
+    EMAIL_TAKEN,
+    NOT_FOUND,
     SEARCHABLE,
     SORTABLE,
-    EmailTaken,
     MonotonicTimestamps,
-    NoSuchUser,
     Order,
     SQLiteUserStore,
     User,
+    UserTable,
     isEmail,
     isoTime,
 )
@@ -75,22 +76,19 @@ _MAX_CREATED_CHARACTERS = 4 * 1024 * 1024
 """Users of one C{CreateMultipleUsers}, and the size of all its requests: the response contains
 them again, and no message is larger."""
 
-_CHAT_TOPIC = "room"
-
 # A Timestamp has at most nine digits after the point.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _ID = re.compile(r"[0-9a-fA-F]{32}")
-_UNPRINTABLE = frozenset(("Cc", "Cs", "Zl", "Zp"))
 
 
 # ---- Fields of requests
 
 
-class FieldError(Exception):
+class FieldErrors(ValueError):
     """
-    A field of a request that does not fit.
+    Violations below a field.
 
-    @ivar violations: Pairs of a path below the field (C{""} for the field itself) and a message.
+    @ivar violations: Pairs of a path below the field and a message.
     """
 
     def __init__(self, *violations: tuple[str, str]) -> None:
@@ -99,12 +97,15 @@ class FieldError(Exception):
 
 
 FieldParser = Callable[[Any], Any]
-"""Returns a field's value, of which C{None} is absent, or raises L{FieldError}."""
+"""
+Returns a field's value, of which C{None} is absent, or raises C{ValueError} with a message, or
+L{FieldErrors}.
+"""
 
 
 def invalid(*violations: tuple[str, str]) -> ServiceError:
     """
-    Make the C{INVALID_ARGUMENT} error of violations: pairs of a path and a message.
+    Make the C{INVALID_ARGUMENT} error of violations.
 
     @param violations: Pairs of the path of a field, empty for the request itself, and a message.
     """
@@ -126,21 +127,23 @@ def readRequest(request: Any, schema: Mapping[str, FieldParser]) -> dict[str, An
         raise invalid(("", "is an object"))
     try:
         return _parseAll((name, request.get(name), parse) for name, parse in schema.items())
-    except FieldError as error:
+    except FieldErrors as error:
         raise invalid(*error.violations) from None
 
 
 def _parseAll(fields: Iterable[tuple[str, Any, FieldParser]]) -> dict[str, Any]:
-    """Parse values by their paths; raise one L{FieldError} for all that do not fit."""
+    """Parse values by their paths; raise one L{FieldErrors} for all that do not fit."""
     parsed: dict[str, Any] = {}
     violations: list[tuple[str, str]] = []
     for path, value, parse in fields:
         try:
             parsed[path] = parse(value)
-        except FieldError as error:
+        except FieldErrors as error:
             violations += [(path + inner, message) for inner, message in error.violations]
+        except ValueError as error:
+            violations.append((path, str(error)))
     if violations:
-        raise FieldError(*violations)
+        raise FieldErrors(*violations)
     return parsed
 
 
@@ -152,33 +155,26 @@ def _text(maximum: int, required: bool = False, multiline: bool = False) -> Fiel
     @param required: Whether absent and blank text is an error.
     @param multiline: Whether control characters are allowed.
     """
-    isBad = _hasSurrogate if multiline else _hasControl
+    # Surrogates cannot be encoded as UTF-8.
+    refused = {"Cs"} if multiline else {"Cc", "Cs", "Zl", "Zp"}
 
     def parse(value: Any) -> str | None:
-        if required and (value in (None, "") or (isinstance(value, str) and value.isspace())):
-            raise FieldError(("", "is required"))
+        if required and (value is None or (isinstance(value, str) and not value.strip())):
+            raise ValueError("is required")
         if value is None:
             return None
         if not isinstance(value, str):
-            raise FieldError(("", "is text"))
+            raise ValueError("is text")
         if len(value) > maximum:
-            raise FieldError(("", f"has at most {maximum} characters"))
-        if isBad(value):
-            raise FieldError(("", "has characters that are no text"))
+            raise ValueError(f"has at most {maximum} characters")
+        if not value.isprintable() and not refused.isdisjoint(map(unicodedata.category, value)):
+            raise ValueError("has characters that are no text")
         return value
 
     return parse
 
 
-def _hasSurrogate(text: str) -> bool:
-    # It cannot be encoded as UTF-8.
-    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _hasControl(text: str) -> bool:
-    if text.isprintable():
-        return False
-    return any(unicodedata.category(letter) in _UNPRINTABLE for letter in text)
+_parseLine = _text(LINE)
 
 
 def _optional(parse: FieldParser) -> FieldParser:
@@ -193,17 +189,38 @@ def _choice(choices: Iterable[str], default: str, ignoreCase: bool = False) -> F
         if ignoreCase and isinstance(value, str):
             value = value.lower()
         if value not in words:
-            raise FieldError(("", f"is one of {', '.join(words)}"))
+            raise ValueError(f"is one of {', '.join(words)}")
         return str(value)
 
     return parse
 
 
+def _list(kind: str, maximum: int, tooMany: str, parse: FieldParser | None = None) -> FieldParser:
+    """
+    Make a parser of lists, which returns tuples.
+
+    @param kind: Completes "is a list of", for errors.
+    @param tooMany: The error of more than C{maximum} items.
+    @param parse: Parses each item; C{None} leaves them as they are.
+    """
+
+    def parseList(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"is a list of {kind}")
+        if len(value) > maximum:
+            raise ValueError(tooMany)
+        if parse is None:
+            return tuple(value)
+        items = ((f"[{index}]", item, parse) for index, item in enumerate(value))
+        return tuple(_parseAll(items).values())
+
+    return parseList
+
+
 def _parseId(value: Any) -> str:
     if isinstance(value, str) and _ID.fullmatch(value):
         return value.lower()
-    message = "is required" if value in (None, "") else "is not 32 hexadecimal digits"
-    raise FieldError(("", message))
+    raise ValueError("is required" if value in (None, "") else "is not 32 hexadecimal digits")
 
 
 def _parseTime(value: Any) -> str | None:
@@ -215,7 +232,7 @@ def _parseTime(value: Any) -> str | None:
             return value
     except ValueError:
         pass
-    raise FieldError(("", "is no time of RFC 3339"))
+    raise ValueError("is no time of RFC 3339")
 
 
 def _parseNumber(value: Any) -> int:
@@ -231,15 +248,14 @@ def _parseNumber(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise FieldError(("", f"is a whole number from 0 to {_LARGEST}"))
+        raise ValueError(f"is a whole number from 0 to {_LARGEST}")
     return value
 
 
 def _parseEmail(value: Any) -> str:
     if isEmail(value):
         return str(value)
-    message = "is required" if value in (None, "") else "is no email address"
-    raise FieldError(("", message))
+    raise ValueError("is required" if value in (None, "") else "is no email address")
 
 
 def _parseAddress(value: Any) -> dict[str, str] | None:
@@ -247,22 +263,9 @@ def _parseAddress(value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise FieldError(("", "is an object"))
-    parse = _text(LINE)
-    parts = _parseAll((f".{part}", value.get(part), parse) for part in ADDRESS)
+        raise ValueError("is an object")
+    parts = _parseAll((f".{part}", value.get(part), _parseLine) for part in ADDRESS)
     return {path[1:]: text for path, text in parts.items() if text}
-
-
-def _parseRoles(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple):
-        raise FieldError(("", "is a list of roles"))
-    if len(value) > ROLES:
-        raise FieldError(("", f"has at most {ROLES} roles"))
-    parse = _text(ROLE, required=True)
-    roles = _parseAll((f"[{index}]", role, parse) for index, role in enumerate(value))
-    return tuple(roles.values())
 
 
 def _parseSearchFields(value: Any) -> tuple[str, ...]:
@@ -270,38 +273,24 @@ def _parseSearchFields(value: Any) -> tuple[str, ...]:
     # A query string with one of them has no list.
     fields = (fields,) if isinstance(fields, str) else fields
     if not isinstance(fields, list | tuple):
-        raise FieldError(("", "is a list of names of fields"))
+        raise ValueError("is a list of names of fields")
     for index, field in enumerate(fields):
         if field not in SEARCHABLE:
-            raise FieldError((f"[{index}]", f"is one of {', '.join(SEARCHABLE)}"))
+            raise FieldErrors((f"[{index}]", f"is one of {', '.join(SEARCHABLE)}"))
     return tuple(dict.fromkeys(fields))
 
 
-def _parseRecords(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        raise FieldError(("", "is a list of records"))
-    if len(value) > _CHUNK_RECORDS:
-        raise FieldError(("", f"has at most {_CHUNK_RECORDS} records; send more chunks"))
-    return value
-
-
 _USER_ID = {"id": _parseId}
-_WATCHED_ID = {"userId": _parseId}
 _NEW_USER = {
     "name": _text(LINE, required=True),
     "email": _parseEmail,
     "phone": _text(PHONE),
     "address": _parseAddress,
-    "roles": _parseRoles,
+    "roles": _optional(
+        _list("roles", ROLES, f"has at most {ROLES} roles", _text(ROLE, required=True))
+    ),
 }
-_CHANGES = {
-    "id": _parseId,
-    "name": _optional(_text(LINE, required=True)),
-    "email": _optional(_parseEmail),
-    "phone": _text(PHONE),
-    "address": _parseAddress,
-    "roles": _parseRoles,
-}
+_CHANGES = _USER_ID | {name: _optional(parse) for name, parse in _NEW_USER.items()}
 _LISTING = {
     "page": _parseNumber,
     "limit": _parseNumber,
@@ -318,21 +307,22 @@ _MESSAGE = {
     "message": _text(MESSAGE, required=True, multiline=True),
     "timestamp": _parseTime,
 }
-_CHUNK = {"records": _parseRecords}
+_CHUNK = {
+    "records": _list(
+        "records",
+        _CHUNK_RECORDS,
+        f"has at most {_CHUNK_RECORDS} records; send more chunks",
+    )
+}
 
 
 # ---- The service
 
 
-def newUserId() -> str:
-    """Make an id that cannot be guessed."""
-    return token_hex(16)
-
-
 def makeUserService(
     store: SQLiteUserStore,
     now: Callable[[], float] = time.time,
-    newId: Callable[[], str] = newUserId,
+    newId: Callable[[], str] = lambda: token_hex(16),
     bus: Bus | None = None,
 ) -> ServiceDefinition:
     """
@@ -340,7 +330,7 @@ def makeUserService(
 
     @param store: The users. The caller closes it.
     @param now: Returns seconds since 1970.
-    @param newId: Returns 32 hexadecimal digits, different each time.
+    @param newId: Returns 32 hexadecimal digits, different each time, that cannot be guessed.
     @param bus: Carries chats and updates to other processes that serve the same users; C{None}
         for this process alone.
     """
@@ -380,16 +370,17 @@ class _Users:
 
     async def getUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Return a user."""
-        user = await self._store.get(readRequest(request, _USER_ID)["id"])
+        id = readRequest(request, _USER_ID)["id"]
+        user = await self._store.read(UserTable.get, id)
         if user is None:
-            raise _notFound()
+            raise codedError(*NOT_FOUND)
         return user.asDict()
 
     async def createUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Create a user."""
         user = self._newUser(request)
-        if not all(await self._store.add((user,))):
-            raise _emailTaken()
+        if not all(await self._store.write(lambda table: table.add((user,)))):
+            raise codedError(*EMAIL_TAKEN)
         return user.asDict()
 
     async def updateUser(self, request: Any, context: Any) -> dict[str, Any]:
@@ -400,23 +391,30 @@ class _Users:
         tell them from absent ones.
         """
         fields = readRequest(request, _CHANGES)
-        id = fields.pop("id")
+        id, now = fields.pop("id"), self._timestamps()
         fields["roles"] = fields["roles"] or None
         changes = {name: value for name, value in fields.items() if value is not None}
-        try:
-            before, after = await self._store.update(id, changes, self._timestamps())
-        except NoSuchUser:
-            raise _notFound() from None
-        except EmailTaken:
-            raise _emailTaken() from None
-        self._watchers.publish(id, _differences(before, after))
-        return after.asDict()
+        before, after = await self._store.write(lambda table: table.update(id, changes, now))
+        old, new = before.asDict(), after.asDict()
+        differences = [
+            {
+                "userId": id,
+                "field": name,
+                "oldValue": old.get(name),
+                "newValue": new.get(name),
+                "timestamp": new["updatedAt"],
+            }
+            for name in EDITABLE
+            if old.get(name) != new.get(name)
+        ]
+        self._watchers.publish(id, differences)
+        return new
 
     async def deleteUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Delete a user, and end the streams of its updates."""
         id = readRequest(request, _USER_ID)["id"]
-        if not await self._store.remove(id):
-            raise _notFound()
+        if not await self._store.write(lambda table: table.remove(id)):
+            raise codedError(*NOT_FOUND)
         self._watchers.close(id)
         return {"success": True}
 
@@ -431,13 +429,14 @@ class _Users:
         order = Order(SORTABLE[fields["sortBy"]], fields["sortOrder"] == "desc")
         pageSize = fields["limit"] or _DEFAULT_LIMIT
         limit = min(pageSize, _BATCH_USERS)
-        users = await self._store.page(order, limit, ((fields["page"] or 1) - 1) * pageSize)
+        offset = ((fields["page"] or 1) - 1) * pageSize
+        users = await self._store.read(UserTable.page, order, limit, offset)
         while users:
             for user in users:
                 yield user.asDict()
             if len(users) < limit:
                 return
-            users = await self._store.pageAfter(order, limit, users[-1])
+            users = await self._store.read(UserTable.pageAfter, order, limit, users[-1])
 
     async def searchUsers(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield users that have a text in one of some fields, the oldest first."""
@@ -446,7 +445,9 @@ class _Users:
         after: int | None = 0
         while left and after is not None:
             limit = min(left, _BATCH_USERS)
-            users, after = await self._store.search(fields["fields"], fields["query"], after, limit)
+            users, after = await self._store.read(
+                UserTable.search, fields["fields"], fields["query"], after, limit
+            )
             for user in users:
                 yield user.asDict()
             left -= len(users)
@@ -466,11 +467,12 @@ class _Users:
             if len(received) == _MAX_CREATED or characters > _MAX_CREATED_CHARACTERS:
                 raise codedError("PAYLOAD_TOO_LARGE", "These are too many users for one call")
             try:
-                received.append((request, self._newUser(request), _emailTaken().message))
+                received.append((request, self._newUser(request), EMAIL_TAKEN[1]))
             except ServiceError as error:
                 received.append((request, None, error.message))
         users = [user for _, user, _ in received if user is not None]
-        added = iter(await self._store.add(users)) if users else iter(())
+        adding = self._store.write(lambda table: table.add(users), len(users) or 1)
+        added = iter(await adding)
         created: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
         for request, user, reason in received:
@@ -487,12 +489,12 @@ class _Users:
 
         Changes that two processes make at one time come in either order; each item has its time.
         """
-        id = readRequest(request, _WATCHED_ID)["userId"]
+        id = readRequest(request, {"userId": _parseId})["userId"]
         # Before the store is read, so that no change is missed meanwhile.
         changes = self._watchers.subscribe(id)
         try:
-            if await self._store.get(id) is None:
-                raise _notFound()
+            if await self._store.read(UserTable.get, id) is None:
+                raise codedError(*NOT_FOUND)
             while (change := await changes.get()) is not None:
                 yield change
         finally:
@@ -506,34 +508,10 @@ class _Users:
             email=fields["email"],
             phone=fields["phone"] or "",
             address=fields["address"] or {},
-            roles=fields["roles"],
+            roles=fields["roles"] or (),
             createdUs=us,
             updatedUs=us,
         )
-
-
-def _differences(before: User, after: User) -> list[dict[str, Any]]:
-    """Return the changes of an update; C{None} is the value of an absent field."""
-    old, new = before.asDict(), after.asDict()
-    return [
-        {
-            "userId": after.id,
-            "field": name,
-            "oldValue": old.get(name),
-            "newValue": new.get(name),
-            "timestamp": isoTime(after.updatedUs),
-        }
-        for name in EDITABLE
-        if old.get(name) != new.get(name)
-    ]
-
-
-def _notFound() -> ServiceError:
-    return codedError("NOT_FOUND", "There is no such user")
-
-
-def _emailTaken() -> ServiceError:
-    return codedError("ALREADY_EXISTS", "A user with the same email exists")
 
 
 class Chats:
@@ -558,12 +536,7 @@ class Chats:
     async def chatWithUsers(
         self, requests: AsyncIterable[Any], context: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """
-        Relay messages; a message that has a time keeps it.
-
-        @param requests: The messages of one member, who leaves with the last.
-        @param context: The context of the call; not used.
-        """
+        """Relay messages; a message that has a time keeps it."""
         with self._joined(requests, keepTime=True) as messages:
             while (message := await messages.get()) is not None:
                 yield {name: message[name] for name in ("userId", "message", "timestamp")}
@@ -571,12 +544,7 @@ class Chats:
     async def chat(
         self, requests: AsyncIterable[Any], context: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """
-        Yield a welcome, then relay messages, each with an id.
-
-        @param requests: The messages of one member, who leaves with the last.
-        @param context: The context of the call; not used.
-        """
+        """Yield a welcome, then relay messages, each with an id."""
         with self._joined(requests, keepTime=False) as messages:
             yield self._stamped({"userId": SYSTEM, "message": WELCOME})
             while (message := await messages.get()) is not None:
@@ -585,13 +553,13 @@ class Chats:
     @contextmanager
     def _joined(self, requests: AsyncIterable[Any], keepTime: bool) -> Iterator[BoundedStream[Any]]:
         """Subscribe to the chat, and publish the messages of a call while it is subscribed."""
-        messages = self._topics.subscribe(_CHAT_TOPIC)
+        messages = self._topics.subscribe("chat")
         publishing = Deferred.fromCoroutine(self._publish(requests, keepTime, messages))
         publishing.addCallbacks(messages.end, lambda failure: messages.end(failure.value))
         try:
             yield messages
         finally:
-            self._topics.unsubscribe(_CHAT_TOPIC, messages)
+            self._topics.unsubscribe("chat", messages)
             publishing.cancel()
 
     async def _publish(
@@ -603,7 +571,7 @@ class Chats:
                 raise invalid(("userId", "is a reserved name"))
             if not keepTime or fields["timestamp"] is None:
                 del fields["timestamp"]
-            self._topics.publish(_CHAT_TOPIC, (self._stamped(fields),))
+            self._topics.publish("chat", (self._stamped(fields),))
             await messages.drained()
             # The call may end while its own message is delivered, before it can be cancelled.
             if messages.isEnded:
@@ -621,7 +589,6 @@ async def uploadUserData(requests: AsyncIterable[Any], context: Any) -> dict[str
     the outcome of each.
 
     @param requests: Items C{{"records": [...]}}.
-    @param context: The context of the call; not used.
     """
     total = errors = 0
     async for request in requests:
@@ -647,7 +614,6 @@ async def streamData(requests: AsyncIterable[Any], context: Any) -> AsyncIterato
     summary C{{"type": "summary", "total", "processed", "skipped"}}.
 
     @param requests: Mappings with any keys.
-    @param context: The context of the call; not used.
     """
     total = processed = 0
     async for request in requests:

@@ -25,7 +25,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import sleep
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from attrs import define, evolve, frozen
@@ -38,18 +38,17 @@ from storagegate.storage.catalog.writer import UncancellableDeferred
 from storagegate.storage.sqlite import Fault, FileKind, SQLiteFile, classify
 from storagegate.storage.threadpool import BoundedThreadPool, JobQueue
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 EDITABLE = ("name", "email", "phone", "address", "roles")
 """The attributes that an update can change, in the order in which watchers receive them."""
 
 
-class NoSuchUser(Exception):
-    """No user has that id."""
-
-
-class EmailTaken(Exception):
-    """Another user has that email address."""
+NOT_FOUND = ("NOT_FOUND", "There is no such user")
+EMAIL_TAKEN = ("ALREADY_EXISTS", "A user with the same email exists")
 
 
 class DatabaseError(Exception):
@@ -160,9 +159,10 @@ _OCTETS = 254
 _LOCAL_OCTETS = 64
 _LABEL_OCTETS = 63
 
-# No repetition of a repetition: the time is that of reading the text once.
-_ATOM = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+")
-_LABEL = re.compile(r"[A-Za-z0-9\x80-\U0010ffff-]+")
+# What is not allowed, of ASCII: a set with all other characters takes 64 KiB. No repetition of a
+# repetition: the time is that of reading the text once.
+_ATOM = re.compile(r'[^\x00-\x20"(),.:;<>@\[\\\]\x7f]+')
+_LABEL = re.compile(r"(?!-)[^\x00-,./:-@\[-`{-\x7f]+(?<!-)")
 
 
 def isEmail(text: object) -> bool:
@@ -182,7 +182,7 @@ def isEmail(text: object) -> bool:
         and len(local.encode()) <= _LOCAL_OCTETS
         and all(_ATOM.fullmatch(atom) for atom in local.split("."))
         and len(labels) > 1
-        and all(_isLabel(label) for label in labels)
+        and all(_LABEL.fullmatch(each) and len(each.encode()) <= _LABEL_OCTETS for each in labels)
         # An address of IPv4 is no domain.
         and not labels[-1].isdigit()
     )
@@ -196,15 +196,6 @@ def fold(text: str) -> str:
     """
     # Composed in the end: an accent is a part of its letter, and "e" is not found in "é".
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
-
-
-def _isLabel(label: str) -> bool:
-    return (
-        _LABEL.fullmatch(label) is not None
-        and label[0] != "-"
-        and label[-1] != "-"
-        and len(label.encode()) <= _LABEL_OCTETS
-    )
 
 
 _SCANNED = 5_000
@@ -246,22 +237,20 @@ _KIND = FileKind(
 
 _COLUMNS = "id, name, email, phone, address, roles, createdUs, updatedUs"
 
-_INSERT = (
-    f"INSERT INTO users ({_COLUMNS}, nameKey, emailKey, phoneKey, rolesKey)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
-_UPDATE = (
-    f"UPDATE users SET ({_COLUMNS}, nameKey, emailKey, phoneKey, rolesKey)"
-    " = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
-)
+_WRITTEN = f"({_COLUMNS}, nameKey, emailKey, phoneKey, rolesKey)"
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class UserTable:
-    """The table in its file. Blocks; one thread at a time."""
+    """
+    The table in its file. Blocks; one thread at a time.
+
+    The methods that read or change users are called within L{perform}, by way of
+    L{SQLiteUserStore.read} and L{SQLiteUserStore.write}.
+    """
 
     def __init__(self, path: str, busyMs: int, nap: Callable[[float], object] = sleep) -> None:
         """
@@ -271,15 +260,15 @@ class UserTable:
         """
         self._file = SQLiteFile(path, _KIND, busyMs, nap)
         self._execute = self._file.execute
+        self.close = self._file.close
 
     def perform(self, acts: Sequence[Callable[["UserTable"], Any]], writes: bool) -> list[Any]:
         """
         Call functions with this table; if they write, in one transaction.
 
-        @param acts: They call the methods below.
         @param writes: Whether any of them changes users.
-        @return: The result of each, or the L{NoSuchUser} or L{EmailTaken} that it raised before it
-            changed anything.
+        @return: The result of each, or the C{ServiceError} that it raised before it changed
+            anything.
         @raise UserFileError: The file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
@@ -287,21 +276,15 @@ class UserTable:
         def outcome(act: Callable[["UserTable"], Any]) -> Any:
             try:
                 return act(self)
-            except (NoSuchUser, EmailTaken) as error:
+            except ServiceError as error:
                 return error
 
         return self._file.perform(lambda: [outcome(act) for act in acts], writes)
 
-    def close(self) -> None:
-        """Close the file, if it is open."""
-        self._file.close()
-
-    # The methods below are for the functions of perform(): see SQLiteUserStore.
-
     def get(self, id: str) -> User | None:
         """Return the user of an id."""
-        row = self._execute(f"SELECT {_COLUMNS} FROM users WHERE id = ?", id).fetchone()
-        return None if row is None else _user(row)
+        users = self._users("WHERE id = ?", id)
+        return users[0] if users else None
 
     def add(self, users: Sequence[User]) -> list[bool]:
         """
@@ -314,27 +297,27 @@ class UserTable:
         for user in users:
             added.append(self._holder(user.email) is None)
             if added[-1]:
-                self._execute(_INSERT, *_row(user))
+                self._execute(f"INSERT INTO users {_WRITTEN} VALUES {_VALUES}", *_row(user))
         return added
 
     def update(self, id: str, changes: Mapping[str, Any], nowUs: int) -> tuple[User, User]:
         """
-        Change a user; return it as it was and as it is.
+        Change a user, unless none of the values differs; return it as it was and as it is.
 
-        @param changes: New values by the names of attributes of L{User}.
-        @param nowUs: The new C{updatedUs}, in microseconds since 1970; used only if a value
-            differs.
+        @param changes: New values by the names of L{EDITABLE}.
+        @param nowUs: The new C{updatedUs}, in microseconds since 1970.
+        @raise ServiceError: C{NOT_FOUND} or C{ALREADY_EXISTS}.
         """
         before = self.get(id)
         if before is None:
-            raise NoSuchUser
+            raise codedError(*NOT_FOUND)
         after = evolve(before, **changes)
         if after == before:
             return before, before
         if self._holder(after.email) not in (None, id):
-            raise EmailTaken
+            raise codedError(*EMAIL_TAKEN)
         after = evolve(after, updatedUs=nowUs)
-        self._execute(_UPDATE, *_row(after), id)
+        self._execute(f"UPDATE users SET {_WRITTEN} = {_VALUES} WHERE id = ?", *_row(after), id)
         return before, after
 
     def remove(self, id: str) -> bool:
@@ -343,17 +326,13 @@ class UserTable:
 
     def page(self, order: Order, limit: int, offset: int) -> list[User]:
         """
-        List users from an offset.
+        List users from an offset; ids decide among equals.
 
-        @param order: The column to sort by, and its direction; ids decide among equals.
         @param limit: The most users to return.
         @param offset: How many users to skip.
         """
         direction = "DESC" if order.descending else "ASC"
-        return self._users(
-            f"SELECT {_COLUMNS} FROM users ORDER BY {order.by} {direction}, id LIMIT ? OFFSET ?",
-            *(limit, offset),
-        )
+        return self._users(f"ORDER BY {order.by} {direction}, id LIMIT ? OFFSET ?", limit, offset)
 
     def pageAfter(self, order: Order, limit: int, last: User) -> list[User]:
         """
@@ -366,8 +345,7 @@ class UserTable:
         by = order.by
         beyond, direction = ("<", "DESC") if order.descending else (">", "ASC")
         return self._users(
-            f"SELECT {_COLUMNS} FROM users"
-            f" WHERE {by} {beyond}= ?1 AND ({by} {beyond} ?1 OR id > ?2)"
+            f"WHERE {by} {beyond}= ?1 AND ({by} {beyond} ?1 OR id > ?2)"
             f" ORDER BY {by} {direction}, id LIMIT ?3",
             *(getattr(last, by), last.id, limit),
         )
@@ -376,12 +354,13 @@ class UserTable:
         self, fields: Sequence[str], query: str, after: int, limit: int
     ) -> tuple[list[User], int | None]:
         """
-        Search L{_SCANNED} rows; return the users found and where to continue.
+        Search L{_SCANNED} rows in the order of creation.
 
         @param fields: Some of L{SEARCHABLE}; one that matches is enough.
-        @param query: The text to find in a field, in any case.
+        @param query: The text to find in a field, in any case, without wildcards.
         @param after: The number of the last row that was read, 0 to begin.
         @param limit: The most users to return.
+        @return: The users found, and where to continue: C{None} at the end.
         """
         first, last = self._execute(
             "SELECT (SELECT min(number) FROM users WHERE number > ?), max(number) FROM users", after
@@ -404,8 +383,10 @@ class UserTable:
         row = self._execute("SELECT id FROM users WHERE emailKey = ?", fold(email)).fetchone()
         return None if row is None else str(row[0])
 
-    def _users(self, statement: str, *values: Any) -> list[User]:
-        return [_user(row) for row in self._execute(statement, *values)]
+    def _users(self, clause: str, *values: Any) -> list[User]:
+        return [
+            _user(row) for row in self._execute(f"SELECT {_COLUMNS} FROM users {clause}", *values)
+        ]
 
 
 def _row(user: User) -> tuple[Any, ...]:
@@ -427,10 +408,8 @@ def _row(user: User) -> tuple[Any, ...]:
 
 
 def _user(row: Sequence[Any]) -> User:
-    id, name, email, phone, address, roles, createdUs, updatedUs = row
-    return User(
-        id, name, email, phone, _decode(address), tuple(_decode(roles)), createdUs, updatedUs
-    )
+    id, name, email, phone, address, roles, *times = row
+    return User(id, name, email, phone, _decode(address), tuple(_decode(roles)), *times)
 
 
 BUSY_MS = 10_000
@@ -443,8 +422,6 @@ _WAITING = 2048
 _BATCH = 1_000
 """Users that one transaction adds or changes: some 10 ms."""
 
-Act = Callable[[UserTable], Any]
-
 
 @define(eq=False)
 class _UserJob:
@@ -454,7 +431,7 @@ class _UserJob:
     @ivar weight: How many users it writes; 0 if it only reads.
     """
 
-    act: Act
+    act: Callable[[UserTable], Any]
     weight: int
     done: Deferred[Any]
 
@@ -464,8 +441,7 @@ class SQLiteUserStore(JobQueue[_UserJob]):
     Keeps users in a file. Must be used in the reactor thread.
 
     Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if another process holds
-    the database, too many calls wait for it, or the store was closed. A change is made or refused
-    even if its Deferred is cancelled.
+    the database, too many calls wait for it, or the store was closed.
     """
 
     def __init__(
@@ -491,73 +467,26 @@ class SQLiteUserStore(JobQueue[_UserJob]):
 
         @raise UserFileError: It cannot keep users. As a failure.
         """
-        return self._read(lambda table: None)
+        return self.read(lambda table: None)
 
-    def get(self, id: str) -> Deferred[User | None]:
-        """Return the user of an id."""
-        return self._read(lambda table: table.get(id))
-
-    def add(self, users: Sequence[User]) -> Deferred[list[bool]]:
+    def read(
+        self, act: Callable[Concatenate[UserTable, P], T], *args: P.args, **more: P.kwargs
+    ) -> Deferred[T]:
         """
-        Add users in one step, all but those whose email address is taken.
+        Call a function that changes nothing: C{read(UserTable.get, id)}.
 
-        @param users: Users with ids that are not in use; they are added in one transaction.
-        @return: For each whether it was added.
+        @param act: Called in the thread with the table and the arguments, unless the Deferred is
+            cancelled before.
         """
-        return self._write(lambda table: table.add(users), len(users))
+        return self._enqueue(_UserJob(lambda table: act(table, *args, **more), 0, Deferred()))
 
-    def update(
-        self, id: str, changes: Mapping[str, Any], nowUs: int
-    ) -> Deferred[tuple[User, User]]:
+    def write(self, act: Callable[[UserTable], T], weight: int = 1) -> Deferred[T]:
         """
-        Change attributes of a user; if none of them differs, nothing happens.
+        Call a function in a transaction, which it may share with others.
 
-        @param changes: The new values, by the names of L{EDITABLE}.
-        @param nowUs: The time of the change, in microseconds since 1970.
-        @return: The user before and after.
-        @raise NoSuchUser: As a failure.
-        @raise EmailTaken: As a failure.
+        @param act: Called in the thread, even if the Deferred is cancelled.
+        @param weight: How many users it writes.
         """
-        return self._write(lambda table: table.update(id, changes, nowUs))
-
-    def remove(self, id: str) -> Deferred[bool]:
-        """Remove a user; return whether it existed."""
-        return self._write(lambda table: table.remove(id))
-
-    def page(self, order: Order, limit: int, offset: int) -> Deferred[list[User]]:
-        """
-        List up to C{limit} users from an offset.
-
-        @param order: The attribute to sort by, and its direction; ids decide among equals.
-        @param offset: How many users to skip.
-        """
-        return self._read(lambda table: table.page(order, limit, offset))
-
-    def pageAfter(self, order: Order, limit: int, last: User) -> Deferred[list[User]]:
-        """
-        List up to C{limit} users that come after C{last}, which may have been removed.
-
-        @param order: The order in which C{last} was listed.
-        """
-        return self._read(lambda table: table.pageAfter(order, limit, last))
-
-    def search(
-        self, fields: Sequence[str], query: str, after: int, limit: int
-    ) -> Deferred[tuple[list[User], int | None]]:
-        """
-        Find users with a text in one of some fields, ignoring case, in the order of creation.
-
-        @param fields: Some of L{SEARCHABLE}.
-        @param query: The text, without wildcards.
-        @param after: Where to continue, 0 to begin.
-        @return: Up to C{limit} users, or none yet, and where to continue: C{None} at the end.
-        """
-        return self._read(lambda table: table.search(fields, query, after, limit))
-
-    def _read(self, act: Act) -> Deferred[Any]:
-        return self._enqueue(_UserJob(act, 0, Deferred()))
-
-    def _write(self, act: Act, weight: int = 1) -> Deferred[Any]:
         return self._enqueue(_UserJob(act, weight, UncancellableDeferred()))
 
     def _enqueue(self, job: _UserJob) -> Deferred[Any]:

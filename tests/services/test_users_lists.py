@@ -251,14 +251,18 @@ class SearchUsersTests(UserCase):
             User(f"{number:032x}", f"n{number}", f"{number}@x.yz", "", {}, (), number, number)
             for number in range(12_000)
         ]
-        await self.store.add(users)
+        await self.store.write(lambda table: table.add(users))
         self.query("DELETE FROM users WHERE number BETWEEN 10 AND 11000")
         ada = await self.create(name="The Last", email="last@example.org")
         self.assertEqual(await self.stream("SearchUsers", {"query": "the last"}), [ada])
-        found, after = await self.store.search(("name",), "the last", 0, 10)
+        found, after = await self.store.read(
+            lambda table: table.search(("name",), "the last", 0, 10)
+        )
         self.assertEqual((found, after), ([], 5000))
         # Over the gap in one step, and on from what was read, not from what was found.
-        found, after = await self.store.search(("name",), "11200", after, 10)
+        found, after = await self.store.read(
+            lambda table: table.search(("name",), "11200", after, 10)
+        )
         self.assertEqual((len(found), after), (1, None))
 
     async def test_invalid(self) -> None:

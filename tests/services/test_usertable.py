@@ -12,7 +12,6 @@ from storagegate.core.errors import DATABASE_MESSAGE, ServiceError, asServiceErr
 from storagegate.services.users import makeUserService
 from storagegate.services.usertable import (
     DatabaseError,
-    NoSuchUser,
     SQLiteUserStore,
     User,
     UserFileError,
@@ -166,8 +165,11 @@ class BusyTests(UserCase):
             error = await self.refused(method, request)
             self.assertEqual((error.code, error.statusCode), ("UNAVAILABLE", 503))
             self.assertEqual((error.grpcStatus, error.message), (14, DATABASE_MESSAGE))
-        refused = self.store.remove(user["id"])
-        waiting = [self.store.remove(user["id"]), self.store.get(user["id"])]
+        refused = self.store.write(lambda table: table.remove(user["id"]))
+        waiting = [
+            self.store.write(lambda table: table.remove(user["id"])),
+            self.store.read(lambda table: table.get(user["id"])),
+        ]
         self.assertEqual((await waiting[1]).asDict(), user)
         for result in (refused, waiting[0]):
             self.failureResultOf(result, ServiceError)
@@ -219,7 +221,7 @@ class QueueTests(UserCase):
             begun.set()
             gate.wait(60)
 
-        self.held: Deferred[Any] = self.store._read(wait)
+        self.held: Deferred[Any] = self.store.read(wait)
         self.assertTrue(begun.wait(60))
         return gate
 
@@ -227,23 +229,30 @@ class QueueTests(UserCase):
         """Nothing touches the file but one thread of the store's own."""
         names: list[str] = []
         for _ in range(3):
-            await self.store._read(lambda table: names.append(threading.current_thread().name))
+            await self.store.read(lambda table: names.append(threading.current_thread().name))
         self.assertEqual(set(names), {"storagegate-users-0"})
 
     async def test_groups(self) -> None:
         """Writes that wait together share a transaction; each has its own outcome."""
         gate = self.holdThread()
         first, other = someUsers(2)
-        adding = [self.store.add([first]), self.store.add([first]), self.store.add([other])]
-        changing = self.store.update(UNKNOWN[:-1] + "9", {"name": "y"}, 5)
+        adding = [
+            self.store.write(lambda table: table.add([first])),
+            self.store.write(lambda table: table.add([first])),
+            self.store.write(lambda table: table.add([other])),
+        ]
+        changing = self.store.write(
+            lambda table: table.update(UNKNOWN[:-1] + "9", {"name": "y"}, 5)
+        )
         seen: list[bool] = []
-        looking = self.store._write(
+        looking = self.store.write(
             lambda table: seen.append(self.query("SELECT count(*) FROM users") == (0,))
         )
         gate.set()
         self.assertEqual(await gatherResults(adding), [[True], [False], [True]])
-        with self.assertRaises(NoSuchUser):
+        with self.assertRaises(ServiceError) as raised:
             await changing
+        self.assertEqual(raised.exception.code, "NOT_FOUND")
         await looking
         self.assertEqual(seen, [True])
         self.assertEqual(self.query("SELECT count(*) FROM users"), (2,))
@@ -252,8 +261,8 @@ class QueueTests(UserCase):
         """Where the database fails, nothing of a transaction was done."""
         await self.store.open()
         gate = self.holdThread()
-        adding = self.store.add(someUsers(3))
-        breaking = self.store._write(lambda table: table._execute("SELECT nothing"))
+        adding = self.store.write(lambda table: table.add(someUsers(3)))
+        breaking = self.store.write(lambda table: table._execute("SELECT nothing"))
         gate.set()
         for result in (adding, breaking):
             with self.assertRaises(DatabaseError):
@@ -266,11 +275,11 @@ class QueueTests(UserCase):
         gate = self.holdThread()
         [user] = someUsers(1)
         results = [
-            self.store.get(user.id),
-            self.store.add([user]),
-            self.store.get(user.id),
-            self.store.remove(user.id),
-            self.store.get(user.id),
+            self.store.read(UserTable.get, user.id),
+            self.store.write(lambda table: table.add([user])),
+            self.store.read(UserTable.get, user.id),
+            self.store.write(lambda table: table.remove(user.id)),
+            self.store.read(UserTable.get, user.id),
         ]
         gate.set()
         self.assertEqual(await gatherResults(results), [None, [True], user, True, None])
@@ -278,29 +287,29 @@ class QueueTests(UserCase):
     async def test_manyCancelled(self) -> None:
         """However many have given up, who comes behind them is answered."""
         gate = self.holdThread()
-        for reading in [self.store.get(UNKNOWN) for _ in range(1500)]:
+        for reading in [self.store.read(UserTable.get, UNKNOWN) for _ in range(1500)]:
             reading.addErrback(lambda failure: failure.trap(CancelledError))
             reading.cancel()
-        last = self.store.get(UNKNOWN)
+        last = self.store.read(UserTable.get, UNKNOWN)
         gate.set()
         self.assertIsNone(await last)
 
     async def test_bounded(self) -> None:
         """Past its bound the store takes no more, which is UNAVAILABLE; then it goes on."""
         gate = self.holdThread()
-        results = [self.store.get(UNKNOWN) for _ in range(2048)]
-        error = self.failureResultOf(self.store.get(UNKNOWN), ServiceError).value
+        results = [self.store.read(UserTable.get, UNKNOWN) for _ in range(2048)]
+        error = self.failureResultOf(self.store.read(UserTable.get, UNKNOWN), ServiceError).value
         self.assertEqual(error.code, "UNAVAILABLE")
         gate.set()
         await gatherResults(results)
-        self.assertIsNone(await self.store.get(UNKNOWN))
+        self.assertIsNone(await self.store.read(UserTable.get, UNKNOWN))
 
     async def test_cancelled(self) -> None:
         """A read whose caller has left is not done; a write that was asked for is."""
         gate = self.holdThread()
         done: list[str] = []
-        reading = self.store._read(lambda table: done.append("read"))
-        writing = self.store._write(lambda table: done.append("written"))
+        reading = self.store.read(lambda table: done.append("read"))
+        writing = self.store.write(lambda table: done.append("written"))
         reading.cancel()
         writing.cancel()
         self.failureResultOf(reading, CancelledError)
@@ -323,9 +332,9 @@ class QueueTests(UserCase):
     async def test_close(self) -> None:
         """A closed store has done what it was asked, takes no more, and leaves no thread."""
         gate = self.holdThread()
-        adding = self.store.add(someUsers(1))
+        adding = self.store.write(lambda table: table.add(someUsers(1)))
         closing = [self.store.close(), self.store.close()]
-        error = self.failureResultOf(self.store.get(UNKNOWN), ServiceError).value
+        error = self.failureResultOf(self.store.read(UserTable.get, UNKNOWN), ServiceError).value
         self.assertEqual(error.code, "UNAVAILABLE")
         gate.set()
         self.assertEqual(await adding, [True])
