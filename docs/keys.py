@@ -27,7 +27,7 @@ from storagegate.core.options import MERGED
 from storagegate.daemon.config import KEYS, Key
 from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
-from storagegate.gateway.options import MonitoringOptions
+from storagegate.gateway.monitoring import MonitoringOptions
 from storagegate.gateway.transports.registry import defaultRules, loadReference, transports
 from storagegate.upstream.options import DiscoveryOptions
 

@@ -12,12 +12,16 @@ A store for several machines needs a server; it implements L{IRateLimitStore}.
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 from zope.interface import Interface, implementer
 
 from storagegate.core.cache import TTLCache
-from storagegate.core.sharedtable import Change, SharedTable, TableBusy
+
+if TYPE_CHECKING:
+    # A process that is alone does not import it.
+    from storagegate.core.sharedtable import Change, SharedTable
 
 Count = tuple[int, float]
 """The requests of a window, and its end, in seconds since 1970."""
@@ -161,6 +165,8 @@ def makeRateMemory(rows: int = ROWS) -> int:
     @param rows: The number of windows that fit.
     @return: Its descriptor, see L{SharedTable.make}.
     """
+    from storagegate.core.sharedtable import SharedTable
+
     return SharedTable.make("storagegate-rates", rows, _BYTES)
 
 
@@ -172,6 +178,8 @@ def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
     @param fd: The descriptor of L{makeRateMemory}.
     @raise ValueError: If there is no table.
     """
+    from storagegate.core.sharedtable import SharedTable
+
     table = SharedTable.attach(fd)
     return lambda name, windowMs: SharedRateLimitStore(table, windowMs, name)
 
@@ -185,7 +193,7 @@ class SharedRateLimitStore:
     window replaces the one that ends first.
     """
 
-    def __init__(self, table: SharedTable, windowMs: float = 60_000, prefix: str = "") -> None:
+    def __init__(self, table: "SharedTable", windowMs: float = 60_000, prefix: str = "") -> None:
         """
         Share the counts of all processes that give the same prefix and window.
 
@@ -193,10 +201,13 @@ class SharedRateLimitStore:
         @param prefix: The name of this store in the table.
         @raise ValueError: If a window has no length, or the records of the table are too small.
         """
+        from storagegate.core.sharedtable import TableBusy
+
         checkWindow(windowMs)
         if table.size < _BYTES:
             raise ValueError(f"counts take {_BYTES} bytes; the table has records of {table.size}")
         self._table = table
+        self._busy = TableBusy
         self._seconds = windowMs / 1000
         self._prefix = f"{prefix}\0{float(windowMs)!r}\0".encode()
         self._own = MemoryRateLimitStore(windowMs, now=table.now)
@@ -210,7 +221,7 @@ class SharedRateLimitStore:
         name, apart = self._digested(key), self._apart(key)
         try:
             change = self._table.change(name, partial(self._add, 1 + apart))
-        except TableBusy:
+        except self._busy:
             return _together(self._own.increment(key), self._table.peek(name))
         if apart:
             self._own.resetKey(key)
@@ -224,7 +235,7 @@ class SharedRateLimitStore:
             return
         try:
             self._table.change(self._digested(key), _takeBack)
-        except TableBusy:
+        except self._busy:
             # The count is one too high until the window ends: better than one too low.
             return
 
@@ -233,7 +244,7 @@ class SharedRateLimitStore:
         self._own.resetKey(key)
         try:
             self._table.change(self._digested(key), _takeOut)
-        except TableBusy:
+        except self._busy:
             # It ends with its window.
             return
 
@@ -242,7 +253,7 @@ class SharedRateLimitStore:
         name, own = self._digested(key), self._own.get(key)
         try:
             found = self._table.read(name)
-        except TableBusy:
+        except self._busy:
             found = self._table.peek(name)
         if own is not None:
             return _together(own, found)
@@ -257,17 +268,17 @@ class SharedRateLimitStore:
         # The key of a user's function may have a lone surrogate.
         return self._prefix + key.encode("utf-8", "surrogatepass")
 
-    def _add(self, hits: int, record: bytes | None, until: float, now: float) -> Change:
+    def _add(self, hits: int, record: bytes | None, until: float, now: float) -> "Change":
         if record is None:
             return hits.to_bytes(_BYTES, "little"), now + self._seconds
         return (int.from_bytes(record, "little") + hits).to_bytes(_BYTES, "little"), until
 
 
-def _count(record: Change) -> Count:
+def _count(record: "Change") -> Count:
     return int.from_bytes(record[0], "little"), record[1]
 
 
-def _together(own: Count, shared: Change | None) -> Count:
+def _together(own: Count, shared: "Change | None") -> Count:
     """Add the count of this process to that of the table, whose window applies."""
     if shared is None:
         return own
@@ -275,11 +286,11 @@ def _together(own: Count, shared: Change | None) -> Count:
     return own[0] + hits, until
 
 
-def _takeBack(record: bytes | None, until: float, now: float) -> Change | None:
+def _takeBack(record: bytes | None, until: float, now: float) -> "Change | None":
     if record is None or not any(record):
         return None
     return (int.from_bytes(record, "little") - 1).to_bytes(_BYTES, "little"), until
 
 
-def _takeOut(record: bytes | None, until: float, now: float) -> Change | None:
+def _takeOut(record: bytes | None, until: float, now: float) -> "Change | None":
     return None if record is None else (b"", 0.0)

@@ -157,7 +157,7 @@ class Components:
         if "monitoring" not in configuration.gateway:
             return
         from storagegate.daemon.gatewayservice import readMonitoringTable
-        from storagegate.gateway.observers import makeTracer
+        from storagegate.gateway.monitoring import makeTracer
 
         monitoring = readMonitoringTable(configuration.gateway)
         self._callLog = monitoring.logging

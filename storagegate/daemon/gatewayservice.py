@@ -133,7 +133,7 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     @return: The C{MonitoringOptions}; C{None} if the table is absent.
     @raise ConfigurationError: If a key is unknown, or a value is invalid.
     """
-    from storagegate.gateway.options import MonitoringOptions, readMonitoring
+    from storagegate.gateway.monitoring import readMonitoring
 
     table = tables.get("monitoring")
     if table is None:
@@ -141,7 +141,7 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     if not isinstance(table, Mapping):
         raise ConfigurationError("gateway.monitoring: expected a table")
     try:
-        return readMonitoring(MonitoringOptions(), _resolved(table))
+        return readMonitoring(_resolved(table))
     except (OptionError, NamingError) as error:
         raise ConfigurationError(f"gateway.monitoring: {error}") from error
 

@@ -26,11 +26,10 @@ from storagegate.core.definitions import (
     readRateLimit,
     readService,
 )
-from storagegate.core.invoker import Invoker
+from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
 from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
-from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observers import CORRELATION_HEADER, makeObservers, makeTracer
+from storagegate.gateway.metrics import CallMetrics, UnknownCalls
 from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
 from storagegate.gateway.transports.registry import (
     GRPC,
@@ -45,7 +44,7 @@ from storagegate.gateway.transports.registry import (
 from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
 
 if TYPE_CHECKING:
-    from storagegate.gateway.options import MonitoringOptionsDict
+    from storagegate.gateway.monitoring import MonitoringOptionsDict
     from storagegate.gateway.transports.grpc import GRPCOptionsDict
     from storagegate.gateway.transports.http import HTTPOptionsDict
     from storagegate.gateway.transports.tcp import TCPOptionsDict
@@ -217,16 +216,15 @@ class Configurable:
     ) -> Self:
         """
         Configure what is counted, traced and logged, see
-        L{MonitoringOptions<storagegate.gateway.options.MonitoringOptions>}.
+        L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
 
         @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        from storagegate.gateway.options import MonitoringOptions, readMonitoring
+        from storagegate.gateway.monitoring import readMonitoring
 
         self._checkIdle()
-        before = self.monitoring or MonitoringOptions()
-        self.monitoring = readMonitoring(before, joinOptions(config, more))
+        self.monitoring = readMonitoring(joinOptions(config, more), self.monitoring)
         return self
 
     def configureServiceDiscovery(
@@ -403,34 +401,38 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         around = self._surroundings
-        if self.tracer is None:
-            self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
-        observers, unknown = makeObservers(
-            self.monitoring, self._metrics, around.logSink, self.tracer
-        )
-        self.invoker.observers[:] = observers
         self.invoker.onUnknown = self._metrics.unknown
+        traced: dict[str, Any] = {}
+        others: list[InvocationObserver] = []
+        if self.monitoring is None:
+            self._metrics.choose()
+        else:
+            from storagegate.gateway.monitoring import makeObservers, makeTracer
+
+            if self.tracer is None:
+                self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
+            self.invoker.observers[:], others = makeObservers(
+                self.monitoring, self._metrics, around.logSink, self.tracer
+            )
+            traced["correlationHeader"] = self.monitoring.tracing.correlationHeader
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        traced = CORRELATION_HEADER
-        if self.monitoring is not None:
-            traced = self.monitoring.tracing.correlationHeader
-        counts = self._metrics.transports
+        apiKeys = self.authentication.providers.get("apikey")
         host = TransportContext(
-            self.invoker,
-            reactor,
-            run,
-            self.transformError,
-            counts,
-            traced,
-            (unknown,),
-            self.settings,
-            reactor,
-            around,
-            self.protos,
-            getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key"),
+            invoker=self.invoker,
+            clock=reactor,
+            run=run,
+            transformError=self.transformError,
+            meters=self._metrics.transports,
+            unknown=(UnknownCalls(self._metrics, others),),
+            settings=self.settings,
+            reactor=reactor,
+            resources=around,
+            protos=self.protos,
+            apiKeyHeader=getattr(apiKeys, "header", "X-API-Key"),
+            **traced,
         )
         if self.discovery is not None and self.discovery.services:
             self._forward(host)

@@ -15,6 +15,7 @@ from attrs import define
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import CODES, ServiceError
+from storagegate.core.invoker import InvocationObserver
 from storagegate.gateway.transports.metrics import (
     MAX_ROUTES,
     ProtocolMetric,
@@ -445,3 +446,32 @@ class CallMetrics:
         if self._isCounting:
             found.update(describeMetrics(self.meters.snapshot(), self._collectors, self._chosen))
         return found
+
+
+class UnknownCalls:
+    """
+    An observer of calls that are for no method, on a transport that knows all else of them.
+
+    They share one label, because callers can invent names; the log and the traces have each.
+    """
+
+    def __init__(self, metrics: CallMetrics, others: Sequence[InvocationObserver]) -> None:
+        """
+        @param others: The observers that log and trace.
+        """
+        self._metrics = metrics
+        self._others = others
+
+    def callStarted(self, context: RequestContext) -> None:
+        """Take note of a call."""
+        for observer in self._others:
+            observer.callStarted(context)
+
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
+        """Take note of its end."""
+        if error is not None:
+            self._metrics.unknown(context.protocol, error.code)
+        for observer in self._others:
+            observer.callEnded(context, error, seconds)

@@ -1,5 +1,5 @@
 """
-The options of a gateway, with those of C{configureMonitoring} and C{configureServiceDiscovery}.
+The options of a gateway and its transports.
 
 They are read once. Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or
 C{async}. Those of a transport stand under its name, and are of the class that its row names.
@@ -13,15 +13,12 @@ from attrs import evolve, field, frozen
 from storagegate.core.options import (
     OptionError,
     changeOptions,
-    groupField,
     readFlag,
     readHostname,
     readPort,
     readTexts,
     readWord,
 )
-from storagegate.gateway.metrics import COLLECTORS
-from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import (
     TransportName,
     findTransport,
@@ -29,9 +26,6 @@ from storagegate.gateway.transports.registry import (
     transportNames,
     transports,
 )
-from storagegate.telemetry.accesslog import FIELDS
-from storagegate.telemetry.log import LEVELS
-from storagegate.telemetry.tracing import TracingOptions, readCollector
 
 if TYPE_CHECKING:
     from storagegate.gateway.transports.grpc import GRPCOptions, GRPCOptionsDict
@@ -163,108 +157,3 @@ def _group(name: str, before: Any, value: Any) -> Any:
     if not isinstance(value, type(before)):
         raise OptionError(f"the option {name} is a mapping of options")
     return value
-
-
-def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"is a list of {', '.join(choices)}")
-    return tuple(readWord(each, choices) for each in value)
-
-
-def _collectors(value: Any) -> tuple[str, ...]:
-    return _words(value, COLLECTORS)
-
-
-def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of protocols to lists")
-    measured = tuple(row.name for row in transports() if row.metrics is not None)
-    return {
-        readWord(name, measured): _words(words, tuple(metricsOf(name)))
-        for name, words in value.items()
-    }
-
-
-def _level(value: Any) -> str:
-    return readWord(value, LEVELS)
-
-
-def _logFormat(value: Any) -> str:
-    return readWord(value, ("json", "text"))
-
-
-def _fields(value: Any) -> tuple[str, ...]:
-    return _words(value, FIELDS)
-
-
-@frozen(kw_only=True)
-class MetricsOptions:
-    """
-    What is counted.
-
-    @ivar enabled: Whether anything is.
-    @ivar collectors: What is counted of all calls.
-    @ivar protocolMetrics: The metrics of a transport beside its calls, by transport: for C{http}
-        C{status_codes} and C{user_agents}, for C{websocket} C{connection_duration} and
-        C{message_frequency}, for C{grpc} C{stream_count} and C{rpc_latency}, for C{udp}
-        C{packet_loss} and C{packet_size}, for C{tcp} C{connection_pool} and C{buffer_utilization}.
-    """
-
-    enabled: bool = field(default=True, converter=readFlag)
-    collectors: tuple[str, ...] = field(default=COLLECTORS, converter=_collectors)
-    protocolMetrics: Mapping[str, tuple[str, ...]] = field(factory=dict, converter=_protocolMetrics)
-
-
-@frozen(kw_only=True)
-class LoggingOptions:
-    """
-    What is logged of each call, which is nothing as long as this is not given.
-
-    @ivar level: At which level calls are logged that went well; others are C{warn} at least.
-    @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: What a line tells; C{duration} is in milliseconds, C{status} C{ok} or an error's
-        code.
-    """
-
-    level: str = field(default="info", converter=_level)
-    format: str = field(default="json", converter=_logFormat)
-    fields: tuple[str, ...] = field(default=FIELDS, converter=_fields)
-
-
-@frozen(kw_only=True)
-class MonitoringOptions:
-    """
-    Every option of C{configureMonitoring}.
-
-    @ivar metrics: What is counted.
-    @ivar tracing: What is traced.
-    @ivar logging: C{None} unless it was given: then calls are not logged.
-    """
-
-    metrics: MetricsOptions = groupField(MetricsOptions)
-    tracing: TracingOptions = groupField(TracingOptions)
-    logging: LoggingOptions | None = groupField()
-
-
-class MonitoringOptionsDict(TypedDict, total=False):
-    """The keywords of L{MonitoringOptions}."""
-
-    metrics: Mapping[str, Any] | MetricsOptions
-    tracing: Mapping[str, Any] | TracingOptions
-    logging: Mapping[str, Any] | LoggingOptions | None
-
-
-def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> MonitoringOptions:
-    """
-    Change some options.
-
-    @raise OptionError: If there is no such option, its value is none, or tracing is switched on
-        and cannot be.
-    """
-    if before.logging is None and isinstance(changes.get("logging"), Mapping):
-        before = evolve(before, logging=LoggingOptions())
-    options = changeOptions(before, changes)
-    if options.tracing.enabled:
-        # What is not installed, or stands in the environment and is none, is said here and now.
-        readCollector(options.tracing)
-    return options

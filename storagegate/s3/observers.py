@@ -9,7 +9,7 @@ requests evicts that of the observers from the processor's cache.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter, time
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -22,7 +22,9 @@ from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES
 from storagegate.telemetry.accesslog import MAX_TEXT, AccessLog, Entry
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
-from storagegate.telemetry.tracing import Tracer, Value, boundedText
+
+if TYPE_CHECKING:
+    from storagegate.telemetry.otlp import Tracer
 
 UNKNOWN = "Unknown"
 """The operation of a request that was refused before it was matched with one."""
@@ -158,7 +160,7 @@ def _lostStatus(request: ChannelRequest) -> int:
 class RequestTracer:
     """An observer that records requests as spans."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: "Tracer") -> None:
         self._tracer = tracer
         self._bound = tracer.bound.encode("ascii")
 
@@ -180,10 +182,10 @@ class RequestTracer:
                 )
 
 
-def spanAttributes(record: S3RequestRecord) -> dict[str, Value]:
+def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
     """Describe a request by OpenTelemetry's conventions, without its query: that may be signed."""
     request = record.request
-    attributes: dict[str, Value] = {
+    attributes: dict[str, Any] = {
         "rpc.system.name": "aws-api",
         "rpc.method": f"S3/{record.operation}",
         "storagegate.protocol": "s3",
@@ -192,7 +194,7 @@ def spanAttributes(record: S3RequestRecord) -> dict[str, Value]:
         "http.request.body.size": record.bytesIn,
         "http.response.body.size": record.bytesOut,
         "url.scheme": schemeOf(request.secure),
-        "url.path": boundedText(request.path[:MAX_PATH].decode("latin-1")),
+        "url.path": request.path[:MAX_PATH].decode("latin-1"),
         "client.address": request.clientHost,
         "aws.request_id": record.requestId.decode("ascii"),
     }

@@ -50,12 +50,12 @@ from storagegate.storage.records import (
 )
 from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
-from storagegate.storage.sharedmemory import ProcessGroupConfig
 from storagegate.storage.threadpool import BoundedThreadPool
 
 if TYPE_CHECKING:
     # A process that is alone does not import it.
     from storagegate.storage.processgroup import ProcessGroup
+    from storagegate.storage.sharedmemory import ProcessGroupConfig
 
 T = TypeVar("T")
 
@@ -219,7 +219,7 @@ class ObjectStore:
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
-        sharing: ProcessGroupConfig | None = None,
+        sharing: "ProcessGroupConfig | None" = None,
         catalog: str = DEFAULT_CATALOG,
         blobs: str = DEFAULT_BLOBS,
     ) -> "ObjectStore":

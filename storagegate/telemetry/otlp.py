@@ -1,5 +1,5 @@
 """
-Spans made and exported by OpenTelemetry's SDK: its C{BatchSpanProcessor} and its exporters.
+The tracer: spans made and exported by OpenTelemetry's SDK, its C{BatchSpanProcessor} and exporters.
 
 The only module that imports C{opentelemetry}; it is imported when tracing is switched on. Spans are
 added in the reactor thread (4 microseconds a span); the thread of the processor encodes and sends
@@ -26,8 +26,9 @@ from twisted.logger import Logger
 
 from storagegate import __version__
 from storagegate.core.context import Tracing
-from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
-from storagegate.telemetry.tracing import Collector, Tracer, TracingOptions, readCollector
+from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
+from storagegate.telemetry.tracecontext import newSpanId
+from storagegate.telemetry.tracing import Collector, TracingOptions, boundedText
 
 FLUSH_SECONDS = 2
 """How long a stop waits for the collector: a part of the ten seconds that a container has."""
@@ -183,12 +184,18 @@ class CountingExporter(SpanExporter):
             self._exporter.shutdown()
 
 
-class SpanPipeline:
+class Tracer:
     """
-    Makes spans, bounds how many wait, and exports them in batches.
+    Decides what is recorded, and records calls of services, S3 requests and forwarded attempts:
+    makes spans, bounds how many wait, and exports them in batches.
 
     All methods run in the reactor thread and do not block.
 
+    @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
+        sort before this.
+    @ivar spanAttributes: The user's function of a context; C{None} for none.
+    @ivar correlationHeader: The HTTP header field that has the id of a trace.
+    @ivar exporter: Counts the spans that were exported.
     @ivar dropped: Spans that were not added because too many waited, or given up at the stop.
     """
 
@@ -205,6 +212,12 @@ class SpanPipeline:
         @param reactor: Provides C{IReactorTime} and C{callFromThread}.
         @param makeExporter: Makes the SDK's exporter.
         """
+        # Of the 64 lower bits of a trace's id, which are random in every implementation.
+        bound = round(options.sampleRatio * (1 << 64))
+        # Text is compared in half the time of numbers; no digit sorts after "g".
+        self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
+        self.spanAttributes = options.spanAttributes
+        self.correlationHeader = options.correlationHeader
         self.dropped = 0
         self._added = 0
         self._queueSize = options.queueSize
@@ -223,13 +236,13 @@ class SpanPipeline:
             _log.error("tracing does not work: {problem}", problem=_oneLine(str(error)))
             exporter = SpanExporter()
             self._isStopping = True
-        self._exporter = CountingExporter(
+        self.exporter = CountingExporter(
             exporter,
             session,
             lambda problem: reactor.callFromThread(self._complain, problem),
         )
         self._processor = BatchSpanProcessor(
-            self._exporter,
+            self.exporter,
             max_queue_size=options.queueSize,
             schedule_delay_millis=options.intervalMs,
             max_export_batch_size=min(options.batchSize, options.queueSize),
@@ -237,46 +250,58 @@ class SpanPipeline:
         if meters is not None:
             meters.watch(self._families)
 
-    @property
-    def exported(self) -> int:
-        """How many spans the collector has accepted."""
-        return self._exporter.exported
+    def decide(self, tracing: Tracing) -> Tracing:
+        """
+        Return a call's trace, with a span of its own if the call is recorded.
 
-    @property
-    def failed(self) -> int:
-        """How many spans were sent and not accepted."""
-        return self._exporter.failed
+        @param tracing: As the caller sent it, whose decision is kept, or a new one.
+        """
+        if tracing.spanId is None:
+            if tracing.traceId[16:] >= self.bound:
+                return tracing
+        elif not tracing.sampled:
+            return tracing
+        return Tracing(tracing.traceId, tracing.spanId, True, tracing.state, newSpanId())
 
-    def admit(self) -> bool:
-        """Return whether the queue accepts a span; count it as dropped if not."""
+    def admit(self, tracing: Tracing) -> bool:
+        """
+        Return whether a span is to be made: it is sampled, and the queue accepts it.
+
+        @param tracing: As L{decide} returned it. Its span is counted as dropped if the queue is
+            full.
+        """
+        if not tracing.sampled or tracing.ownId is None:
+            return False
         # The processor would drop the oldest, uncounted, and make a log record for each.
-        if self._added - self._exporter.taken < self._queueSize and not self._isStopping:
+        if self._added - self.exporter.taken < self._queueSize and not self._isStopping:
             return True
         self.dropped += 1
         if not self._isStopping:
             self._complain("the collector does not take them fast enough")
         return False
 
-    def add(
+    def record(
         self,
         tracing: Tracing,
         name: str,
         attributes: Mapping[str, Any],
-        endNs: int,
         seconds: float,
         *,
         isFailed: bool = False,
         isClient: bool = False,
     ) -> None:
         """
-        Add a span that L{admit} has accepted.
+        Record a span that ends now and that L{admit} has admitted.
 
         @param tracing: Its own span is C{ownId}, its parent C{spanId}.
-        @param endNs: When it ended, in nanoseconds since 1970.
+        @param attributes: Values that a collector can take, see
+            L{readAttributes<storagegate.telemetry.tracing.readAttributes>}.
         @param seconds: How long it took.
+        @param isFailed: Whether the status of the span is an error.
         @param isClient: Whether it is of a request that was sent, not received.
         """
         assert tracing.ownId is not None
+        endNs = time.time_ns()
         traceId = int(tracing.traceId, 16)
         state = TraceState.from_header([tracing.state]) if tracing.state else None
         parent = None
@@ -298,6 +323,38 @@ class SpanPipeline:
             )
         )
 
+    def forwarded(
+        self,
+        tracing: Tracing,
+        service: str,
+        method: str,
+        address: tuple[str, int],
+        seconds: float,
+        error: str | None,
+    ) -> None:
+        """
+        Record an attempt to forward a call, unless the call is not sampled.
+
+        @param tracing: The result of
+            L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}.
+        @param address: Host and port of the instance.
+        @param seconds: How long the attempt took.
+        @param error: The outcome in a word; C{None} if it succeeded.
+        """
+        if not self.admit(tracing):
+            return
+        name = f"{service}/{method}"
+        attributes: dict[str, Any] = {
+            "rpc.system.name": "storagegate",
+            "rpc.method": name,
+            "server.address": address[0],
+            "server.port": address[1],
+        }
+        if error is not None:
+            attributes["error.type"] = boundedText(error)
+        isFailed = error is not None
+        self.record(tracing, name, attributes, seconds, isFailed=isFailed, isClient=True)
+
     def stop(self) -> Deferred[None]:
         """
         Export what waits, for L{FLUSH_SECONDS} at most.
@@ -315,8 +372,8 @@ class SpanPipeline:
                 stopped.callback(None)
 
         def giveUp() -> None:
-            self._exporter.abandon()
-            self.dropped += self._added - self._exporter.taken
+            self.exporter.abandon()
+            self.dropped += self._added - self.exporter.taken
             stopped.callback(None)
 
         def shutDown() -> None:
@@ -337,40 +394,23 @@ class SpanPipeline:
         _log.warn(
             "spans are lost: {problem}; exported={exported} failed={failed} dropped={dropped}",
             problem=_oneLine(problem),
-            exported=self.exported,
-            failed=self.failed,
+            exported=self.exporter.exported,
+            failed=self.exporter.failed,
             dropped=self.dropped,
         )
 
     def _families(self) -> list[MetricFamily]:
-        outcomes = {"exported": self.exported, "dropped": self.dropped, "failed": self.failed}
-        return [
-            MetricFamily(
-                "storagegate_spans_total",
-                "Spans by what became of them.",
-                "counter",
-                ("outcome",),
-                (),
-                "sum",
-                [((outcome,), value) for outcome, value in outcomes.items()],
-            )
-        ]
+        counts = {
+            "exported": self.exporter.exported,
+            "dropped": self.dropped,
+            "failed": self.exporter.failed,
+        }
+        samples = [((outcome,), value) for outcome, value in counts.items()]
+        help = "Spans by what became of them."
+        return [counterFamily("storagegate_spans_total", help, ("outcome",), samples)]
 
 
 def _oneLine(text: str) -> str:
     """Return text of a remote program as a bounded part of a log line."""
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= 300 else f"{shown[:300]}..."
-
-
-def makeTracer(
-    options: TracingOptions, reactor: Any, meters: MetricsRegistry | None = None
-) -> Tracer:
-    """
-    Make the tracer of a process.
-
-    @param reactor: Provides C{IReactorTime} and C{callFromThread}.
-    @raise OptionError: If the environment has an invalid value, or a package is missing.
-    """
-    pipeline = SpanPipeline(readCollector(options), options, reactor, meters=meters)
-    return Tracer(pipeline, options.sampleRatio, options.spanAttributes, options.correlationHeader)

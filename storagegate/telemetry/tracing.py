@@ -12,22 +12,19 @@ C{error.type}; those without a name there begin with C{storagegate.}.
 """
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from importlib.util import find_spec
-from time import time_ns
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from attrs import field, frozen
 from attrs.converters import optional
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.core.context import RequestContext, Tracing
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import OptionError, readFlag, readFunction, readNumber, readWord
-from storagegate.telemetry.tracecontext import newSpanId
 
 MAX_ATTRIBUTES = 112
 """Attributes of a span from C{spanAttributes}: with ours, the 128 that the SDK keeps."""
@@ -45,31 +42,22 @@ _INT64 = 1 << 63
 
 _log = Logger()
 
-Value = Any
-"""Text, a truth value, a number, or a list of one of these kinds."""
+_OTLP = ("http://127.0.0.1:4318", "/v1/traces", "opentelemetry.exporter.otlp.proto.http")
 
-PROVIDERS = ("otlp", "jaeger", "zipkin")
-
-_DEFAULT_ENDPOINTS: Mapping[str, tuple[str, str]] = {
-    "otlp": ("http://127.0.0.1:4318", "/v1/traces"),
+_PROVIDERS: Mapping[str, tuple[str, str, str]] = {
+    "otlp": _OTLP,
     # Jaeger accepts OTLP since 1.35, and nothing else since 2.0.
-    "jaeger": ("http://127.0.0.1:4318", "/v1/traces"),
-    "zipkin": ("http://127.0.0.1:9411", "/api/v2/spans"),
+    "jaeger": _OTLP,
+    "zipkin": ("http://127.0.0.1:9411", "/api/v2/spans", "opentelemetry.exporter.zipkin.json"),
 }
+"""The default server of each provider, the path there, and the package that exports."""
 
 _OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
-_SERVICE_NAME = "OTEL_SERVICE_NAME"
-
-_PACKAGES: Mapping[str, str] = {
-    "otlp": "opentelemetry.exporter.otlp.proto.http",
-    "jaeger": "opentelemetry.exporter.otlp.proto.http",
-    "zipkin": "opentelemetry.exporter.zipkin.json",
-}
 
 
 def _provider(value: Any) -> str:
-    return readWord(value, PROVIDERS)
+    return readWord(value, tuple(_PROVIDERS))
 
 
 def _url(value: Any) -> str:
@@ -184,8 +172,8 @@ def readCollector(
         installed.
     """
     provider = options.provider or "otlp"
-    _checkInstalled(_PACKAGES[provider])
-    server, path = _DEFAULT_ENDPOINTS[provider]
+    server, path, package = _PROVIDERS[provider]
+    _checkInstalled(package)
     headers = options.headers
     if provider != "zipkin":
         headers = headers or _listedHeaders(environment.get(_OTLP_HEADERS, ""))
@@ -205,7 +193,7 @@ def readCollector(
         provider=provider,
         endpoint=endpoint,
         headers=headers,
-        serviceName=options.serviceName or environment.get(_SERVICE_NAME) or None,
+        serviceName=options.serviceName or environment.get("OTEL_SERVICE_NAME") or None,
         timeoutSeconds=options.timeoutMs / 1000,
     )
 
@@ -235,35 +223,29 @@ def _checkInstalled(package: str) -> None:
             )
 
 
-def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
+def readAttributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """
-    Return the attributes that a collector can take; others are left out.
+    Return the attributes that a collector can take: text, truth values, numbers, and lists of one
+    of these kinds. Others are left out.
 
     @param given: From the user's function; at most L{MAX_ATTRIBUTES} are taken.
     """
-    found: dict[str, Value] = {}
+    found: dict[str, Any] = {}
     for name, value in given.items():
         if len(found) >= MAX_ATTRIBUTES:
             break
-        if isinstance(name, str) and name:
-            known = readValue(value)
-            if known is not None:
-                found[boundedText(name)] = known
+        if isinstance(value, list | tuple):
+            items = [_readScalar(item) for item in value[:MAX_ITEMS]]
+            isGood = len({type(item) for item in items}) == 1 and None not in items
+            value = items if isGood else None
+        else:
+            value = _readScalar(value)
+        if isinstance(name, str) and name and value is not None:
+            found[boundedText(name)] = value
     return found
 
 
-def readValue(value: Any) -> Value:
-    """
-    Return a value as a collector can take it, C{None} if it cannot.
-
-    @param value: A scalar, or a list or tuple of them.
-    """
-    if isinstance(value, list | tuple):
-        return _readItems(value)
-    return _readScalar(value)
-
-
-def _readScalar(value: Any) -> Value:
+def _readScalar(value: Any) -> Any:
     if isinstance(value, str):
         return boundedText(value)
     if isinstance(value, bool | float):
@@ -272,211 +254,41 @@ def _readScalar(value: Any) -> Value:
     return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
 
 
-def _readItems(values: Sequence[Any]) -> Value:
-    items = [_readScalar(value) for value in values[:MAX_ITEMS]]
-    kinds = {type(item) for item in items}
-    return items if len(kinds) == 1 and None not in items else None
-
-
 def boundedText(value: str) -> str:
-    """
-    Return text that can be encoded in UTF-8, with a bounded length.
-
-    @param value: At most its first L{MAX_TEXT} characters are returned.
-    """
+    """Return the first L{MAX_TEXT} characters of a text, as UTF-8 can encode them."""
     return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
-
-
-class ISpanPipeline(Protocol):
-    """What makes and exports spans: L{SpanPipeline<storagegate.telemetry.otlp.SpanPipeline>}."""
-
-    def admit(self) -> bool:
-        """Return whether the queue accepts a span."""
-
-    def add(
-        self,
-        tracing: Tracing,
-        name: str,
-        attributes: Mapping[str, Any],
-        endNs: int,
-        seconds: float,
-        *,
-        isFailed: bool = False,
-        isClient: bool = False,
-    ) -> None:
-        """
-        Add a span that has ended.
-
-        @param tracing: The trace, with the id of the span.
-        @param endNs: When the span ended, in nanoseconds since 1970.
-        @param seconds: How long it took.
-        @param isFailed: Whether the status of the span is an error.
-        @param isClient: Whether it is of a request that was sent, not received.
-        """
-
-    def stop(self) -> Deferred[None]:
-        """Export what waits, for a bounded time."""
-
-
-class Tracer:
-    """
-    Decides what is recorded, and records calls of services, S3 requests and forwarded attempts.
-
-    @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
-        sort before this.
-    @ivar spanAttributes: The user's function of a context; C{None} for none.
-    @ivar correlationHeader: The HTTP header field that has the id of a trace.
-    """
-
-    def __init__(
-        self,
-        pipeline: ISpanPipeline,
-        sampleRatio: float = 1.0,
-        spanAttributes: Callable[[RequestContext], Mapping[str, Any] | None] | None = None,
-        correlationHeader: str = "X-Trace-ID",
-    ) -> None:
-        """
-        @param pipeline: Receives the spans that have ended.
-        @param sampleRatio: The share of new traces that are recorded, from 0 to 1.
-        """
-        self._pipeline = pipeline
-        # Of the 64 lower bits of a trace's id, which are random in every implementation.
-        bound = round(sampleRatio * (1 << 64))
-        # Text is compared in half the time of numbers; no digit sorts after "g".
-        self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
-        self.spanAttributes = spanAttributes
-        self.correlationHeader = correlationHeader
-        self._hasComplained = False
-
-    def decide(self, tracing: Tracing) -> Tracing:
-        """
-        Return a call's trace, with a span of its own if the call is recorded.
-
-        @param tracing: As the caller sent it, whose decision is kept, or a new one.
-        """
-        if tracing.spanId is None:
-            if tracing.traceId[16:] >= self.bound:
-                return tracing
-        elif not tracing.sampled:
-            return tracing
-        return Tracing(tracing.traceId, tracing.spanId, True, tracing.state, newSpanId())
-
-    def admit(self, tracing: Tracing) -> bool:
-        """
-        Return whether a span is to be made: it is sampled, and the queue accepts it.
-
-        @param tracing: As L{decide} returned it.
-        """
-        return tracing.sampled and tracing.ownId is not None and self._pipeline.admit()
-
-    def record(
-        self,
-        tracing: Tracing,
-        name: str,
-        attributes: Mapping[str, Any],
-        seconds: float,
-        *,
-        isFailed: bool = False,
-        isClient: bool = False,
-    ) -> None:
-        """
-        Record a span that ends now and that L{admit} has admitted.
-
-        @param name: The name of the span.
-        @param attributes: Values that a collector can take, see L{readValue}.
-        @param seconds: How long it took.
-        @param isFailed: Whether the status of the span is an error.
-        @param isClient: Whether it is of a request that was sent, not received.
-        """
-        self._pipeline.add(
-            tracing, name, attributes, time_ns(), seconds, isFailed=isFailed, isClient=isClient
-        )
-
-    def forwarded(
-        self,
-        tracing: Tracing,
-        service: str,
-        method: str,
-        address: tuple[str, int],
-        seconds: float,
-        error: str | None,
-    ) -> None:
-        """
-        Record an attempt to forward a call.
-
-        @param tracing: The result of
-            L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}. Nothing is
-            recorded of a call that is not sampled.
-        @param address: Host and port of the instance.
-        @param seconds: How long the attempt took.
-        @param error: The outcome in a word; C{None} if it succeeded.
-        """
-        if not self.admit(tracing):
-            return
-        attributes: dict[str, Value] = {
-            "rpc.system.name": "storagegate",
-            "rpc.method": f"{service}/{method}",
-            "server.address": address[0],
-            "server.port": address[1],
-        }
-        if error is not None:
-            attributes["error.type"] = boundedText(error)
-        self.record(
-            tracing,
-            f"{service}/{method}",
-            attributes,
-            seconds,
-            isFailed=error is not None,
-            isClient=True,
-        )
-
-    def extra(self, context: RequestContext) -> Mapping[str, Value]:
-        """
-        Return the attributes from C{spanAttributes}; its first failure is logged.
-
-        @param context: The context of the call, the argument of C{spanAttributes}.
-        """
-        assert self.spanAttributes is not None
-        try:
-            found = self.spanAttributes(context)
-            if found is None:
-                return {}
-            if isinstance(found, Mapping):
-                return readAttributes(found)
-            if hasattr(found, "close"):
-                # A coroutine: nothing here can wait for it.
-                found.close()
-            raise TypeError(f"spanAttributes gives a mapping, not {type(found).__name__}")
-        except Exception:
-            if not self._hasComplained:
-                self._hasComplained = True
-                _log.failure("spanAttributes failed; this is told once")
-            return {}
-
-    def stop(self) -> Deferred[None]:
-        """Export the spans that wait, for two seconds at most."""
-        return self._pipeline.stop()
 
 
 class CallTracer:
     """An observer of the calls of services."""
 
-    __slots__ = ("_bound", "_firstDigit", "_statusProtocols", "_systems", "_tracer")
+    __slots__ = (
+        "_bound",
+        "_firstDigit",
+        "_hasComplained",
+        "_spanAttributes",
+        "_statusProtocols",
+        "_systems",
+        "_tracer",
+    )
 
     def __init__(
         self,
-        tracer: Tracer,
+        tracer: Any,
         systems: Mapping[str, str] = {},
         statusProtocols: Container[str] = (),
     ) -> None:
         """
-        @param tracer: Decides which calls are recorded, and records them.
+        @param tracer: The L{Tracer<storagegate.telemetry.otlp.Tracer>} that decides which calls are
+            recorded, and records them.
         @param systems: C{rpc.system.name} of protocols where it is not C{storagegate}.
         @param statusProtocols: The protocols whose calls have an HTTP status.
         """
         self._tracer = tracer
         self._bound = tracer.bound
         self._firstDigit = tracer.bound[0]
+        self._spanAttributes = tracer.spanAttributes
+        self._hasComplained = False
         self._systems = systems
         self._statusProtocols = statusProtocols
 
@@ -512,9 +324,9 @@ class CallTracer:
         client, protocol = context.client, context.protocol
         name = f"{context.service}/{context.method}"
         # The user's attributes come first: they cannot replace ours.
-        attributes: dict[str, Value] = {}
-        if tracer.spanAttributes is not None:
-            attributes.update(tracer.extra(context))
+        attributes: dict[str, Any] = {}
+        if self._spanAttributes is not None:
+            attributes.update(self._extra(context))
         attributes["rpc.system.name"] = self._systems.get(protocol, "storagegate")
         attributes["rpc.method"] = name
         attributes["storagegate.protocol"] = protocol
@@ -530,3 +342,21 @@ class CallTracer:
         # A mistake of the caller is no failure of the server.
         isFailed = error is not None and error.statusCode >= 500
         tracer.record(tracing, name, attributes, seconds, isFailed=isFailed)
+
+    def _extra(self, context: RequestContext) -> Mapping[str, Any]:
+        """Return the attributes from C{spanAttributes}; its first failure is logged."""
+        try:
+            found = self._spanAttributes(context)
+            if found is None:
+                return {}
+            if isinstance(found, Mapping):
+                return readAttributes(found)
+            if hasattr(found, "close"):
+                # A coroutine: nothing here can wait for it.
+                found.close()
+            raise TypeError(f"spanAttributes gives a mapping, not {type(found).__name__}")
+        except Exception:
+            if not self._hasComplained:
+                self._hasComplained = True
+                _log.failure("spanAttributes failed; further failures are not logged")
+            return {}

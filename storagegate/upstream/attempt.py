@@ -229,7 +229,7 @@ class AttemptContext:
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar maxSize: Bytes of a response, or of a line of a stream.
     @ivar tracer: Records attempts, see L{Tracer.forwarded
-        <storagegate.telemetry.tracing.Tracer.forwarded>}; C{None} for none.
+        <storagegate.telemetry.otlp.Tracer.forwarded>}; C{None} for none.
     """
 
     service: str

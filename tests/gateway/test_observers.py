@@ -4,8 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observers import UnknownCalls
+from storagegate.gateway.metrics import CallMetrics, UnknownCalls
 
 
 class UnknownCallTests(SynchronousTestCase):

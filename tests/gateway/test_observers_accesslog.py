@@ -15,7 +15,7 @@ from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.host import GatewayResources
-from storagegate.gateway.observers import CallLog
+from storagegate.gateway.monitoring import CallLog
 from storagegate.s3.observers import NUMBERS, TEXTS, S3Log, S3RequestRecord
 from storagegate.telemetry.accesslog import FIELDS, MAX_TEMPLATES, AccessLog, Entry
 from storagegate.telemetry.log import LATER_SECONDS, BufferedLogWriter, formatJSON

@@ -1,17 +1,28 @@
-"""A pipeline of spans that keeps them."""
+"""A tracer that keeps its spans."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, succeed
+from opentelemetry.sdk.trace.export import SpanExporter
+from twisted.internet.task import Clock
 
 from storagegate.core.context import Tracing
+from storagegate.telemetry.otlp import Tracer
+from storagegate.telemetry.tracing import Collector, TracingOptions
+
+COLLECTOR = Collector(
+    provider="otlp",
+    endpoint="http://127.0.0.1:1/v1/traces",
+    headers={},
+    serviceName=None,
+    timeoutSeconds=1.0,
+)
 
 
 @frozen
 class KeptSpan:
-    """A span as it is added to a pipeline."""
+    """A span as it is recorded."""
 
     tracing: Tracing
     name: str
@@ -21,28 +32,35 @@ class KeptSpan:
     isClient: bool
 
 
-class KeptPipeline:
+class KeptTracer(Tracer):
     """
-    Keeps spans.
+    A tracer that keeps the spans.
 
     @ivar room: How many more it admits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sampleRatio: float = 1.0, spanAttributes: Any = None) -> None:
+        options = TracingOptions(sampleRatio=sampleRatio, spanAttributes=spanAttributes)
+        super().__init__(
+            COLLECTOR, options, Clock(), makeExporter=lambda collector, session: SpanExporter()
+        )
+        # Its thread has nothing to do.
+        self._processor.shutdown()
         self.spans: list[KeptSpan] = []
         self.room = 1000
 
-    def admit(self) -> bool:
-        """Return whether there is room."""
+    def admit(self, tracing: Tracing) -> bool:
+        """Return whether the span of a sampled call has room."""
+        if not super().admit(tracing):
+            return False
         self.room -= 1
         return self.room >= 0
 
-    def add(
+    def record(
         self,
         tracing: Tracing,
         name: str,
         attributes: Mapping[str, Any],
-        endNs: int,
         seconds: float,
         *,
         isFailed: bool = False,
@@ -50,7 +68,3 @@ class KeptPipeline:
     ) -> None:
         """Keep a span."""
         self.spans.append(KeptSpan(tracing, name, attributes, seconds, isFailed, isClient))
-
-    def stop(self) -> Deferred[None]:
-        """Do nothing."""
-        return succeed(None)

@@ -22,12 +22,11 @@ from storagegate.telemetry.tracing import (
     MAX_ITEMS,
     MAX_TEXT,
     CallTracer,
-    Tracer,
     TracingOptions,
     readAttributes,
     readCollector,
 )
-from tests.support.spans import KeptPipeline
+from tests.support.spans import KeptTracer
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
@@ -88,9 +87,8 @@ class ConventionTests(SynchronousTestCase):
     """The names of attributes."""
 
     def setUp(self) -> None:
-        """Make the pipeline and a tracer."""
-        self.pipeline = KeptPipeline()
-        self.tracer = Tracer(self.pipeline, 1.0, lambda context: {"a": 1, "rpc.method": "x"})
+        """Make a tracer."""
+        self.tracer = KeptTracer(1.0, lambda context: {"a": 1, "rpc.method": "x"})
 
     def call(self, protocol: str, client: ClientInfo, error: Any = None) -> dict[str, Any]:
         """Trace a call; return its attributes."""
@@ -98,7 +96,7 @@ class ConventionTests(SynchronousTestCase):
         context = RequestContext(protocol, "S", "m", client, newTracing())
         observer.callStarted(context)
         observer.callEnded(context, error, 0.1)
-        return dict(self.pipeline.spans[-1].attributes)
+        return dict(self.tracer.spans[-1].attributes)
 
     def test_call(self) -> None:
         """A call of a service is told as an RPC; a user cannot say what it was."""
@@ -155,7 +153,7 @@ class ConventionTests(SynchronousTestCase):
             bytesOut=9,
         )
         RequestTracer(self.tracer).observe([exchange])
-        span = self.pipeline.spans[-1]
+        span = self.tracer.spans[-1]
         self.assertEqual((span.name, span.seconds), ("PutObject", 0.5))
         self.assertEqual(span.isFailed, status >= 500)
         return dict(span.attributes)
@@ -177,7 +175,7 @@ class ConventionTests(SynchronousTestCase):
         """A forwarded call says who was asked."""
         tracing = forwardedTracing(self.tracer.decide(newTracing()))
         self.tracer.forwarded(tracing, "S", "m", ("10.0.0.1", 80), 0.5, "UNAVAILABLE")
-        [span] = self.pipeline.spans
+        [span] = self.tracer.spans
         found = span.attributes
         self.assertEqual((found["server.address"], found["server.port"]), ("10.0.0.1", 80))
         self.assertEqual((found["rpc.method"], found["error.type"]), ("S/m", "UNAVAILABLE"))
@@ -187,24 +185,22 @@ class ConventionTests(SynchronousTestCase):
 class TracerCase(SynchronousTestCase):
     """Tracers whose spans are kept."""
 
-    def setUp(self) -> None:
-        """Make the pipeline."""
-        self.pipeline = KeptPipeline()
-
-    def tracer(self, sampleRatio: float = 1.0, spanAttributes: Any = None) -> Tracer:
+    def tracer(self, sampleRatio: float = 1.0, spanAttributes: Any = None) -> KeptTracer:
         """Make a tracer."""
-        return Tracer(self.pipeline, sampleRatio, spanAttributes)
+        self.made = KeptTracer(sampleRatio, spanAttributes)
+        self.observer = CallTracer(self.made)
+        return self.made
 
     def context(self, tracing: Tracing) -> RequestContext:
         """Make the context of a call."""
         client = ClientInfo("c", "127.0.0.1", 5000, "agent" * 100)
         return RequestContext("tcp", "S", "m", client, tracing)
 
-    def call(self, tracer: Tracer, tracing: Tracing, error: Any = None) -> RequestContext:
+    def call(self, tracer: KeptTracer, tracing: Tracing, error: Any = None) -> RequestContext:
         """Begin and end a call."""
-        observer, context = CallTracer(tracer), self.context(tracing)
-        observer.callStarted(context)
-        observer.callEnded(context, error, 0.25)
+        context = self.context(tracing)
+        self.observer.callStarted(context)
+        self.observer.callEnded(context, error, 0.25)
         return context
 
 
@@ -231,8 +227,9 @@ class SamplingTests(TracerCase):
         self.assertEqual(decided, [other.decide(tracing).sampled for tracing in tracings])
         # Five times the deviation that chance has.
         self.assertTrue(860 < sum(decided) < 1140, sum(decided))
-        self.assertEqual({self.tracer(1).decide(each).sampled for each in tracings}, {True})
-        self.assertEqual({self.tracer(0).decide(each).sampled for each in tracings}, {False})
+        for ratio in (0, 1):
+            tracer = self.tracer(ratio)
+            self.assertEqual({tracer.decide(each).sampled for each in tracings}, {bool(ratio)})
 
     def test_extremes(self) -> None:
         """The highest id is recorded at 1, the lowest not at 0."""
@@ -244,15 +241,16 @@ class SamplingTests(TracerCase):
         tracing = Tracing(TRACE, SPAN)
         context = self.call(self.tracer(), tracing)
         self.assertIs(context.tracing, tracing)
-        self.assertEqual(self.pipeline.spans, [])
-        self.assertEqual(self.pipeline.room, 1000)
+        self.assertEqual(self.made.spans, [])
+        self.assertEqual(self.made.room, 1000)
 
     def test_noRoom(self) -> None:
         """Of a call without room nothing is made, and the user is not called."""
-        self.pipeline.room = 0
-        context = self.call(self.tracer(1, lambda context: 1 / 0), newTracing())
+        tracer = self.tracer(1, lambda context: 1 / 0)
+        tracer.room = 0
+        context = self.call(tracer, newTracing())
         self.assertTrue(context.tracing.sampled)
-        self.assertEqual(self.pipeline.spans, [])
+        self.assertEqual(self.made.spans, [])
 
 
 class RecordTests(TracerCase):
@@ -261,7 +259,7 @@ class RecordTests(TracerCase):
     def test_call(self) -> None:
         """A call's place in the trace, and what it was."""
         context = self.call(self.tracer(), Tracing(TRACE, SPAN, True, "a=1"))
-        [span] = self.pipeline.spans
+        [span] = self.made.spans
         self.assertEqual(span.tracing, Tracing(TRACE, SPAN, True, "a=1", context.tracing.ownId))
         self.assertIsNotNone(context.tracing.ownId)
         self.assertEqual((span.name, span.seconds, span.isFailed), ("S/m", 0.25, False))
@@ -272,10 +270,10 @@ class RecordTests(TracerCase):
         tracer = self.tracer()
         self.call(tracer, newTracing(), codedError("NOT_FOUND", "secret"))
         self.call(tracer, newTracing(), codedError("INTERNAL_ERROR", "secret"))
-        refused, failed = self.pipeline.spans
+        refused, failed = self.made.spans
         self.assertEqual((refused.attributes["error.type"], refused.isFailed), ("NOT_FOUND", False))
         self.assertEqual(failed.isFailed, True)
-        self.assertNotIn("secret", repr(self.pipeline.spans))
+        self.assertNotIn("secret", repr(self.made.spans))
 
     def test_forwarded(self) -> None:
         """An attempt elsewhere is a child of the call, if that is recorded."""
@@ -283,12 +281,12 @@ class RecordTests(TracerCase):
         context = self.call(tracer, newTracing())
         child = forwardedTracing(context.tracing)
         tracer.forwarded(child, "S", "m", ("10.0.0.1", 80), 0.5, "failed")
-        span = self.pipeline.spans[1]
+        span = self.made.spans[1]
         self.assertEqual(
             (span.tracing.ownId, span.tracing.spanId), (child.ownId, context.tracing.ownId)
         )
         tracer.forwarded(forwardedTracing(newTracing()), "S", "m", ("10.0.0.1", 80), 0.5, None)
-        self.assertEqual(len(self.pipeline.spans), 2)
+        self.assertEqual(len(self.made.spans), 2)
 
 
 class AttributeTests(TracerCase):
@@ -309,7 +307,7 @@ class AttributeTests(TracerCase):
         observer.callEnded(context, None, 0.1)
         self.call(tracer, Tracing(TRACE, SPAN, False))
         self.assertEqual(len(seen), 1)
-        attributesOf = self.pipeline.spans[0].attributes
+        attributesOf = self.made.spans[0].attributes
         self.assertEqual(attributesOf["user"], "ann")
         self.assertNotIn("wrong", attributesOf)
 
@@ -323,12 +321,11 @@ class AttributeTests(TracerCase):
             return {}
 
         for wrong in (lambda context: 1 / 0, lambda context: 5, later):
-            self.pipeline.spans.clear()
             tracer = self.tracer(spanAttributes=wrong)
             for _ in range(3):
                 self.call(tracer, newTracing())
-            self.assertEqual({len(span.attributes) for span in self.pipeline.spans}, {6})
-            self.assertEqual(len(self.pipeline.spans), 3)
+            self.assertEqual({len(span.attributes) for span in self.made.spans}, {6})
+            self.assertEqual(len(self.made.spans), 3)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError, TypeError)), 1)
             # No warning of a coroutine that was never awaited.
             self.assertEqual(self.flushWarnings(), [])
@@ -337,7 +334,7 @@ class AttributeTests(TracerCase):
     def test_none(self) -> None:
         """It may give nothing."""
         self.call(self.tracer(spanAttributes=lambda context: None), newTracing())
-        self.assertEqual(len(self.pipeline.spans[0].attributes), 6)
+        self.assertEqual(len(self.made.spans[0].attributes), 6)
 
 
 class CollectorTests(SynchronousTestCase):

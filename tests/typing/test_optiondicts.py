@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth import authentication
 from storagegate.core import definitions
-from storagegate.gateway import gateway, options
+from storagegate.gateway import gateway, monitoring
 from storagegate.gateway import options as gatewayOptions
 from storagegate.gateway.transports import grpc as grpctransport
 from storagegate.gateway.transports import http as httptransport
@@ -39,7 +39,7 @@ CLASSES: list[tuple[Any, Any]] = [
     (udptransport.UDPOptionsDict, udptransport.UDPOptions),
     (tcptransport.TCPOptionsDict, tcptransport.TCPOptions),
     (gateway.ErrorOptionsDict, gateway.ErrorOptions),
-    (options.MonitoringOptionsDict, options.MonitoringOptions),
+    (monitoring.MonitoringOptionsDict, monitoring.MonitoringOptions),
     (discoveryOptions.DiscoveryOptionsDict, discoveryOptions.DiscoveryOptions),
     (definitions.RateLimitDict, definitions.RateLimit),
 ]

@@ -10,10 +10,9 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.host import GatewayResources
-from storagegate.telemetry.tracing import Tracer
 from tests.support.gateway import Probe
 from tests.support.log import Sink
-from tests.support.spans import KeptPipeline
+from tests.support.spans import KeptTracer
 from tests.wire.gateway.test_grpc import PROTO, TIMEOUT
 from tests.wire.rpc.support import RPCCase
 
@@ -26,8 +25,8 @@ class RefusedTests(RPCCase):
     async def serve(self, **options: Any) -> None:
         """Serve a fixture, and connect a client."""
         self.sink = Sink()
-        self.pipeline = KeptPipeline()
-        around = GatewayResources(logSink=self.sink, tracer=Tracer(self.pipeline))
+        self.tracer = KeptTracer()
+        around = GatewayResources(logSink=self.sink, tracer=self.tracer)
         self.gateway = createProtocolGateway(
             protocols=["grpc"],
             grpc={"port": 0, "maxMessageSize": 1000, **options},
@@ -84,7 +83,7 @@ class RefusedTests(RPCCase):
             line = await self.line()
             told = [line[name] for name in ("service", "method", "status", "path", "trace_id")]
             self.assertEqual(told, ["unknown", "unknown", "UNIMPLEMENTED", path, TRACE])
-            [span] = self.pipeline.spans
+            [span] = self.tracer.spans
             self.assertEqual((span.tracing.traceId, span.name), (TRACE, "unknown/unknown"))
 
     async def test_longPath(self) -> None:
@@ -106,7 +105,7 @@ class RefusedTests(RPCCase):
             line = await self.line()
             self.assertEqual((line["method"], line["status"]), ("echo", code))
             self.assertEqual(self.samples("requests_total"), {("grpc", "Probe", "echo", code): 1})
-            self.assertEqual(len(self.pipeline.spans), 1)
+            self.assertEqual(len(self.tracer.spans), 1)
 
     async def test_missing(self) -> None:
         """An RPC of a proto that nothing answers is as unknown as any other."""

@@ -14,11 +14,14 @@ is new again.
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from attrs import define
 from zope.interface import Interface, implementer
 
-from storagegate.core.sharedtable import Change, ProcessLiveness, SharedTable, TableBusy
+if TYPE_CHECKING:
+    # A process that is alone does not import it.
+    from storagegate.core.sharedtable import Change, SharedTable
 
 SECONDS = 247.0
 """How long an answer is kept: as long as CoAP does (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
@@ -158,6 +161,8 @@ def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
     @param answerBytes: Bytes of a reply at most.
     @return: Its descriptor, see L{SharedTable.make}.
     """
+    from storagegate.core.sharedtable import SharedTable
+
     return SharedTable.make("storagegate-answers", rows, _RECORD.size + answerBytes)
 
 
@@ -170,15 +175,18 @@ class SharedReplyCache:
     another process held its row of the table, for which no process waits.
     """
 
-    def __init__(self, table: SharedTable, seconds: float = SECONDS) -> None:
+    def __init__(self, table: "SharedTable", seconds: float = SECONDS) -> None:
         """
         @param table: What L{makeAnswerMemory} has made, attached.
         @raise ValueError: If the table is one for something smaller.
         """
+        from storagegate.core.sharedtable import ProcessLiveness, TableBusy
+
         self._capacity = table.size - _RECORD.size
         if self._capacity < 1:
             raise ValueError(f"the table has records of {table.size} bytes, too small for answers")
         self._table = table
+        self._busy = TableBusy
         self._seconds = seconds
         self._presence = ProcessLiveness(table.fd)
         self._own = ReplyCache(table.now, seconds)
@@ -198,7 +206,7 @@ class SharedReplyCache:
             return own
         known: list[CachedReply] = []
 
-        def act(record: bytes | None, until: float, now: float) -> Change | None:
+        def act(record: bytes | None, until: float, now: float) -> "Change | None":
             if record is not None:
                 state, length, process = _RECORD.unpack_from(record)
                 if state != _UNDER_WAY or self._presence.isAlive(process):
@@ -209,7 +217,7 @@ class SharedReplyCache:
 
         try:
             self._table.change(_written(key), act)
-        except TableBusy:
+        except self._busy:
             return self._own.begin(key, size)
         return known[0] if known else None
 
@@ -217,7 +225,7 @@ class SharedReplyCache:
         """Keep the answer of a request, and whether it was known who calls."""
         self._own.end(key, answer, isKnown)
 
-        def act(record: bytes | None, until: float, now: float) -> Change | None:
+        def act(record: bytes | None, until: float, now: float) -> "Change | None":
             if len(answer) > self._capacity:
                 self._keep(record, key, answer, isKnown)
                 return None
@@ -230,7 +238,7 @@ class SharedReplyCache:
         name = _written(key)
         try:
             self._table.change(name, act)
-        except TableBusy:
+        except self._busy:
             # Only this process writes its calls in flight: they can be read without the lock.
             found = self._table.peek(name)
             self._keep(None if found is None else found[0], key, answer, isKnown)
