@@ -1,11 +1,9 @@
 """
 Twisted's endpoint strings, listening with the transports of L{storagegate.net.transport}.
 
-An address that another process has bound already is C{inherited:FD} for descriptor FD, or
-C{inherited:FD:DESCRIPTION} where an endpoint's description says what comes between the socket and
-the protocol, such as C{inherited:7:ssl:443:privateKey=key.pem}.
-
-Where datagrams come in: C{HOST:PORT}, or C{inherited:FD} for a socket of another process.
+An address that another process has bound is C{inherited:FD} for descriptor FD, or
+C{inherited:FD:DESCRIPTION}, where the description of an endpoint gives the layers above the socket,
+such as C{inherited:7:ssl:443:privateKey=key.pem}. Datagrams have C{HOST:PORT} or C{inherited:FD}.
 
 The one module that imports the process's reactor, and runs it for scripts.
 """
@@ -42,10 +40,7 @@ def inheritedDescriptor(place: str) -> int | None:
 
 
 class ListeningPort(Protocol):
-    """
-    An open port, as the type checkers of users know it: C{IListeningPort} is for them no type that
-    has methods.
-    """
+    """An open port, for the type checkers of users, to which C{IListeningPort} has no methods."""
 
     def getHost(self) -> Any:
         """Return the address, such as C{IPv4Address}."""
@@ -56,10 +51,7 @@ class ListeningPort(Protocol):
 
 def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferred[IListeningPort]:
     """
-    Listen where an endpoint string says.
-
-    C{tcp:}, C{tcp6:}, C{ssl:}, C{tls:} (a directory of certificates that is read again when it
-    changes), C{unix:} and C{systemd:} all work, with the options that Twisted gives them.
+    Listen at an endpoint string of any type that Twisted has, or at an inherited address.
 
     @return: The listening port. Fails with C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
@@ -67,9 +59,8 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     inherited = _INHERITED.fullmatch(description)
     if inherited is None:
         return _endpoint(_FastReactor(reactor), description).listen(factory)
-    descriptor = int(inherited[1])
-    # Nothing but TCP carries TLS; what stands without it is listened on as it is.
-    endpoint = _endpoint(_Inheritor(reactor, descriptor), inherited[2] or "tcp:0")
+    # Only TCP carries TLS; a socket without it is listened on as it is.
+    endpoint = _endpoint(_Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0")
     return endpoint.listen(factory)
 
 
@@ -79,7 +70,7 @@ class BoundSocket:
     An address that is bound for other processes.
 
     @ivar port: Keeps the socket open; it accepts nothing.
-    @ivar tail: The description of what comes after the socket; empty for nothing.
+    @ivar tail: The description of the layers above the socket; empty for none.
     """
 
     port: Any
@@ -98,7 +89,7 @@ class BoundSocket:
 
 def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
-    Bind what an endpoint string says, for other processes to accept on.
+    Bind the address of an endpoint string, for other processes to accept on.
 
     @return: The socket. Fails with C{CannotListenError} if it is taken.
     @raise ValueError: If the string is no endpoint.
@@ -114,7 +105,7 @@ def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
     except (AttributeError, LookupError, TypeError) as error:
-        # What the parsers of endpoints raise where a socket, or an option's name, is none.
+        # From the parsers of endpoints, for a socket or the name of an option that is none.
         isAdopted = description.startswith("systemd:")
         reason = "systemd has handed over no such socket" if isAdopted else str(error)
         raise ValueError(reason) from error
@@ -122,7 +113,7 @@ def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
 
 
 class _Proxy:
-    """A reactor as endpoints see it: everything that is not said otherwise is the real one's."""
+    """A reactor for endpoints, which listens differently."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -131,17 +122,11 @@ class _Proxy:
         return getattr(self._reactor, name)
 
     def listenSSL(
-        self,
-        port: Any,
-        factory: IProtocolFactory,
-        contextFactory: Any,
-        backlog: int = 50,
-        interface: str = "",
-    ) -> IListeningPort:
+        self, port: Any, factory: Any, contextFactory: Any, *more: Any, **named: Any
+    ) -> Any:
         """Listen on a TCP port for TLS."""
         wrapped = TLSMemoryBIOFactory(contextFactory, False, factory, self._reactor)
-        listening: IListeningPort = self.listenTCP(port, wrapped, backlog, interface)
-        return listening
+        return self.listenTCP(port, wrapped, *more, **named)
 
 
 class _FastReactor(_Proxy):
@@ -168,15 +153,16 @@ class _FastReactor(_Proxy):
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
     ) -> IListeningPort:
         """Listen on a socket that another process has opened."""
+        port: Any
         if addressFamily == socket.AF_UNIX:
-            return _started(
-                GivenUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
-            )
+            port = GivenUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
+            return _started(port)
         if addressFamily not in (socket.AF_INET, socket.AF_INET6):
             raise UnsupportedAddressFamily(addressFamily)
-        return _started(
-            FastPort._fromListeningDescriptor(self._reactor, fileDescriptor, addressFamily, factory)
+        port = FastPort._fromListeningDescriptor(
+            self._reactor, fileDescriptor, addressFamily, factory
         )
+        return _started(port)
 
 
 class _Inheritor(_Proxy):
@@ -262,8 +248,6 @@ def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     to the same one. A socket outlives its process, so that nothing is lost while one is replaced.
 
     @param place: C{HOST:PORT}.
-    @param count: How many sockets.
-
     @raise CannotListenError: If the address cannot be bound, or another process has it.
     """
     host, port = _split(place)
@@ -327,9 +311,9 @@ def runUntilStopped(
     """
     Serve until the process is stopped: for scripts.
 
-    @param opening: Opens what is to be served; C{None} where that is open.
-    @param stop: Stops serving; what it gives is waited for.
-    @raise SystemExit: If it could not be opened.
+    @param opening: Fires when the listeners are open; C{None} if they are.
+    @param stop: Stops serving; its Deferred is waited for.
+    @raise SystemExit: If one could not be opened.
     """
     failures: list[str] = []
 

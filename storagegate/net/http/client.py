@@ -43,16 +43,12 @@ _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?"
 
 
 class HTTPStatusError(HTTPClientError):
-    """
-    The response has another status than the one that was expected.
-
-    @ivar status: The status.
-    """
+    """The response has another status than the one that was expected."""
 
     def __init__(self, source: str, status: int, reason: str = "") -> None:
         """
         @param source: The server or the URL, for the text.
-        @param reason: What the response says of it.
+        @param reason: The explanation in the response.
         """
         super().__init__(f"{source} answers with {status}{reason and ': '}{reason[:200]}")
         self.status = status
@@ -93,8 +89,6 @@ class HTTPClient:
         allows: Callable[[str], bool] | None = None,
     ) -> None:
         """
-
-        @param reactor: Connects, resolves names, and measures the times.
         @param url: C{http://host:port}, or C{https}, and perhaps a path.
         @param tls: The trust roots and the client certificate for C{https}.
         @param maxBytes: Bytes of the body of a response, or of a line of a stream.
@@ -118,8 +112,7 @@ class HTTPClient:
         """
         Send a request, and read the whole response.
 
-        @param method: The method in capitals.
-        @param target: What follows the URL: the rest of the path and the query.
+        @param target: The rest of the URL: of the path, and the query.
         @param fields: Header fields by name, besides those of the connection.
         @param body: The whole body; C{None} for a request without one.
         @param seconds: For all of it.
@@ -149,11 +142,9 @@ class HTTPClient:
         """
         Send a request, and read the lines of the response until its end.
 
-        @param method: The method in capitals.
-        @param target: The rest of the URL, as for L{request}.
-        @param fields: Header fields by name, besides those of the connection.
+        The first parameters are those of L{request}.
+
         @param onLine: Called with each line that is not blank; what it raises ends the stream.
-        @param body: The whole body; C{None} for a request without one.
         @param seconds: Until the head of the response.
         @param maxSeconds: How long the lines are read: this detects a server that has vanished.
         @raise HTTPStatusError: If the status is not 200.
@@ -255,9 +246,8 @@ class _AllowedAddresses:
 @implementer(IReactorPluggableNameResolver, IHostnameResolver)
 class _GuardedReactor:
     """
-    A reactor that resolves names to allowed addresses only.
-
-    The address that is connected to is the one that was checked: no name is resolved twice.
+    A reactor that resolves names to allowed addresses only: those that are checked are connected
+    to, for no name is resolved twice.
     """
 
     def __init__(self, reactor: Any, allows: Callable[[str], bool]) -> None:

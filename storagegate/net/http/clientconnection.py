@@ -21,7 +21,7 @@ import httptools
 from attrs import frozen
 from OpenSSL.SSL import Error as TLSError
 from OpenSSL.SSL import WantReadError
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectingCancelledError, ConnectionDone
 from twisted.internet.interfaces import IHandshakeListener, IReactorTime
@@ -29,6 +29,8 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.streams import SharedFuture
+from storagegate.core.task import IdleWaiters
 from storagegate.net.tls import refusesCertificate
 
 HEAD_BYTES = 64 * 1024
@@ -162,7 +164,7 @@ class ClientRequest:
         return b"".join(pieces)
 
     def fail(self, error: ConnectionLostError) -> None:
-        """End the request with an error, which what waits for the response raises."""
+        """End the request: reading the response raises the error."""
         self.lost(error)
         self.notify()
 
@@ -180,12 +182,12 @@ class ClientRequest:
             self._connection.setReading(False)
 
     def lost(self, error: ConnectionLostError) -> None:
-        """Record that nothing more is received; what is buffered can still be read."""
+        """Record that nothing more is received; buffered bytes can still be read."""
         if not self.isRead and self._error is None:
             self._error = error
 
     def notify(self) -> None:
-        """Resume what waits for the response."""
+        """Resume the reader of the response."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
@@ -217,12 +219,11 @@ class HTTPClientConnection(Protocol):
         self._parser: Any = None
         self._fields: dict[bytes, bytes] = {}
         self._drained: Deferred[None] | None = None
-        self._isFull = self._isSecure = False
+        self._isFull = False
         self._isReading = self._staysOpen = True
         self._endsByClosing = self._hasReceived = self._hasHead = self._isFramed = False
         self._sincePiece = 0
-        self._lostBy: Failure | None = None
-        self._handshake: Deferred[None] | None = None
+        self._handshake: SharedFuture[None] = SharedFuture()
 
     def connectionMade(self) -> None:
         """Register for back pressure."""
@@ -264,13 +265,14 @@ class HTTPClientConnection(Protocol):
         if self.isLost:
             return False
         transport: Any = self.transport
-        socket = (transport.transport if self._isSecure else transport).getHandle()
+        isSecure = self._handshake.isKnown
+        socket = (transport.transport if isSecure else transport).getHandle()
         try:
             # Bytes that no request has caused are as bad as an end.
             socket.recv(1, _PEEK)
             return False
         except BlockingIOError:
-            if not self._isSecure:
+            if not isSecure:
                 return True
         except OSError:
             return False
@@ -331,18 +333,11 @@ class HTTPClientConnection(Protocol):
         @return: Fails with the reason if the connection is lost. Cancelling it closes the
             connection.
         """
-        if self._isSecure:
-            return succeed(None)
-        if self._lostBy is not None:
-            return fail(self._lostBy)
-        self._handshake = Deferred(lambda handshake: self.abort())
-        return self._handshake
+        return self._handshake.wait(self.abort)
 
     def handshakeCompleted(self) -> None:
         """Record the end of the handshake."""
-        self._isSecure = True
-        if self._handshake is not None and not self._handshake.called:
-            self._handshake.callback(None)
+        self._handshake.set(None)
 
     # The transport
 
@@ -367,7 +362,6 @@ class HTTPClientConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End the request with the connection."""
         self.isLost = True
-        self._lostBy = reason
         request = self._request
         if request is not None:
             if self._hasHead and not self._isFramed and reason.check(ConnectionDone):
@@ -377,8 +371,7 @@ class HTTPClientConnection(Protocol):
             request.lost(ConnectionLostError(text, isUnread))
             request.notify()
         self._wakeWriter()
-        if self._handshake is not None and not self._handshake.called:
-            self._handshake.errback(reason)
+        self._handshake.fail(reason.value or ConnectionDone())
         self.onLost(self)
 
     def pauseProducing(self) -> None:
@@ -435,7 +428,7 @@ class HTTPClientConnection(Protocol):
         self._request.isRead = True
 
     def _fail(self, reason: str) -> None:
-        """End the request and the connection: what was received is no response."""
+        """End the request and the connection: the received bytes are no response."""
         self._staysOpen = False
         if self._request is not None:
             self._request.lost(ConnectionLostError(reason))
@@ -501,7 +494,7 @@ class ConnectionPool:
         self._idle: dict[HTTPClientConnection, Any] = {}
         self._all: set[HTTPClientConnection] = set()
         self._isClosed = False
-        self._closing: list[Deferred[None]] = []
+        self._closed = IdleWaiters()
 
     @property
     def count(self) -> int:
@@ -535,11 +528,7 @@ class ConnectionPool:
         for connection in closed:
             self._forgetIdle(connection)
             connection.abort()
-        if not self._all:
-            return succeed(None)
-        closing: Deferred[None] = Deferred()
-        self._closing.append(closing)
-        return closing
+        return self._closed.wait(bool(self._all))
 
     def _made(self, connection: HTTPClientConnection) -> HTTPClientConnection:
         self._all.add(connection)
@@ -557,9 +546,7 @@ class ConnectionPool:
         self._all.discard(connection)
         self._forgetIdle(connection)
         if not self._all:
-            closing, self._closing = self._closing, []
-            for each in closing:
-                each.callback(None)
+            self._closed.notify()
 
     def _forgetIdle(self, connection: HTTPClientConnection) -> None:
         timer = self._idle.pop(connection, None)
