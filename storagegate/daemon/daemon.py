@@ -21,7 +21,6 @@ from storagegate.daemon.config import ConfigurationError, needRestart
 from storagegate.daemon.health import (
     Readiness,
     ReadinessChecks,
-    ReadinessMonitor,
     WorkerHealth,
     listening,
 )
@@ -53,12 +52,14 @@ class Daemon(ProcessService):
         super().__init__(setup)
         self._link = link
         self._idleGraceSeconds = 0.0
-        self._checks = ReadinessChecks(None if link is None else WorkerHealth(link, self._reactor))
-        self._checks.add(self._storeParts)
-        self._checks.addListeners(self._listening)
-        self._checks.addWarnings(lambda: {} if self._store is None else self._store.warnings())
-        self._checks.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
-        self._monitor = ReadinessMonitor(self._reactor, self._checks, self._onReadinessChange)
+        self._checks = ReadinessChecks(
+            self._reactor,
+            self._storeParts,
+            self._listening,
+            self._warnings,
+            self._onReadinessChange,
+            None if link is None else WorkerHealth(link, self._reactor),
+        )
         self._store: ObjectStore | None = None
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
@@ -108,7 +109,7 @@ class Daemon(ProcessService):
         if self._link is None:
             # The supervisor of workers logs that once for all.
             self._logServing()
-        self._monitor.start()
+        self._checks.start()
         self._reactor.callWhenRunning(self._notifyReady)
         self._parts.freezeHeap()
 
@@ -138,12 +139,6 @@ class Daemon(ProcessService):
         if self._isStopping:
             return
         self._notifier.reloading()
-        try:
-            self._reload()
-        finally:
-            self._notifyReady()
-
-    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -151,10 +146,12 @@ class Daemon(ProcessService):
         except (ConfigurationError, CredentialsError) as error:
             self._configuration = old
             self._logRefusedReload(error)
-            return
-        self._parts.logs.configure(self._configuration)
-        self._log.info("configuration reloaded")
-        self._logUnchanged(needRestart(self._started, self._configuration))
+        else:
+            self._parts.logs.configure(self._configuration)
+            self._log.info("configuration reloaded")
+            self._logUnchanged(needRestart(self._started, self._configuration))
+        finally:
+            self._notifyReady()
 
     def readiness(self) -> Readiness:
         """Return whether requests are served, and the problems of each part."""
@@ -162,6 +159,10 @@ class Daemon(ProcessService):
 
     def _storeParts(self) -> Mapping[str, str | None]:
         return {"store": "closed"} if self._store is None else self._store.health()
+
+    def _warnings(self) -> Mapping[str, str | None]:
+        parts = (self._store, self._gateway)
+        return {name: text for part in parts if part for name, text in part.warnings().items()}
 
     def _listening(self) -> Mapping[str, str | None]:
         ports = {} if self._gateway is None else self._gateway.ports
@@ -174,8 +175,8 @@ class Daemon(ProcessService):
     async def _stop(self) -> None:
         """Stop accepting, wait for requests in flight, and close the store."""
         self._drain()
-        self._monitor.check()
-        self._monitor.stop()
+        self._checks.check()
+        self._checks.stop()
         grace = self._notifyStopping()
         # The admin listener is closed last: it reports that this daemon is stopping. If another
         # process replaces this one, that one reports.

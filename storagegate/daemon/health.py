@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import field, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 if TYPE_CHECKING:
@@ -49,32 +49,27 @@ class Readiness:
 
 def respond(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Response:
     """Make the response to a request of the admin listener: status, header fields and body."""
-    if method not in (b"GET", b"HEAD"):
+    if method not in (b"GET", b"HEAD") or path not in (b"/healthz", b"/readyz"):
         return _json(404, {"error": "not found"})
     if path == b"/healthz":
         return _json(200, {"status": "ok"})
-    if path == b"/readyz":
-        return _readyz(readiness())
-    return _json(404, {"error": "not found"})
+    found = readiness()
+    document: dict[str, Any] = {"status": found.status}
+    if found.error is not None:
+        document["error"] = found.error
+    document["parts"] = {
+        **{name: wrong or "ok" for name, wrong in found.parts.items()},
+        **{name: wrong or "listening" for name, wrong in found.listeners.items()},
+    }
+    warnings = {name: text for name, text in found.warnings.items() if text is not None}
+    if warnings:
+        document["warnings"] = warnings
+    return _json(200 if found.status == "ok" else 503, document)
 
 
 def describeError(request: object, error: BaseException) -> Response:
     """Make the response to a request whose handler failed."""
     return _json(500, {"error": "internal error"})
-
-
-def _readyz(readiness: Readiness) -> Response:
-    document: dict[str, Any] = {"status": readiness.status}
-    if readiness.error is not None:
-        document["error"] = readiness.error
-    document["parts"] = {name: wrong or "ok" for name, wrong in readiness.parts.items()}
-    document["parts"].update(
-        {name: wrong or "listening" for name, wrong in readiness.listeners.items()}
-    )
-    warnings = {name: text for name, text in readiness.warnings.items() if text is not None}
-    if warnings:
-        document["warnings"] = warnings
-    return _json(200 if readiness.status == "ok" else 503, document)
 
 
 def _json(code: int, document: Mapping[str, Any]) -> Response:
@@ -95,36 +90,39 @@ Check = Callable[[], Mapping[str, str | None]]
 
 class ReadinessChecks:
     """
-    The readiness checks of a process.
+    The readiness checks of a process, which run every second.
 
     @ivar isDraining: Whether the process stops.
     """
 
-    def __init__(self, peers: "WorkerHealth | None" = None) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        parts: Check,
+        listeners: Check,
+        warnings: Check,
+        onChange: Callable[[Readiness], object],
+        peers: "WorkerHealth | None" = None,
+    ) -> None:
         """
+        @param parts: Checks the parts without which no request is served.
+        @param listeners: Checks the listeners.
+        @param warnings: Returns problems that do not affect readiness.
+        @param onChange: Called with the first result, and with each that differs from the last.
         @param peers: The health of the other workers; C{None} without workers.
         """
         self.isDraining = False
+        self._clock = clock
+        self._parts, self._listeners, self._warnings = parts, listeners, warnings
+        self._onChange = onChange
         self._peers = peers
-        self._parts: list[Check] = []
-        self._listeners: list[Check] = []
-        self._warnings: list[Check] = []
-
-    def add(self, check: Check) -> None:
-        """Add a check of parts without which no request is served."""
-        self._parts.append(check)
-
-    def addListeners(self, check: Check) -> None:
-        """Add a check of listeners."""
-        self._listeners.append(check)
-
-    def addWarnings(self, check: Check) -> None:
-        """Add a check of problems that do not affect readiness."""
-        self._warnings.append(check)
+        self._last: Readiness | None = None
+        self._timer: IDelayedCall | None = None
 
     def evaluate(self) -> Readiness:
         """Run all checks."""
-        parts, listeners, warnings = map(_all, (self._parts, self._listeners, self._warnings))
+        parts, warnings = dict(self._parts()), dict(self._warnings())
+        listeners = self._listeners()
         if self._peers is not None:
             parts.update(self._peers.parts())
             warnings.update(self._peers.warnings())
@@ -137,40 +135,18 @@ class ReadinessChecks:
             status, error = "ok", None
         return Readiness(status, error, parts, warnings, listeners)
 
-    def broadcast(self) -> None:
-        """Send the problems of this worker to the others, without those that they have sent."""
-        if self._peers is not None:
-            own = {**_all(self._parts), **_all(self._listeners)}
-            self._peers.broadcast(None if self.isDraining else _problemOf(own))
-
-
-class ReadinessMonitor:
-    """Runs the readiness checks periodically, and notifies of changes."""
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        checks: ReadinessChecks,
-        onChange: Callable[[Readiness], object],
-    ) -> None:
-        """
-        @param onChange: Called with the first result, and with each that differs from the last.
-        """
-        self._clock = clock
-        self._checks = checks
-        self._onChange = onChange
-        self._last: Readiness | None = None
-        self._timer: IDelayedCall | None = None
-
     def start(self) -> None:
-        """Begin the checks."""
+        """Run the checks now, and every second."""
         self._timer = self._clock.callLater(CHECK_SECONDS, self.start)
-        self._checks.broadcast()
+        if self._peers is not None:
+            # Without the problems that the others have sent.
+            own = _problemOf({**self._parts(), **self._listeners()})
+            self._peers.broadcast(None if self.isDraining else own)
         self.check()
 
     def check(self) -> None:
         """Run the checks now."""
-        readiness = self._checks.evaluate()
+        readiness = self.evaluate()
         if readiness != self._last:
             self._last = readiness
             self._onChange(readiness)
@@ -182,15 +158,6 @@ class ReadinessMonitor:
             timer.cancel()
 
 
-@define
-class _WorkerProblem:
-    """A problem that another worker has broadcast, with the time of its receipt in seconds."""
-
-    error: str
-    at: float
-
-
-@define
 class WorkerHealth:
     """
     The health of the other workers.
@@ -198,30 +165,27 @@ class WorkerHealth:
     A worker with a problem broadcasts it every second, and once that it has recovered.
     """
 
-    _link: "WorkerIPC"
-    _clock: IReactorTime
-    _serving: int = field(init=False)
-    _problems: dict[int, _WorkerProblem] = field(init=False, factory=dict)
-    _hasProblem: bool = field(init=False, default=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._serving = self._link.count
-        self._link.subscribe(TOPIC, self._received)
-        self._link.subscribe("workers", self._counted)
+    def __init__(self, link: "WorkerIPC", clock: IReactorTime) -> None:
+        self._link = link
+        self._clock = clock
+        self._serving = link.count
+        # By the index of the worker; with the time of receipt.
+        self._problems: dict[int, tuple[str, float]] = {}
+        self._hasProblem = False
+        link.subscribe(TOPIC, self._received)
+        link.subscribe("workers", lambda count: setattr(self, "_serving", count))
 
     def parts(self) -> Mapping[str, str | None]:
-        """Return the problems of the others, for L{ReadinessChecks.add}."""
-        now = self._clock.seconds()
+        """Return the problems of the others."""
+        oldest = self._clock.seconds() - FORGET_SECONDS
         self._problems = {
-            index: problem
-            for index, problem in self._problems.items()
-            if now - problem.at < FORGET_SECONDS
+            index: problem for index, problem in self._problems.items() if problem[1] > oldest
         }
-        wrong = [f"{index}: {problem.error}" for index, problem in sorted(self._problems.items())]
+        wrong = [f"{index}: {error}" for index, (error, _) in sorted(self._problems.items())]
         return {"workers": "; ".join(wrong) or None}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return whether workers are missing, for L{ReadinessChecks.addWarnings}."""
+        """Return whether workers are missing."""
         if self._serving >= self._link.count:
             return {"workers": None}
         return {"workers": f"{self._serving} of {self._link.count} serve"}
@@ -236,12 +200,7 @@ class WorkerHealth:
         if payload["error"] is None:
             self._problems.pop(payload["index"], None)
         else:
-            self._problems[payload["index"]] = _WorkerProblem(
-                payload["error"], self._clock.seconds()
-            )
-
-    def _counted(self, count: int) -> None:
-        self._serving = count
+            self._problems[payload["index"]] = (payload["error"], self._clock.seconds())
 
 
 def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
@@ -250,10 +209,6 @@ def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
         name: None if getattr(port, "connected", True) else "listens no more"
         for name, port in ports.items()
     }
-
-
-def _all(checks: list[Check]) -> dict[str, str | None]:
-    return {name: wrong for check in checks for name, wrong in check().items()}
 
 
 def _problemOf(parts: Mapping[str, str | None]) -> str | None:

@@ -72,8 +72,7 @@ def isExposed(description: str, address: IAddress) -> bool:
     """
     Return whether a listener can be reached from other machines without encryption.
 
-    @param description: The endpoint of the listener, whose type shows whether it encrypts.
-    @param address: Where the listener is bound.
+    @param description: Its endpoint, whose type shows whether it encrypts.
     """
     if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
         return False
@@ -81,11 +80,7 @@ def isExposed(description: str, address: IAddress) -> bool:
 
 
 def servingText(addresses: Mapping[str, IAddress]) -> str:
-    """
-    Format the listeners in one line for the service manager.
-
-    @param addresses: The addresses of the open listeners, by name.
-    """
+    """Format the listeners in one line for the service manager."""
     served = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
     return f"serving {', '.join(served)}" if addresses else "serving nothing"
 
@@ -94,7 +89,6 @@ def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str)
     """
     Format the generated root key pair as the commands that configure aws-cli.
 
-    @param region: The region of the S3 signatures.
     @param url: That of the S3 listener, if it is enabled.
     @param path: The file of the pair.
     """
@@ -107,37 +101,6 @@ def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str)
     if url is not None:
         lines.append(f"aws configure set endpoint_url {url}")
     return "\n".join(lines)
-
-
-def rootPair(
-    configuration: Configuration,
-    directory: str,
-    addresses: Mapping[str, IAddress],
-    log: Logger,
-    show: Callable[[str], object],
-) -> RootCredentials:
-    """
-    Return the root key pair, generated if it is absent.
-
-    @param configuration: A root key pair in it takes precedence over the file.
-    @param directory: The data directory as an absolute path; it exists.
-    @param addresses: The addresses of the listeners, by name.
-    @param log: Receives an event if a pair is generated, without the pair.
-    @param show: Prints a generated pair for the operator, once.
-    @raise CredentialsError: If the file of the pair cannot be used.
-    """
-    options = configuration.s3
-    if options.root is not None:
-        return options.root
-    path = os.path.join(directory, ROOT_FILE)
-    pair, made = loadOrCreate(path)
-    if made:
-        url = None
-        if "s3" in addresses and configuration.listeners.s3 is not None:
-            url = clientURL(configuration.listeners.s3, addresses["s3"])
-        log.info("generated the root key pair path={path}", path=path)
-        show(firstKeyText(pair, options.region, url, path))
-    return pair
 
 
 @frozen
@@ -244,10 +207,24 @@ class ProcessService(Service):
             raise self._refusal(f"cannot open the data: {error}") from error
 
     def _rootPair(self, configuration: Configuration) -> RootCredentials:
-        """Return the configured root key pair, or the one of the data directory."""
-        return rootPair(
-            configuration, self._directory(), self._addresses, self._log, self._parts.show
-        )
+        """
+        Return the configured root key pair, or that of the data directory, generated if absent.
+
+        @raise CredentialsError: If the file of the pair cannot be used.
+        """
+        options = configuration.s3
+        if options.root is not None:
+            return options.root
+        path = os.path.join(self._directory(), ROOT_FILE)
+        pair, made = loadOrCreate(path)
+        if made:
+            url = None
+            if "s3" in self._addresses and configuration.listeners.s3 is not None:
+                url = clientURL(configuration.listeners.s3, self._addresses["s3"])
+            self._log.info("generated the root key pair path={path}", path=path)
+            # The pair itself must not be in a log.
+            self._parts.show(firstKeyText(pair, options.region, url, path))
+        return pair
 
     def _logServing(self) -> None:
         """Log the data directory and the listeners, and warn of secrets in clear text."""

@@ -12,7 +12,6 @@ from storagegate.daemon.health import (
     FORGET_SECONDS,
     Readiness,
     ReadinessChecks,
-    ReadinessMonitor,
     WorkerHealth,
     listening,
 )
@@ -53,10 +52,15 @@ class BoardTests(SynchronousTestCase):
         """Make a checks with a part, a listener and a warning."""
         self.wrong: dict[str, str | None] = {"catalog": None}
         self.ports: dict[str, str | None] = {"s3": None}
-        self.checks = ReadinessChecks()
-        self.checks.add(lambda: self.wrong)
-        self.checks.addListeners(lambda: self.ports)
-        self.checks.addWarnings(lambda: {"disk": "slow"})
+        self.clock = Clock()
+        self.told: list[str | None] = []
+        self.checks = ReadinessChecks(
+            self.clock,
+            lambda: self.wrong,
+            lambda: self.ports,
+            lambda: {"disk": "slow"},
+            lambda readiness: self.told.append(readiness.error),
+        )
 
     def test_ready(self) -> None:
         """It is ready if every part is; warnings change nothing."""
@@ -93,12 +97,8 @@ class BoardTests(SynchronousTestCase):
 
     def test_monitor(self) -> None:
         """What changes is told within a second, and nothing else is."""
-        clock = Clock()
-        told: list[str | None] = []
-        monitor = ReadinessMonitor(
-            clock, self.checks, lambda readiness: told.append(readiness.error)
-        )
-        monitor.start()
+        clock, told = self.clock, self.told
+        self.checks.start()
         clock.pump([CHECK_SECONDS] * 3)
         self.assertEqual(told, [None])
         self.wrong["catalog"] = "gone"
@@ -107,9 +107,9 @@ class BoardTests(SynchronousTestCase):
         clock.advance(CHECK_SECONDS)
         self.assertEqual(told, [None, "catalog: gone", None])
         self.checks.isDraining = True
-        monitor.check()
+        self.checks.check()
         self.assertEqual(told[-1], "the daemon stops")
-        monitor.stop()
+        self.checks.stop()
         self.assertEqual(clock.getDelayedCalls(), [])
 
 
@@ -124,15 +124,20 @@ class PeerTests(SynchronousTestCase):
         self.checks = []
         for index in range(2):
             link: Any = Link(index, self.links)
-            checks = ReadinessChecks(WorkerHealth(link, self.clock))
-            checks.add(lambda index=index: {"catalog": self.wrong[index]})
+            checks = ReadinessChecks(
+                self.clock,
+                lambda index=index: {"catalog": self.wrong[index]},  # type: ignore[misc]
+                dict,
+                dict,
+                lambda readiness: None,
+                WorkerHealth(link, self.clock),
+            )
+            checks.start()
             self.checks.append(checks)
 
     def turn(self) -> list[str | None]:
         """Let a second pass; give what each says of itself."""
-        self.clock.advance(1)
-        for checks in self.checks:
-            checks.broadcast()
+        self.clock.advance(CHECK_SECONDS)
         return [checks.evaluate().error for checks in self.checks]
 
     def test_told(self) -> None:
@@ -156,7 +161,7 @@ class PeerTests(SynchronousTestCase):
         """What a worker said that has died is forgotten."""
         self.wrong[1] = "gone"
         self.turn()
-        del self.checks[1]
+        self.checks.pop().stop()
         self.clock.advance(FORGET_SECONDS)
         self.assertEqual(self.turn(), [None])
 
