@@ -57,38 +57,24 @@ class Components:
         self._isMetered = False
         self._tracer: Any = None
 
-    def tuneProcess(self) -> None:
-        """Apply the settings of the whole process."""
-        tuneProcess()
+    tuneProcess = staticmethod(tuneProcess)
 
     def show(self, text: str) -> None:
-        """
-        Print text that must not be in a log file; a process without a terminal or a pipe of its own
-        prints nothing.
-        """
+        """Print text that must not be in a log file, if the process has a standard output."""
         # twistd has replaced sys.stdout by its log.
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
 
-    def freezeHeap(self) -> None:
-        """Tune the garbage collector once everything is made."""
-        freezeHeap()
+    freezeHeap = staticmethod(freezeHeap)
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
-        """
-        Make the handlers of the process's signals.
-
-        @param stop: Called on a signal that ends the process.
-        @param reload: Called on the signal to read the configuration again.
-        """
+        """Make the handlers of the process's signals, see L{SignalHandlers}."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
     def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Prepare the store before any worker opens it. Blocks.
 
-        @param options: Of them, the durability is used.
-        @param directory: The data directory, made if it is absent.
         @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
@@ -118,8 +104,6 @@ class Components:
         """
         Open the store. Blocks.
 
-        @param options: The durability, and whether reads are verified.
-        @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.metrics import MeteredFiles, watchStore
@@ -148,10 +132,8 @@ class Components:
 
     def monitor(self, configuration: Configuration) -> None:
         """
-        Make the tracer and the access log of all listeners.
+        Make the tracer and the access log of all listeners from the table C{gateway.monitoring}.
 
-        @param configuration: Its table C{gateway.monitoring} is read; nothing is made if it is
-            absent.
         @raise ConfigurationError: If an option is invalid.
         """
         if "monitoring" not in configuration.gateway:
@@ -185,12 +167,7 @@ class Components:
         return site
 
     def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:
-        """
-        Open a listener.
-
-        @param description: The endpoint, such as C{tcp:9000}.
-        @param site: Makes the protocols of the connections.
-        """
+        """Open a listener at an endpoint such as C{tcp:9000}."""
         from storagegate.net.endpoints import listen
 
         return listen(self._reactor, description, site)
@@ -233,14 +210,7 @@ class Components:
         return CoroutineResource(handle, health.describeError)
 
     def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
-        """
-        Make the resource of the S3 listener.
-
-        @param store: The open store, from L{store}.
-        @param options: The region, the domain of virtual hosts, and whether payloads must be
-            signed.
-        @param root: The root key pair.
-        """
+        """Make the resource of the S3 listener."""
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -266,15 +236,8 @@ class Components:
             from storagegate.s3.observers import NUMBERS, TEXTS, S3Log
             from storagegate.telemetry.accesslog import AccessLog
 
-            calls = self._callLog
-            lines = AccessLog(
-                calls.level,
-                calls.fields,
-                calls.format,
-                self.logs.sink,
-                numbers=NUMBERS,
-                texts=TEXTS,
-            )
+            log, sink = self._callLog, self.logs.sink
+            lines = AccessLog(log.level, log.fields, log.format, sink, numbers=NUMBERS, texts=TEXTS)
             resource.observers.add(S3Log(lines))
         return resource
 
@@ -282,14 +245,11 @@ class Components:
         """
         Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
-        @param configuration: The listeners decide whether the gateway is made, its tables how.
         @raise ConfigurationError: If a service or an option is invalid.
         """
         self.monitor(configuration)
-        listeners = configuration.listeners
-        if not any(listeners.transports.values()):
-            return None
-        return self.gatewayService(configuration)
+        isServed = any(configuration.listeners.transports.values())
+        return self.gatewayService(configuration) if isServed else None
 
     def gatewayService(self, configuration: Configuration) -> "DaemonGatewayService":
         """

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from storagegate.core.files import readSmallFile
 from storagegate.core.options import parseDecimal
 from storagegate.daemon.rootcredentials import CREDENTIAL, RootCredentials, checkCredential
-from storagegate.gateway.transports.registry import Transport, listenerTransports
+from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.telemetry.log import LEVELS
 
 PREFIX = "STORAGEGATE_"
@@ -56,11 +56,7 @@ class ConfigurationError(ValueError):
 
 
 def readText(value: object) -> str:
-    """
-    Accept text that is not empty and holds no control character.
-
-    @param value: From the file a value of TOML, from a flag or a variable text.
-    """
+    """Accept text that is not empty and holds no control character."""
     if not isinstance(value, str):
         raise ValueError("expected text")
     if not value or not value.isprintable():
@@ -69,11 +65,7 @@ def readText(value: object) -> str:
 
 
 def readEndpoint(value: object) -> str | None:
-    """
-    Accept the description of an endpoint, which its plugin validates; C{off} is L{None}.
-
-    @param value: The description, such as C{tcp:9000}, or C{off}.
-    """
+    """Accept the description of an endpoint, which its plugin validates; C{off} is L{None}."""
     if not isinstance(value, str):
         raise ValueError("expected an endpoint such as tcp:9000, or off")
     text = readText(value)
@@ -81,11 +73,7 @@ def readEndpoint(value: object) -> str | None:
 
 
 def readHostPort(value: object) -> str | None:
-    """
-    Accept C{HOST:PORT}; C{off} is L{None}.
-
-    @param value: The address, whose port is at most 65535, or C{off}.
-    """
+    """Accept C{HOST:PORT}; C{off} is L{None}."""
     if value == "off":
         return None
     match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None
@@ -95,50 +83,34 @@ def readHostPort(value: object) -> str | None:
 
 
 def readSecret(value: object) -> str:
-    """
-    Accept one half of a key pair; the error does not repeat it.
-
-    @param value: 3 to 128 printable ASCII characters.
-    """
+    """Accept one half of a key pair; the error does not repeat it."""
     if not isinstance(value, str):
         raise ValueError(f"expected {CREDENTIAL}")
     return checkCredential(value)
 
 
 def readBoolean(value: object) -> bool:
-    """
-    Accept a truth value: TOML's own, or the words true and false.
-
-    @param value: A truth value from the file, a word from a flag or a variable.
-    """
-    words = {"true": True, "false": False}
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value in words:
-        return words[value]
+    """Accept a truth value: TOML's own, or the words true and false."""
+    if isinstance(value, bool) or value in ("true", "false"):
+        return value in (True, "true")
     raise ValueError("expected true or false")
 
 
 def readServices(value: object) -> tuple[str, ...]:
-    """
-    Accept a list of C{MODULE:NAME}, or the same as one text with commas.
-
-    @param value: A list from the file, text from a flag or a variable.
-    """
+    """Accept a list of C{MODULE:NAME}, or the same as one text with commas."""
     items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list):
-        raise ValueError("expected a list of MODULE:NAME")
-    for item in items:
-        if not isinstance(item, str) or not _SERVICE.fullmatch(item):
-            raise ValueError("expected a list of MODULE:NAME")
-    return tuple(items)
+    if isinstance(items, list):
+        services = tuple(each for each in items if isinstance(each, str))
+        if len(services) == len(items) and all(map(_SERVICE.fullmatch, services)):
+            return services
+    raise ValueError("expected a list of MODULE:NAME")
 
 
 def matching(pattern: re.Pattern[str], expected: str) -> Reader:
     """
     Make a reader of text that must match as a whole.
 
-    @param expected: What the text must be, for the error.
+    @param expected: The description of such texts, for the error.
     """
 
     def read(value: object) -> str:
@@ -150,11 +122,7 @@ def matching(pattern: re.Pattern[str], expected: str) -> Reader:
 
 
 def oneOf(*words: str) -> Reader:
-    """
-    Make a reader of a choice.
-
-    @param words: The only values that are accepted, as they are written.
-    """
+    """Make a reader of a choice among some words."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -166,11 +134,9 @@ def oneOf(*words: str) -> Reader:
 
 def wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
     """
-    Make a reader of a whole number within bounds.
+    Make a reader of a whole number within bounds, which are inclusive.
 
-    @param minimum: The least number that is accepted.
-    @param maximum: The greatest number that is accepted.
-    @param unit: What it counts, for the error.
+    @param unit: The plural of its unit, for the error.
     """
     counted = f"a whole number of {unit}" if unit else "a whole number"
 
@@ -192,11 +158,11 @@ class Key:
     One configuration key.
 
     @ivar default: The default as text, as the documentation gives it; empty where there is none.
-    @ivar argument: What the flag's argument is called; empty: there is no flag. Secrets have none,
-        for every user of a machine sees the flags of every process.
-    @ivar reloads: Whether SIGHUP applies a change without new processes. Where there are several
-        workers it replaces them, and so applies all but what is shared.
-    @ivar isShared: Whether it is part of what all workers have in common: a change takes a restart.
+    @ivar argument: The name of the flag's argument; empty: there is no flag. Secrets have none, for
+        every user of a machine sees the flags of every process.
+    @ivar reloads: Whether SIGHUP applies a change without new processes. Several workers are
+        replaced by it, which applies all keys that are not shared.
+    @ivar isShared: Whether all workers have it in common: a change takes a restart.
     @ivar secret: Whether the value must never be repeated in a message.
     """
 
@@ -215,17 +181,9 @@ class Key:
         return PREFIX + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).upper()
 
 
-def _listener(name: str, default: str, read: Reader, meaning: str) -> Key:
+def _listener(name: str, default: str, meaning: str, read: Reader = readEndpoint) -> Key:
     argument = "HOST:PORT" if read is readHostPort else "ENDPOINT"
     return Key(name, default, read, meaning, argument, isShared=True)
-
-
-def _transport(row: Transport) -> Key:
-    """Make the key of a transport's listener."""
-    read = readHostPort if row.address == "hostport" else readEndpoint
-    return _listener(
-        row.name, row.default or "off", read, row.listener or f"the {row.title} listener"
-    )
 
 
 KEYS = (
@@ -237,12 +195,19 @@ KEYS = (
         "DIR",
         isShared=True,
     ),
-    _listener("s3", "tcp:9000:interface=127.0.0.1", readEndpoint, "the S3 listener"),
-    *(_transport(row) for row in listenerTransports()),
+    _listener("s3", "tcp:9000:interface=127.0.0.1", "the S3 listener"),
+    *(
+        _listener(
+            row.name,
+            row.default or "off",
+            row.listener or f"the {row.title} listener",
+            readHostPort if row.address == "hostport" else readEndpoint,
+        )
+        for row in listenerTransports()
+    ),
     _listener(
         "admin",
         "tcp:9001:interface=127.0.0.1",
-        readEndpoint,
         "the admin listener: /healthz, /readyz and /metrics",
     ),
     Key("service", "", readServices, "a service to serve; may be repeated", "MODULE:NAME"),
@@ -399,7 +364,10 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
         found.update((item.key.name, item) for item in _fromTable(table, f"file {flags['config']}"))
     found.update((item.key.name, item) for item in _fromVariables(environment))
     found.update((item.key.name, item) for item in _fromFlags(flags))
-    _checkPair(found)
+    for present, absent in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
+        if present in found and absent not in found:
+            origin = found[present].origin
+            raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
     return _assemble({name: _read(item) for name, item in found.items()}, gateway)
 
 
@@ -428,9 +396,8 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
         load(flags, environment)
     except ConfigurationError as error:
         # Errors that concern several keys.
-        if str(error) not in found:
-            found.append(str(error))
-    return found
+        found.append(str(error))
+    return list(dict.fromkeys(found))
 
 
 def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
@@ -493,13 +460,6 @@ def _fromFlags(flags: Mapping[str, object]) -> Iterator[_Found]:
     for key in KEYS:
         if flags.get(key.name) is not None:
             yield _Found(key, flags[key.name], f"flag --{key.name}")
-
-
-def _checkPair(found: Mapping[str, _Found]) -> None:
-    for present, absent in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
-        if present in found and absent not in found:
-            origin = found[present].origin
-            raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
 
 
 def _read(item: _Found) -> Any:

@@ -20,7 +20,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 
 from storagegate.core.context import RequestContext
@@ -46,7 +45,6 @@ USERS_FILE = "users.sqlite"
 
 _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 """The names of the reference services in their protos."""
-
 
 _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
 
@@ -115,14 +113,9 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
             raise ConfigurationError(
                 f"gateway.{name}: unknown key; there are {', '.join(sorted(configure))}"
             )
-        if not isinstance(table, Mapping):
-            raise ConfigurationError(f"gateway.{name}: expected a table")
-        for key in LISTENER_OPTIONS & set(table):
+        for key in LISTENER_OPTIONS.intersection(table if isinstance(table, Mapping) else ()):
             raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")
-        try:
-            configure[name](_resolved(table))
-        except (OptionError, DefinitionError, NamingError) as error:
-            raise ConfigurationError(f"gateway.{name}: {error}") from error
+        _apply(name, table, configure[name])
 
 
 def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
@@ -135,15 +128,19 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     """
     from storagegate.gateway.monitoring import readMonitoring
 
-    table = tables.get("monitoring")
-    if table is None:
+    if "monitoring" not in tables:
         return None
+    return _apply("monitoring", tables["monitoring"], readMonitoring)
+
+
+def _apply(name: str, table: Any, read: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Pass a table with its functions to a reader; errors name the table."""
     if not isinstance(table, Mapping):
-        raise ConfigurationError("gateway.monitoring: expected a table")
+        raise ConfigurationError(f"gateway.{name}: expected a table")
     try:
-        return readMonitoring(_resolved(table))
-    except (OptionError, NamingError) as error:
-        raise ConfigurationError(f"gateway.monitoring: {error}") from error
+        return read(_resolved(table))
+    except (OptionError, DefinitionError, NamingError) as error:
+        raise ConfigurationError(f"gateway.{name}: {error}") from error
 
 
 def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,12 +237,7 @@ class DaemonGatewayService:
         return address
 
     def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
-        """
-        Add the reference services, unless the user has services, and register with discovery.
-
-        @param root: The root key pair.
-        @param directory: The data directory as an absolute path.
-        """
+        """Add the reference services, unless the user has services, and register with discovery."""
         if not self._services:
             self._addReferenceServices(store, root, region, directory)
         self._register()
@@ -261,9 +253,8 @@ class DaemonGatewayService:
         self._add(makeUserService(users, bus=self._link))
         credentials = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
         self._credentials = credentials
-        self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
-            storageAuthenticate(credentials)
-        )
+        keys = _StorageKeys(storageAuthenticate(credentials))
+        self._gateway.authentication.ownKeys["Storage"] = keys
         self._add(makeStorageService(store, credentials, region, maxItemBytes=maxItemBytes()))
 
     def _add(self, service: ServiceDefinition) -> None:
@@ -350,15 +341,13 @@ class DaemonGatewayService:
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
-    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
+    async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """
         Wait for calls, cancel them after the grace, and close the resources of the services.
 
+        @param graceSeconds: How long calls may take.
         @param idleGraceSeconds: How long idle connections of HTTP may stay.
         """
-        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
-
-    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         if self._registration is not None:
             # First: clients must not be sent to a closed port.
             await self._registration.stop()

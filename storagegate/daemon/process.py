@@ -34,7 +34,6 @@ New containers between two runs of the collector. Python's 700 are one batch of 
 of a request are freed by their reference counts, and the collector took 7 % of the time.
 """
 
-
 _COLLECT_AT_START = 2000
 """
 The same while the process starts: each attrs class leaves garbage behind, whose memory the next
@@ -104,10 +103,10 @@ def _forgetSources(phase: str, found: object) -> None:
 
 class SignalHandlers:
     """
-    Handles signals in the reactor.
+    Handles signals in the reactor: a handler may interrupt any line of the main thread, even while
+    it writes the log.
 
-    A handler may interrupt any line of the main thread, even while it writes the log. So it only
-    schedules a call in the reactor.
+    @ivar isStopping: Whether a signal to stop was received, even before the reactor runs.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class SignalHandlers:
         self._reactor = reactor
         self._stop = stop
         self._reload = reload
-        self._stopping = False
+        self.isStopping = False
 
     def install(self) -> None:
         """
@@ -144,20 +143,15 @@ class SignalHandlers:
         if sys.__stderr__ is not None:
             faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
 
-    @property
-    def isStopping(self) -> bool:
-        """Return whether a signal to stop was received, even before the reactor runs."""
-        return self._stopping
-
     def stopReceived(self, number: int, frame: FrameType | None) -> None:
         """Stop in order the first time; the second time die of the signal."""
-        if self._stopping and self._isWorker:
+        if self.isStopping and self._isWorker:
             # A service manager may send it to every process, besides the supervisor.
             return
-        if self._stopping:
+        if self.isStopping:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        self._stopping = True
+        self.isStopping = True
         self._reactor.callFromThread(self._stop)
 
     def reloadReceived(self, number: int, frame: FrameType | None) -> None:

@@ -105,31 +105,25 @@ class Supervisor(ProcessService):
         """
         Bind every listener but those that each worker binds for itself.
 
-        @raise SystemExit: If one cannot be.
+        @raise SystemExit: If one cannot be, or the services are invalid.
         """
         super().privilegedStartService()
-        self._preflight()
-        listeners = self._configuration.listeners
+        configuration = self._configuration
+        # Services and tables are checked before any port is open. That takes a second, and the
+        # reference services need no check.
+        if configuration.gateway or configuration.services:
+            try:
+                preflight(
+                    lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping
+                )
+            except ConfigurationError as error:
+                raise self._refusal(error) from error
+        listeners = configuration.listeners
         self._open("s3", listeners.s3)
         self._open("admin", listeners.admin)
         for row in listenerTransports():
             if row.inherit != "reuseport":
                 self._open(row.name, listeners.of(row.name), row.inherit)
-
-    def _preflight(self) -> None:
-        """
-        Check the services and the tables of the gateway before any port is open.
-
-        @raise SystemExit: If one is invalid.
-        """
-        configuration = self._configuration
-        # It takes a second, and the reference services need no check.
-        if not configuration.gateway and not configuration.services:
-            return
-        try:
-            preflight(lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping)
-        except ConfigurationError as error:
-            raise self._refusal(error) from error
 
     def startService(self) -> None:
         """
@@ -186,7 +180,13 @@ class Supervisor(ProcessService):
         before = self._configuration
         try:
             configuration = self._rooted(self._load())
-            self._configuration = self._fixed(configuration)
+            # A reload cannot change the sockets and the memory.
+            self._configuration = evolve(
+                configuration,
+                listeners=self._started.listeners,
+                store=self._started.store,
+                workers=self._started.workers,
+            )
             self._parts.logs.configure(self._configuration)
             await workers.roll(self._program(), before.shutdownGraceSeconds)
         except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
@@ -197,7 +197,11 @@ class Supervisor(ProcessService):
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
-        self._logUnchanged(_fixedKeys(self._started, configuration))
+        started = self._started.values
+        shared = [key.name for key in KEYS if key.isShared]
+        self._logUnchanged(
+            name for name in shared if started.get(name) != configuration.values.get(name)
+        )
 
     def _reloaded(self, result: None) -> None:
         self._isReloading = False
@@ -205,15 +209,6 @@ class Supervisor(ProcessService):
         if self._isReloadWanted:
             self._isReloadWanted = False
             self.reload()
-
-    def _fixed(self, configuration: Configuration) -> Configuration:
-        """Keep the options of the sockets and the memory, which a reload cannot change."""
-        return evolve(
-            configuration,
-            listeners=self._started.listeners,
-            store=self._started.store,
-            workers=self._started.workers,
-        )
 
     def _rooted(self, configuration: Configuration) -> Configuration:
         """Add the root key pair, which the supervisor generates once for all workers."""
@@ -273,13 +268,13 @@ class Supervisor(ProcessService):
                 mine[number] = each.fileno()
         values = self._configuration.values
         root = self._configuration.s3.root
-        options: dict[str, Any] = {"values": values, "gateway": self._configuration.gateway}
-        options["log"] = log
+        options = {"values": values, "gateway": self._configuration.gateway, "log": log}
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
         return WorkerCommand(
             command=[sys.executable, "-m", "storagegate.daemon.worker"],
-            environment=_environment(),
+            # Workers import from the same path.
+            environment={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             descriptors=descriptors,
             own=own,
             setup=WorkerSetup(0, self._started.workers, endpoints, memory, options),
@@ -315,15 +310,3 @@ class Supervisor(ProcessService):
 def _address(kind: Literal["TCP", "UDP"], bound: Any) -> IAddress:
     host, port, *rest = bound.getsockname()
     return IPv6Address(kind, host, port, *rest) if rest else IPv4Address(kind, host, port)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a worker, which imports from the same path."""
-    path = [item for item in sys.path if item]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def _fixedKeys(old: Configuration, new: Configuration) -> list[str]:
-    """Return the keys that differ and that new workers do not apply."""
-    fixed = (key.name for key in KEYS if key.isShared)
-    return [name for name in fixed if old.values.get(name) != new.values.get(name)]

@@ -77,7 +77,9 @@ class Notifier:
         @param status: The listeners in a line.
         """
         self._send("READY=1", _statusLine(status))
-        if self._beat is None and self._isWatched():
+        # A watchdog may be set for a process that has forked this one.
+        isWatched = self._address and self._watchdogSeconds and self._watchedPID in (0, os.getpid())
+        if self._beat is None and isWatched:
             self._beatOnce()
 
     def reloading(self) -> None:
@@ -90,11 +92,7 @@ class Notifier:
         self._send(_statusLine(text))
 
     def stopping(self, status: str) -> None:
-        """
-        Report that the process stops.
-
-        @param status: Why or how the process stops, in a line.
-        """
+        """Report that the process stops, with a status in one line."""
         self._send("STOPPING=1", _statusLine(status))
 
     def close(self) -> None:
@@ -108,12 +106,6 @@ class Notifier:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def _isWatched(self) -> bool:
-        """Return whether a watchdog is set for this process, which twistd may have forked."""
-        if not self._address or not self._watchdogSeconds:
-            return False
-        return self._watchedPID in (0, os.getpid())
 
     def _beatOnce(self) -> None:
         self._beat = self._reactor.callLater(self._watchdogSeconds, self._beatOnce)

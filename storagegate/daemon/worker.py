@@ -32,12 +32,7 @@ from storagegate.net.ipc import (
 
 
 def readConfiguration(setup: WorkerSetup) -> Configuration:
-    """
-    Restore the configuration that a supervisor has sent.
-
-    @param setup: The options, and the addresses of the listeners by name; an absent listener is
-        off.
-    """
+    """Restore the configuration that a supervisor has sent."""
     configuration = restore(setup.options["values"], setup.options["gateway"])
     listeners = ListenerOptions(
         setup.places.get("s3"),
@@ -49,12 +44,7 @@ def readConfiguration(setup: WorkerSetup) -> Configuration:
 
 
 def isAlone(control: socket.socket) -> bool:
-    """
-    Return whether the supervisor has ended.
-
-    @param control: The connection to the supervisor, which is at its end once that has ended;
-        nothing is read from it.
-    """
+    """Return whether the supervisor has ended; nothing is read from the connection to it."""
     try:
         return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
