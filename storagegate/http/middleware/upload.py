@@ -20,7 +20,6 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
 
 from storagegate.core.options import OptionError, makeOptions, readSize, takesMapping
 from storagegate.core.streams import SharedFuture
@@ -29,9 +28,7 @@ from storagegate.http.errors import HTTPError
 from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
 from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.multipart import (
-    PART_END,
     BadMultipart,
-    Event,
     MultipartDecoder,
     PartHead,
     boundaryOf,
@@ -69,57 +66,34 @@ class UploadedFile(dict[str, Any]):
         del self[name]
 
 
-class IFileStore(Interface):
-    """Keeps the files of one request, which come one after another."""
-
-    def begin() -> None:
-        """Begin a file."""
-
-    def write(payload: bytes) -> Awaitable[None] | None:
-        """
-        Append to the file.
-
-        @param payload: The next bytes of the file.
-        @return: An awaitable before the next call; C{None} for none.
-        """
-
-    def end(file: UploadedFile) -> Awaitable[None] | None:
-        """End the file, and set the members of C{file} that say where it is stored."""
-
-    def discard() -> Deferred[None]:
-        """Remove all files, also unfinished ones. Fires when they are removed."""
-
-
-@implementer(IFileStore)
 class MemoryStore:
-    """Files in memory. The caller bounds their size."""
+    """Files of one request, one after another, in memory. The caller bounds their size."""
 
     def __init__(self) -> None:
         self._content = bytearray()
 
     def begin(self) -> None:
-        """See L{IFileStore.begin}."""
+        """Begin a file."""
         self._content = bytearray()
 
     def write(self, payload: bytes) -> None:
-        """See L{IFileStore.write}."""
+        """Append to the file."""
         self._content += payload
 
-    def end(self, file: UploadedFile) -> None:
-        """See L{IFileStore.end}."""
+    async def end(self, file: UploadedFile) -> None:
+        """End the file, and set the members of C{file} that say where it is stored."""
         file.update(buffer=bytes(self._content), size=len(self._content))
         self._content = bytearray()
 
     def discard(self) -> Deferred[None]:
-        """See L{IFileStore.discard}."""
+        """Remove all files, also unfinished ones. Fires when they are removed."""
         self._content = bytearray()
         return succeed(None)
 
 
-@implementer(IFileStore)
 class DirectoryStore:
     """
-    Files in a directory, under random names: no path contains data of the client.
+    The same in a directory, under random names: no path contains data of the client.
 
     One write at a time runs in a thread. Meanwhile the next bytes are collected, so that network
     and disk are both busy; at L{_WRITE_SIZE} bytes the reader waits.
@@ -128,7 +102,6 @@ class DirectoryStore:
     def __init__(self, run: Callable[..., Deferred[Any]], directory: str) -> None:
         """
         @param run: Calls a function in a thread.
-        @param directory: Where the files are created, under random names.
         """
         self._run = run
         self._directory = directory
@@ -141,12 +114,17 @@ class DirectoryStore:
         self._write: SharedFuture[int | None] | None = None
 
     def begin(self) -> None:
-        """See L{IFileStore.begin}."""
+        """See L{MemoryStore.begin}."""
         self._paths.append(os.path.join(self._directory, secrets.token_hex(16)))
         self._size = 0
 
     def write(self, payload: bytes) -> Awaitable[None] | None:
-        """See L{IFileStore.write}."""
+        """
+        Append to the file.
+
+        @param payload: The next bytes of the file.
+        @return: An awaitable before the next call; C{None} for none.
+        """
         self._pieces.append(payload)
         self._held += len(payload)
         if self._held < _WRITE_SIZE and len(self._pieces) < _WRITE_PIECES:
@@ -154,7 +132,7 @@ class DirectoryStore:
         return self._flush(isLast=False)
 
     async def end(self, file: UploadedFile) -> None:
-        """See L{IFileStore.end}."""
+        """See L{MemoryStore.end}."""
         await self._flush(isLast=True)
         await self._idle()
         path = self._paths[-1]
@@ -163,7 +141,7 @@ class DirectoryStore:
         )
 
     def discard(self) -> Deferred[None]:
-        """See L{IFileStore.discard}."""
+        """See L{MemoryStore.discard}."""
         # Of its own: the waiting may be cancelled, the removal may not.
         discarded: Deferred[None] = Deferred()
         Deferred.fromCoroutine(self._discard()).addBoth(discarded.callback)
@@ -238,17 +216,7 @@ def _remove(descriptor: int | None, paths: Sequence[str]) -> None:
             os.unlink(path)
 
 
-_STATUSES = {
-    "LIMIT_PART_COUNT": 413,
-    "LIMIT_FILE_SIZE": 413,
-    "LIMIT_FILE_COUNT": 413,
-    "LIMIT_FIELD_KEY": 413,
-    "LIMIT_FIELD_VALUE": 413,
-    "LIMIT_FIELD_COUNT": 413,
-    "LIMIT_FIELD_NESTING": 400,
-    "LIMIT_UNEXPECTED_FILE": 400,
-    "MISSING_FIELD_NAME": 400,
-}
+_MALFORMED = ("LIMIT_FIELD_NESTING", "LIMIT_UNEXPECTED_FILE", "MISSING_FIELD_NAME")
 
 
 def uploadError(code: str, message: str, fieldName: str | None = None) -> HTTPError:
@@ -259,7 +227,7 @@ def uploadError(code: str, message: str, fieldName: str | None = None) -> HTTPEr
     @param message: The text for the client.
     @param fieldName: The form field that causes it; the error's C{field}.
     """
-    return HTTPError(_STATUSES[code], message, code, field=fieldName)
+    return HTTPError(400 if code in _MALFORMED else 413, message, code, field=fieldName)
 
 
 def _count(value: Any) -> int:
@@ -290,11 +258,6 @@ class UploadLimits:
     fields: int = field(default=1000, converter=_count)
     parts: int | None = field(default=None, converter=optional(_count))
 
-    @property
-    def partCount(self) -> int:
-        """Return the limit of parts."""
-        return self.files + self.fields if self.parts is None else self.parts
-
 
 FileFilter = Callable[[Any, UploadedFile, Callable[..., None]], Any]
 """C{fileFilter(req, file, cb)}: calls C{cb(error, accept)}, or returns a bool or an awaitable."""
@@ -314,102 +277,46 @@ _CODECS = {
 }
 
 
-@frozen
-class UploadRules:
-    """
-    The rules of one middleware.
-
-    @ivar allowed: The largest number of files by field, C{None} for no limit of its own; other
-        fields may have none. C{None} if any field may have files.
-    """
-
-    limits: UploadLimits
-    fileFilter: FileFilter | None
-    allowed: Mapping[str, int | None] | None
-
-
-class _Field:
-    """A text field that is being received."""
-
-    def __init__(self, reader: "UploadReader", head: PartHead) -> None:
-        codec = _CODECS.get(head.charset or "utf-8")
-        if codec is None:
-            raise HTTPError(415, "The charset of a field is not supported", "charset.unsupported")
-        self._codec = codec
-        self._reader = reader
-        self._name = head.name
-        self._value = bytearray()
-
-    def write(self, payload: bytes) -> None:
-        reader = self._reader
-        size = len(self._value) + len(payload)
-        if size > reader.rules.limits.fieldSize or not reader.hold(len(payload)):
-            raise uploadError("LIMIT_FIELD_VALUE", "A field is too long", self._name)
-        self._value += payload
-
-    def end(self) -> None:
-        try:
-            self._reader.fields.add(self._name, self._value.decode(self._codec, "replace"))
-        except TooDeep:
-            message = f"The name of a field nests deeper than {FIELD_DEPTH_LIMIT}"
-            raise uploadError("LIMIT_FIELD_NESTING", message, self._name) from None
-
-
-class _File:
-    """A file that is being received."""
-
-    def __init__(self, reader: "UploadReader", file: UploadedFile) -> None:
-        self._reader = reader
-        self._file = file
-        self._size = 0
-        reader.store.begin()
-
-    def write(self, payload: bytes) -> Awaitable[None] | None:
-        reader = self._reader
-        self._size += len(payload)
-        limit = reader.rules.limits.fileSize
-        if limit is not None and self._size > limit:
-            raise uploadError("LIMIT_FILE_SIZE", "A file is too large", self._file.fieldname)
-        if reader.holdsFiles and not reader.hold(len(payload)):
-            raise uploadError("LIMIT_FILE_SIZE", "The files are too large", self._file.fieldname)
-        waiting: Awaitable[None] | None = reader.store.write(payload)
-        return waiting
-
-    async def end(self) -> None:
-        waiting = self._reader.store.end(self._file)
-        if waiting is not None:
-            await waiting
-        self._reader.files.append(self._file)
-
-
 class UploadReader:
     """
     Reads the form of one request.
 
-    @ivar holdsFiles: Whether C{store} is in memory.
     @ivar fields: The text fields.
     @ivar files: The complete files, in the order of their arrival.
     @ivar received: Bytes of the body that have been read.
     """
 
     def __init__(
-        self, request: Any, rules: UploadRules, store: IFileStore, holdsFiles: bool
+        self,
+        request: Any,
+        store: MemoryStore | DirectoryStore,
+        limits: UploadLimits,
+        fileFilter: FileFilter | None,
+        allowed: Mapping[str, int | None] | None,
     ) -> None:
-        self.rules = rules
-        self.store = store
-        self.holdsFiles = holdsFiles
+        """
+        @param allowed: The largest number of files by field, C{None} for no limit of its own;
+            other fields may have none. C{None} if any field may have files.
+        """
         self.fields = FieldTree()
         self.files: list[UploadedFile] = []
         self.received = 0
         self._request = request
-        # None for a part that is skipped.
-        self._part: _Field | _File | None = None
+        self._store = store
+        self._limits = limits
+        self._fileFilter = fileFilter
+        self._allowed = allowed
+        # The part that is being received: a field or a file; neither if it is skipped.
+        self._field: PartHead | None = None
+        self._file: UploadedFile | None = None
+        self._value = bytearray()
+        self._size = 0
         self._parts = self._fieldCount = self._fileCount = 0
         self._taken: dict[str, int] = {}
-        self._deciding: Deferred[bool] | None = None
+        self._holdsFiles = isinstance(store, MemoryStore)
         # Bytes that may still be held in memory.
         whole: int = request.app.settings.wholeBodySize
-        self._budget = max(whole, rules.limits.fileSize or 0) if holdsFiles else whole
+        self._budget = max(whole, limits.fileSize or 0) if self._holdsFiles else whole
 
     async def read(self) -> None:
         """
@@ -424,9 +331,14 @@ class UploadReader:
             async for chunk in request:
                 self.received += len(chunk)
                 for event in decoder.feed(chunk):
-                    waiting = self._handle(event)
-                    if waiting is not None:
-                        await waiting
+                    if isinstance(event, bytes):
+                        waiting = self._write(event)
+                        if waiting is not None:
+                            await waiting
+                    elif isinstance(event, PartHead):
+                        await self._begin(event)
+                    else:
+                        await self._end()
             decoder.close()
         except BadMultipart as error:
             status = 413 if error.isTooLarge else 400
@@ -436,103 +348,114 @@ class UploadReader:
             # While the last file was written: the client gets no response.
             raise ClientLost()
 
-    def hold(self, count: int) -> bool:
-        """
-        Count bytes in memory; return whether they are within the limit.
-
-        @param count: How many bytes are added.
-        """
-        self._budget -= count
-        return self._budget >= 0
-
-    def _handle(self, event: Event) -> Awaitable[None] | None:
-        if isinstance(event, bytes):
-            return None if self._part is None else self._part.write(event)
-        if event is PART_END:
-            part, self._part = self._part, None
-            return None if part is None else part.end()
-        assert isinstance(event, PartHead)
-        return self._begin(event)
-
-    def _begin(self, head: PartHead) -> Awaitable[None] | None:
-        limits, name = self.rules.limits, head.name
+    async def _begin(self, head: PartHead) -> None:
+        limits, name = self._limits, head.name
+        maxParts = limits.files + limits.fields if limits.parts is None else limits.parts
         self._parts += 1
-        if self._parts > limits.partCount:
+        if self._parts > maxParts:
             raise uploadError("LIMIT_PART_COUNT", "The form has too many parts")
         if not name:
             raise uploadError("MISSING_FIELD_NAME", "A field has no name")
         if len(name.encode()) > limits.fieldNameSize:
             message = "The name of a field is too long"
             raise uploadError("LIMIT_FIELD_KEY", message, name[: limits.fieldNameSize])
+        self._size = 0
         if head.fileName is None:
             self._fieldCount += 1
             if self._fieldCount > limits.fields:
                 raise uploadError("LIMIT_FIELD_COUNT", "The form has too many fields", name)
-            self._part = _Field(self, head)
+            if (head.charset or "utf-8") not in _CODECS:
+                message = "The charset of a field is not supported"
+                raise HTTPError(415, message, "charset.unsupported")
+            self._field = head
+            self._value = bytearray()
         elif head.fileName:
-            return self._beginFile(head)
-        return None
+            self._fileCount += 1
+            if self._fileCount > limits.files:
+                raise uploadError("LIMIT_FILE_COUNT", "The form has too many files", name)
+            await self._beginFile(head)
 
-    def _beginFile(self, head: PartHead) -> Awaitable[None] | None:
-        rules, name = self.rules, head.name
-        self._fileCount += 1
-        if self._fileCount > rules.limits.files:
-            raise uploadError("LIMIT_FILE_COUNT", "The form has too many files", name)
-        taken = self._taken.get(name, 0) + 1
-        allowed = None if rules.allowed is None else rules.allowed.get(name, 0)
-        if allowed is not None and taken > allowed:
+    async def _beginFile(self, head: PartHead) -> None:
+        name = head.name
+        taken = self._taken.get(name, 0)
+        allowed = None if self._allowed is None else self._allowed.get(name, 0)
+        if allowed is not None and taken >= allowed:
             raise uploadError("LIMIT_UNEXPECTED_FILE", "A file is not expected", name)
-        self._taken[name] = taken
         file = UploadedFile(
             fieldname=name,
             originalname=head.fileName,
             encoding=head.encoding,
             mimetype=head.mimeType,
         )
-        if rules.fileFilter is not None:
-            return self._filter(file, rules.fileFilter)
-        self._part = _File(self, file)
-        return None
+        if self._fileFilter is not None:
+            # The fields so far: filters decide by those before the file.
+            self._request.body = self.fields.build()
+            if not await self._filter(file, self._fileFilter):
+                return
+        self._taken[name] = taken + 1
+        self._file = file
+        self._store.begin()
 
-    async def _filter(self, file: UploadedFile, fileFilter: FileFilter) -> None:
-        # The fields so far: filters decide by those before the file.
-        self._request.body = self.fields.build()
-        if await self._decide(file, fileFilter):
-            self._part = _File(self, file)
-        else:
-            self._taken[file.fieldname] -= 1
-
-    def _decide(self, file: UploadedFile, fileFilter: FileFilter) -> Deferred[bool]:
+    def _filter(self, file: UploadedFile, fileFilter: FileFilter) -> Deferred[bool]:
         """Call the filter. Its callback, its result or a lost client decides: the first of them."""
-        decided: Deferred[bool] = Deferred()
+        decided: SharedFuture[bool] = SharedFuture()
 
         def called(error: Any = None, accept: Any = None) -> None:
-            if decided.called:
-                return
+            if isinstance(error, Failure):
+                error = error.value
             if error is None:
-                decided.callback(bool(accept))
+                decided.set(bool(accept))
             else:
-                isError = isinstance(error, BaseException | Failure)
-                decided.errback(error if isError else HTTPError(500, str(error)))
+                isError = isinstance(error, BaseException)
+                decided.fail(error if isError else HTTPError(500, str(error)))
 
         def returned(result: Any) -> None:
             if isinstance(result, bool):
-                called(None, result)
+                decided.set(result)
 
-        if self._deciding is None:
-            self._request.on("close", self._clientLost)
-        self._deciding = decided
+        lost = BodyLost("the client disconnected while a file was filtered")
+        self._request.on("close", lambda: decided.fail(lost))
         result = fileFilter(self._request, file, called)
         if isawaitable(result):
             ensureDeferred(result).addCallbacks(returned, called)  # type: ignore[arg-type]
         else:
             returned(result)
-        return decided
+        return decided.wait()
 
-    def _clientLost(self) -> None:
-        decided = self._deciding
-        if decided is not None and not decided.called:
-            decided.errback(BodyLost("the client disconnected while a file was filtered"))
+    def _write(self, payload: bytes) -> Awaitable[None] | None:
+        """Receive bytes of a part."""
+        limits = self._limits
+        self._size += len(payload)
+        if self._field is not None:
+            self._budget -= len(payload)
+            if self._size > limits.fieldSize or self._budget < 0:
+                raise uploadError("LIMIT_FIELD_VALUE", "A field is too long", self._field.name)
+            self._value += payload
+        elif self._file is not None:
+            name = self._file.fieldname
+            if self._holdsFiles:
+                self._budget -= len(payload)
+            if limits.fileSize is not None and self._size > limits.fileSize:
+                raise uploadError("LIMIT_FILE_SIZE", "A file is too large", name)
+            if self._budget < 0:
+                raise uploadError("LIMIT_FILE_SIZE", "The files are too large", name)
+            return self._store.write(payload)
+        return None
+
+    async def _end(self) -> None:
+        """Keep the part that is complete."""
+        head, self._field = self._field, None
+        file, self._file = self._file, None
+        if head is not None:
+            try:
+                value = self._value.decode(_CODECS[head.charset or "utf-8"], "replace")
+                self.fields.add(head.name, value)
+            except TooDeep:
+                message = f"The name of a field nests deeper than {FIELD_DEPTH_LIMIT}"
+                raise uploadError("LIMIT_FIELD_NESTING", message, head.name) from None
+        elif file is not None:
+            await self._store.end(file)
+            self.files.append(file)
 
 
 class Upload:
@@ -599,20 +522,18 @@ class Upload:
         allowed: Mapping[str, int | None] | None,
         setFiles: Callable[[Any, list[UploadedFile]], None],
     ) -> MiddlewareHandler:
-        rules = UploadRules(self._limits, self._filter, allowed)
-
         def takeUpload(req: Any, res: Any, next: Callable[..., Any]) -> Any:
             kind = req.get("content-type") or ""
             if not kind.lstrip().lower().startswith("multipart/") or not req.hasBody:
                 return next()
-            return self._receive(req, rules, setFiles, next)
+            return self._receive(req, allowed, setFiles, next)
 
         return takeUpload
 
     async def _receive(
         self,
         request: Any,
-        rules: UploadRules,
+        allowed: Mapping[str, int | None] | None,
         setFiles: Callable[[Any, list[UploadedFile]], None],
         next: Callable[[], Awaitable[None]],
     ) -> None:
@@ -620,20 +541,18 @@ class Upload:
         if coding != "identity":
             message = "A compressed upload is not supported"
             raise HTTPError(415, message, "encoding.unsupported", encoding=coding)
-        directory = self._directory
-        if directory is None:
-            reader = UploadReader(request, rules, MemoryStore(), holdsFiles=True)
-        else:
-            store = DirectoryStore(request.app.runtime.run, directory)
-            reader = UploadReader(request, rules, store, holdsFiles=False)
+        store: MemoryStore | DirectoryStore = MemoryStore()
+        if self._directory is not None:
+            store = DirectoryStore(request.app.runtime.run, self._directory)
+        reader = UploadReader(request, store, self._limits, self._filter, allowed)
         try:
             await reader.read()
         except GeneratorExit:
             # The coroutine was dropped: the files are removed without waiting.
-            reader.store.discard()
+            store.discard()
             raise
         except Exception as error:
-            await reader.store.discard()
+            await store.discard()
             if not isinstance(error, BodyLost | ClientLost):
                 await _readOn(request, reader.received)
             raise

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
-from storagegate.http.middleware.upload import DirectoryStore, IFileStore, MemoryStore, UploadedFile
+from storagegate.http.middleware.upload import DirectoryStore, UploadedFile
 from storagegate.net.transport import writeAll
 from tests.support.openfiles import openFiles
 
@@ -66,11 +65,6 @@ class DirectoryStoreTests(SynchronousTestCase):
             with open(os.path.join(self.directory, name), "rb") as file:
                 contents.append(file.read())
         return contents
-
-    def test_interface(self) -> None:
-        """Both stores are what they say."""
-        verifyObject(IFileStore, self.store)
-        verifyObject(IFileStore, MemoryStore())
 
     def test_oneAtATime(self) -> None:
         """A second write waits for the first; small pieces wait for company."""
