@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from attrs import field, frozen
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
@@ -29,6 +28,8 @@ Parse = Callable[[bytes, str], Any]
 Wanted = str | Sequence[str] | Callable[[Any], Any]
 """A media type, several, or C{(req) -> bool}."""
 
+Verify = Callable[[Any, Any, bytes, str | None], Any]
+
 INLINE_SIZE = 64 * 1024
 """Bytes that are inflated or parsed in the reactor: a millisecond at most. More is for a thread."""
 
@@ -42,47 +43,21 @@ _BYTE_ORDER_MARKS = {
 }
 
 
-def _limit(value: Any) -> int:
+def _readLimit(value: Any) -> int:
     try:
         return parseSize(value)
     except (AttributeError, ValueError):
         raise ValueError(f'the option limit is a size such as "100kb", not {value!r}') from None
 
 
-def _wanted(value: Any) -> Wanted:
-    if callable(value) or (value and isinstance(value, str)):
-        return value  # type: ignore[no-any-return]
+def _readTypes(value: Any) -> str | Sequence[str]:
+    if callable(value):
+        return ()
+    if value and isinstance(value, str):
+        return value
     if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
         return tuple(value)
     raise TypeError(f"the option type is a media type, a list of them or a function: {value!r}")
-
-
-def _verifier(value: Any) -> Any:
-    if value is None:
-        return None
-    if not callable(value):
-        raise TypeError("the option verify is a function (req, res, body, charset)")
-    if iscoroutinefunction(value):
-        # Its error would come too late.
-        raise TypeError("the option verify is a function that does not wait")
-    return value
-
-
-@frozen(kw_only=True)
-class BodyOptions:
-    """
-    Options of all parsers.
-
-    @ivar limit: Bytes of a body after inflating.
-    @ivar type: The media types to parse.
-    @ivar inflate: Whether bodies with a Content-Encoding are accepted.
-    @ivar verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
-    """
-
-    limit: int = field(converter=_limit)
-    type: Wanted = field(converter=_wanted)
-    inflate: bool = field(converter=bool)
-    verify: Callable[[Any, Any, bytes, str | None], Any] | None = field(converter=_verifier)
 
 
 class BodyParser:
@@ -90,26 +65,33 @@ class BodyParser:
 
     def __init__(
         self,
-        options: BodyOptions,
         parse: Parse | None,
+        limit: int | str,
+        type: Wanted,
+        inflate: bool,
+        verify: Verify | None,
         charsets: Mapping[str, str] | None = None,
         defaultCharset: str | None = None,
     ) -> None:
         """
         @param parse: C{None} leaves the body as it is.
+        @param limit: Bytes of a body after inflating.
+        @param inflate: Whether bodies with a Content-Encoding are accepted.
+        @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
         @param charsets: The accepted charsets, in lower case, and their codecs; C{None} if the
             body is no text.
         @param defaultCharset: The charset of a body that names none.
         """
-        self._limit = options.limit
-        self._inflates = options.inflate
-        self._verify = options.verify
-        self._choose: Callable[[Any], Any] | None = None
-        self._types: str | Sequence[str] = ()
-        if callable(options.type):
-            self._choose = options.type
-        else:
-            self._types = options.type
+        self._limit = _readLimit(limit)
+        self._inflates = bool(inflate)
+        if verify is not None and not callable(verify):
+            raise TypeError("the option verify is a function (req, res, body, charset)")
+        if iscoroutinefunction(verify):
+            # Its error would come too late.
+            raise TypeError("the option verify is a function that does not wait")
+        self._verify = verify
+        self._choose = type if callable(type) else None
+        self._types = _readTypes(type)
         self._parse = parse
         self._charsets = charsets
         self._defaultCharset = defaultCharset
@@ -288,7 +270,7 @@ def json(
     strict: bool = True,
     type: Wanted = "application/json",
     inflate: bool = True,
-    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+    verify: Verify | None = None,
 ) -> MiddlewareHandler:
     """
     Make middleware that parses bodies in JSON into C{req.body}.
@@ -307,8 +289,8 @@ def json(
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
     @raise ValueError: If the limit is no size.
     """
-    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
-    return BodyParser(options, partial(parseJSON, strict=strict), _CHARSETS, "utf-8").handle
+    parse = partial(parseJSON, strict=strict)
+    return BodyParser(parse, limit, type, inflate, verify, _CHARSETS, "utf-8").handle
 
 
 def parseJSON(body: bytes, codec: str, *, strict: bool) -> Any:
@@ -350,7 +332,7 @@ def raw(
     type: Wanted = "application/octet-stream",
     limit: int | str = "100kb",
     inflate: bool = True,
-    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+    verify: Verify | None = None,
 ) -> MiddlewareHandler:
     """
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
@@ -361,8 +343,7 @@ def raw(
     @param verify: Called C{(req, res, body, None)}; refuses by raising.
     @raise ValueError: If the limit is no size.
     """
-    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
-    return BodyParser(options, None).handle
+    return BodyParser(None, limit, type, inflate, verify).handle
 
 
 # Python's codecs for what browsers know. Looking up what a client names would import modules and
@@ -417,7 +398,7 @@ def text(
     limit: int | str = "100kb",
     defaultCharset: str = "utf-8",
     inflate: bool = True,
-    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+    verify: Verify | None = None,
 ) -> MiddlewareHandler:
     """
     Make middleware that decodes bodies into C{req.body}, as C{str}.
@@ -435,17 +416,11 @@ def text(
     default = defaultCharset.lower()
     if default not in CHARSETS:
         raise ValueError(f"the option defaultCharset is no charset that is known: {defaultCharset}")
-    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
-    return BodyParser(options, _parse, CHARSETS, default).handle
-
-
-def _parse(body: bytes, codec: str) -> str:
-    return decodeText(body, codec, "replace")
+    parse = partial(decodeText, errors="replace")
+    return BodyParser(parse, limit, type, inflate, verify, CHARSETS, default).handle
 
 
 _FORM_CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1"}
-
-_FORM_MARK = b"\xef\xbb\xbf"
 
 
 @takesMapping
@@ -456,7 +431,7 @@ def urlencoded(
     depth: int = 32,
     inflate: bool = True,
     type: Wanted = "application/x-www-form-urlencoded",
-    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+    verify: Verify | None = None,
 ) -> MiddlewareHandler:
     """
     Make middleware that parses URL-encoded forms into C{req.body}, a dictionary of strings.
@@ -476,9 +451,8 @@ def urlencoded(
     """
     _checkNumber("parameterLimit", parameterLimit, 1, None)
     _checkNumber("depth", depth, 0, DEPTH_LIMIT)
-    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
     parse = partial(_parseForm, extended=bool(extended), parameterLimit=parameterLimit, depth=depth)
-    return BodyParser(options, parse, _FORM_CHARSETS, "utf-8").handle
+    return BodyParser(parse, limit, type, inflate, verify, _FORM_CHARSETS, "utf-8").handle
 
 
 def _checkNumber(name: str, value: Any, minimum: int, maximum: int | None) -> None:
@@ -496,7 +470,7 @@ def _parseForm(
     body: bytes, codec: str, *, extended: bool, parameterLimit: int, depth: int
 ) -> dict[str, Any]:
     try:
-        return parseForm(body.removeprefix(_FORM_MARK), codec, extended, parameterLimit, depth)
+        return parseForm(body.removeprefix(_MARK), codec, extended, parameterLimit, depth)
     except TooManyParameters:
         raise HTTPError(
             413, "The form has too many parameters", "parameters.too.many", limit=parameterLimit
