@@ -331,20 +331,9 @@ def session(
     @param absoluteMaxAge: How long a session lasts, however often it is used, in milliseconds.
     @raise OptionError: If an option cannot be used.
     """
-    options = makeOptions(
-        SessionOptions,
-        {
-            "secret": secret,
-            "name": name,
-            "cookie": cookie,
-            "resave": resave,
-            "saveUninitialized": saveUninitialized,
-            "rolling": rolling,
-            "genid": genid,
-            "unset": unset,
-            "absoluteMaxAge": absoluteMaxAge,
-        },
-    )
+    given = dict(locals())
+    given.pop("store")
+    options = makeOptions(SessionOptions, given)
     return _Sessions(options, MemorySessionStore() if store is None else store).handle
 
 

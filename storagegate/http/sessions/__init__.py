@@ -7,6 +7,7 @@ null) is refused, because the change would be found much later and far away.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -17,7 +18,14 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import Interface
 
-from storagegate.core.options import OptionError, makeOptions, readFlag
+from storagegate.core.options import (
+    OptionError,
+    makeOptions,
+    optionField,
+    readFlag,
+    readFunction,
+    readWord,
+)
 from storagegate.http.options import Runtime
 from storagegate.net.http.cookies import serializeCookie
 
@@ -77,10 +85,9 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """
-    Encode content and cookie of a session separately: a touch changes the cookie only.
+    Encode content and cookie of a session as JSON, separately: a touch changes the cookie only.
 
     @param data: The argument of L{ISessionStore.set}.
-    @return: Both as JSON.
     """
     content = {key: value for key, value in data.items() if key != "cookie"}
     return _encoder.encode(content), encodeCookie(data)
@@ -90,18 +97,13 @@ def encodeCookie(data: Mapping[str, Any]) -> bytes:
     """
     Encode the cookie only.
 
-    @param data: Data of a session as a store receives it; only C{cookie} is used.
+    @param data: As for L{encodeParts}.
     """
     return _encoder.encode(data.get("cookie"))
 
 
 def decodeParts(content: bytes, cookie: bytes) -> dict[str, Any]:
-    """
-    Decode the results of L{encodeParts}.
-
-    @param content: The content as JSON.
-    @param cookie: The state of the cookie as JSON.
-    """
+    """Decode the results of L{encodeParts}."""
     data: dict[str, Any] = _decoder.decode(content)
     data["cookie"] = _decoder.decode(cookie)
     return data
@@ -207,18 +209,6 @@ def _secrets(value: Any) -> tuple[str | bytes, ...]:
     return several
 
 
-def _unset(value: Any) -> str:
-    if value not in ("keep", "destroy"):
-        raise ValueError('is "keep" or "destroy"')
-    return str(value)
-
-
-def _genid(value: Any) -> Callable[[Any], str] | None:
-    if value is not None and not callable(value):
-        raise ValueError("is a function of the request that gives an id")
-    return value  # type: ignore[no-any-return]
-
-
 @frozen(kw_only=True)
 class CookieOptions:
     """
@@ -268,8 +258,8 @@ class SessionOptions:
     resave: bool = field(default=True, converter=readFlag)
     saveUninitialized: bool = field(default=True, converter=readFlag)
     rolling: bool = field(default=False, converter=readFlag)
-    genid: Callable[[Any], str] | None = field(default=None, converter=_genid)
-    unset: str = field(default="keep", converter=_unset)
+    genid: Callable[[Any], str] | None = field(default=None, converter=optional(readFunction))
+    unset: str = optionField("keep", readWord, ("keep", "destroy"))
     absoluteMaxAge: float | None = field(default=None, converter=readMs)
 
     def __attrs_post_init__(self) -> None:
@@ -362,20 +352,8 @@ class SessionCookie:
 
     @ivar originalMaxAge: Its life after each response that sets it, in milliseconds.
     @ivar createdAt: When the session was created, in seconds since the epoch.
+    @ivar expiresAt: Its end, the same; C{None} if that is when the browser is closed.
     """
-
-    __slots__ = (
-        "_defaults",
-        "_expiresAt",
-        "_now",
-        "createdAt",
-        "domain",
-        "httpOnly",
-        "originalMaxAge",
-        "path",
-        "sameSite",
-        "secure",
-    )
 
     def __init__(self, options: CookieOptions, now: Callable[[], float], onTLS: bool) -> None:
         """
@@ -392,41 +370,36 @@ class SessionCookie:
         self.path = options.path
         self.domain = options.domain
         self.originalMaxAge = options.maxAge
-        self._expiresAt = options.expires
+        self.expiresAt = options.expires
         if options.maxAge is not None:
-            self._expiresAt = self.createdAt + options.maxAge / 1000
+            self.expiresAt = self.createdAt + options.maxAge / 1000
         self._defaults = options
 
     @property
     def maxAge(self) -> float | None:
         """Return the milliseconds that are left; C{None} until the browser is closed."""
-        return None if self._expiresAt is None else (self._expiresAt - self._now()) * 1000
+        return None if self.expiresAt is None else (self.expiresAt - self._now()) * 1000
 
     @maxAge.setter
     def maxAge(self, value: float | None) -> None:
         self.originalMaxAge = readMs(value)
-        self._expiresAt = None
+        self.expiresAt = None
         self.touch()
 
     @property
     def expires(self) -> datetime | None:
         """Return its end; C{None} if that is when the browser is closed."""
-        return None if self._expiresAt is None else datetime.fromtimestamp(self._expiresAt, UTC)
+        return None if self.expiresAt is None else datetime.fromtimestamp(self.expiresAt, UTC)
 
     @expires.setter
     def expires(self, value: datetime | float | None) -> None:
         self.originalMaxAge = None
-        self._expiresAt = readExpires(value)
-
-    @property
-    def expiresAt(self) -> float | None:
-        """Return its end in seconds since the epoch."""
-        return self._expiresAt
+        self.expiresAt = readExpires(value)
 
     def touch(self) -> None:
         """Restart its life, unless its end is fixed."""
         if self.originalMaxAge is not None:
-            self._expiresAt = self._now() + self.originalMaxAge / 1000
+            self.expiresAt = self._now() + self.originalMaxAge / 1000
 
     def ends(self, absoluteMaxAge: float | None) -> float:
         """
@@ -434,7 +407,7 @@ class SessionCookie:
 
         @param absoluteMaxAge: The limit of its whole life, in milliseconds; C{None} for none.
         """
-        idle = self._now() + DAY_MS / 1000 if self._expiresAt is None else self._expiresAt
+        idle = self._now() + DAY_MS / 1000 if self.expiresAt is None else self.expiresAt
         return idle if absoluteMaxAge is None else min(idle, self.createdAt + absoluteMaxAge / 1000)
 
     def record(self) -> dict[str, Any]:
@@ -442,7 +415,7 @@ class SessionCookie:
         kept: dict[str, Any] = {
             "createdAt": self.createdAt,
             "originalMaxAge": self.originalMaxAge,
-            "expires": self._expiresAt,
+            "expires": self.expiresAt,
         }
         for name in _FLAGS:
             value = getattr(self, name)
@@ -460,13 +433,10 @@ class SessionCookie:
         """
         if not isinstance(kept, Mapping):
             return
-        for name, read in (("originalMaxAge", readMs), ("expires", readExpires)):
-            try:
-                value = read(kept.get(name))
-            except ValueError:
-                continue
-            if name in kept:
-                setattr(self, "_expiresAt" if name == "expires" else name, value)
+        with suppress(KeyError, ValueError):
+            self.originalMaxAge = readMs(kept["originalMaxAge"])
+        with suppress(KeyError, ValueError):
+            self.expiresAt = readExpires(kept["expires"])
         createdAt = kept.get("createdAt")
         if isinstance(createdAt, int | float):
             self.createdAt = createdAt
