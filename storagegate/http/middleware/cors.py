@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.task import resolveThen
@@ -73,8 +75,8 @@ def cors(
         preflight += (("Access-Control-Max-Age", _seconds(maxAge)),)
     sharer = _Sharer(
         allow=_readOrigin(origin, credentials),
-        always=always,
-        preflight=preflight,
+        always=checkFields(always),
+        preflight=checkFields(preflight),
         reflectsHeaders=allowedHeaders is None,
         preflightStatus=None if preflightContinue else optionsSuccessStatus,
     )
@@ -92,26 +94,19 @@ awaitable of it.
 """
 
 
+@frozen
 class _Sharer:
-    """One set of rules."""
+    """One set of rules; C{preflightStatus} is C{None} if preflights are passed on."""
 
-    def __init__(
-        self,
-        allow: str | Allow,
-        always: Fields,
-        preflight: Fields,
-        reflectsHeaders: bool,
-        preflightStatus: int | None,
-    ) -> None:
-        self._allow = allow
-        self._always = checkFields(always)
-        self._preflight = checkFields(preflight)
-        self._reflectsHeaders = reflectsHeaders
-        self._preflightStatus = preflightStatus
+    allow: str | Allow
+    always: Any
+    preflight: Any
+    reflectsHeaders: bool
+    preflightStatus: int | None
 
     def share(self, req: Any, res: Any, next: Any) -> Any:
         """Handle a request."""
-        allow = self._allow
+        allow = self.allow
         if isinstance(allow, str):
             return self._respond(req, res, next, allow)
         return resolveThen(
@@ -122,20 +117,20 @@ class _Sharer:
     def _respond(self, req: Any, res: Any, next: Any, origin: str) -> Any:
         if origin:
             res.header("Access-Control-Allow-Origin", origin)
-        if self._allow != "*":
+        if self.allow != "*":
             res.vary("Origin")
-        res.setChecked(self._always)
+        res.setChecked(self.always)
         if req.method != "OPTIONS" or req.get("access-control-request-method") is None:
             return next()
-        res.setChecked(self._preflight)
-        if self._reflectsHeaders:
+        res.setChecked(self.preflight)
+        if self.reflectsHeaders:
             res.vary("Access-Control-Request-Headers")
             wanted = req.get("access-control-request-headers")
             if wanted and _TOKENS.fullmatch(wanted):
                 res.header("Access-Control-Allow-Headers", wanted)
-        if self._preflightStatus is None:
+        if self.preflightStatus is None:
             return next()
-        res.status(self._preflightStatus)
+        res.status(self.preflightStatus)
         # Without it some browsers wait for a body.
         res.header("Content-Length", "0")
         return res.end()

@@ -11,7 +11,7 @@ from hashlib import sha256
 from math import ceil
 from typing import Any
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -19,7 +19,7 @@ from storagegate.core.context import rateLimitKey
 from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
-from storagegate.core.task import resolveThen
+from storagegate.core.task import resolve, resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
 
 TOO_MANY = "Too many requests, please try again later."
@@ -107,61 +107,55 @@ def rateLimit(
 HeaderWriter = Callable[[Any, RateLimitInfo, int], None]
 
 
+@define(eq=False)
 class _Limiter:
-    """One rate limit."""
+    """
+    One rate limit.
 
-    def __init__(
-        self,
-        max: int | Hook,
-        skip: Hook | None,
-        keyGenerator: Hook | None,
-        refuse: Callable[..., Any],
-        store: Any,
-        windowMs: float,
-        headers: tuple[HeaderWriter, ...],
-        takesBack: tuple[bool, bool],
-    ) -> None:
-        self._max = max
-        self._skip = skip
-        self._keyGenerator = keyGenerator
-        self._refuse = refuse
-        # The default store needs the clock of the application, which is not known yet.
-        self._store = store
-        self._windowMs = windowMs
-        self._headers = headers
-        self._takesBack = takesBack
-        self._checked = False
+    @ivar store: C{None} for one in memory, which needs the clock of the application.
+    @ivar takesBack: Whether failed requests, and those that succeed, are not counted.
+    """
+
+    max: int | Hook
+    skip: Hook | None
+    keyGenerator: Hook | None
+    refuse: Callable[..., Any]
+    store: Any
+    windowMs: float
+    headers: tuple[HeaderWriter, ...]
+    takesBack: tuple[bool, bool]
+    isChecked: bool = False
 
     def limit(self, req: Any, res: Any, next: Any) -> Any:
         """Handle a request."""
-        if self._skip is None:
+        if self.skip is None:
             return self._identify(req, res, next)
         return resolveThen(
-            self._skip(req, res),
+            self.skip(req, res),
             lambda skipped: next() if skipped else self._identify(req, res, next),
         )
 
     def _identify(self, req: Any, res: Any, next: Any) -> Any:
-        if self._keyGenerator is None:
-            if not self._checked:
+        if self.keyGenerator is None:
+            if not self.isChecked:
                 self._checkProxy(req)
             return self._count(req, res, next, rateLimitKey(req.ip))
         return resolveThen(
-            self._keyGenerator(req, res), lambda key: self._count(req, res, next, str(key))
+            self.keyGenerator(req, res), lambda key: self._count(req, res, next, str(key))
         )
 
     def _count(self, req: Any, res: Any, next: Any, key: str) -> Any:
-        if self._store is None:
-            self._store = MemoryRateLimitStore(self._windowMs, now=req.app.runtime.now)
+        if self.store is None:
+            self.store = MemoryRateLimitStore(self.windowMs, now=req.app.runtime.now)
         return resolveThen(
-            self._store.increment(key), lambda count: self._compare(req, res, next, key, count)
+            self.store.increment(key), lambda count: self._compare(req, res, next, key, count)
         )
 
     def _compare(self, req: Any, res: Any, next: Any, key: str, count: Count) -> Any:
-        if not callable(self._max):
-            return self._decide(req, res, next, key, count, self._max)
+        if not callable(self.max):
+            return self._decide(req, res, next, key, count, self.max)
         return resolveThen(
-            self._max(req, res), lambda limit: self._decide(req, res, next, key, count, limit)
+            self.max(req, res), lambda limit: self._decide(req, res, next, key, count, limit)
         )
 
     def _decide(self, req: Any, res: Any, next: Any, key: str, count: Count, limit: int) -> Any:
@@ -171,24 +165,27 @@ class _Limiter:
         req.rateLimit = info
         seconds = ceil(end - req.app.runtime.now())
         seconds = seconds if seconds > 0 else 0
-        for write in self._headers:
+        for write in self.headers:
             write(res, info, seconds)
-        if self._takesBack != (False, False):
+        if self.takesBack != (False, False):
             self._watch(req, res, info)
         if hits <= limit:
             return next()
         res.header("Retry-After", str(seconds))
-        return self._refuse(req, res, next)
+        return self.refuse(req, res, next)
 
     def _watch(self, req: Any, res: Any, info: RateLimitInfo) -> None:
         """Undo the count of the request, depending on its end."""
-        failed, succeeded = self._takesBack
+        failed, succeeded = self.takesBack
         ended = False
 
         def end(isCounted: bool) -> None:
             nonlocal ended
             if not ended and not isCounted and req.app.runtime.now() < info.resetTime:
-                _detach(self._store.decrement(info.key))
+                undone = Deferred.fromCoroutine(resolve(self.store.decrement(info.key)))
+                undone.addErrback(
+                    lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
+                )
             ended = True
 
         res.on("finish", lambda: end(not (failed if res.statusCode >= 400 else succeeded)))
@@ -198,29 +195,17 @@ class _Limiter:
         """Warn, once, if the address that is counted is not the client's."""
         trust = req.app.settings.trustProxy
         if trust is True:
-            self._checked = True
+            self.isChecked = True
             _log.warn(
                 "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so each can "
                 "choose the address that is counted; name the proxies, or their number"
             )
         elif trust is False and req.get("x-forwarded-for") is not None:
-            self._checked = True
+            self.isChecked = True
             _log.warn(
                 "rateLimit: a request has X-Forwarded-For, but trustProxy is not set; behind a "
                 "proxy all clients are counted as one"
             )
-
-
-def _detach(result: Any) -> None:
-    """Run an awaitable result of a store to its end; a failure is logged."""
-    if hasattr(result, "__await__"):
-        Deferred.fromCoroutine(_finish(result)).addErrback(
-            lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
-        )
-
-
-async def _finish(result: Any) -> None:
-    await result
 
 
 def _refusal(statusCode: int, message: Any) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from attrs import define
 from twisted.logger import Logger
 
 from storagegate.core.invoker import adaptHandler
@@ -41,7 +42,7 @@ def requestLog(
         raise TypeError("stream is something with write(text)")
     logger = _RequestLog(
         writeLine=_readFormat(format),
-        output=_Output(stream),
+        stream=stream,
         skip=None if skip is None else adaptHandler(skip, "skip"),
     )
     return logger.logStart if immediate else logger.logEnd
@@ -59,15 +60,18 @@ def _readFormat(format: Any) -> LineFormat:
     return writeLine
 
 
+@define(eq=False)
 class _RequestLog:
-    """A format and its output."""
+    """
+    A format and its output, which may fail without harm to requests.
 
-    def __init__(
-        self, writeLine: LineFormat, output: "_Output", skip: Callable[[Any, Any], Any] | None
-    ) -> None:
-        self._writeLine = writeLine
-        self._output = output
-        self._skip = skip
+    @ivar stream: C{None} for the standard output.
+    """
+
+    writeLine: LineFormat
+    stream: Any
+    skip: Callable[[Any, Any], Any] | None
+    isBroken: bool = False
 
     def logStart(self, req: Any, res: Any, next: Any) -> Any:
         """Log a request, then call C{next}."""
@@ -98,36 +102,25 @@ class _RequestLog:
 
     def _log(self, record: RequestRecord) -> None:
         try:
-            if self._skip is not None and self._skip(record.req, record.res):
+            if self.skip is not None and self.skip(record.req, record.res):
                 return
-            line = self._writeLine(record)
+            line = self.writeLine(record)
         except Exception:
             # Other listeners of the same event have to run.
             _log.failure("requestLog: no line for a request")
             return
-        if line is not None:
-            self._output.write(line + "\n")
-
-
-class _Output:
-    """The stream of a log, which may fail without harm to requests."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._isBroken = False
-
-    def write(self, line: str) -> None:
-        """Write a line."""
+        if line is None:
+            return
         try:
-            if self._stream is not None:
-                self._stream.write(line)
+            if self.stream is not None:
+                self.stream.write(line + "\n")
             else:
-                # Looked up each time: it may be redirected.: it may be redirected.
-                sys.stdout.write(line)
+                # Looked up each time: it may be redirected.
+                sys.stdout.write(line + "\n")
                 sys.stdout.flush()
-            self._isBroken = False
+            self.isBroken = False
         except (OSError, ValueError):
             # ValueError: the stream is closed, or its encoding lacks a character.
-            if not self._isBroken:
-                self._isBroken = True
+            if not self.isBroken:
+                self.isBroken = True
                 _log.failure("requestLog: lines cannot be written; this is not said again")
