@@ -1,13 +1,11 @@
 """
 Multipart uploads: begun, filled part by part, completed into an object or aborted.
-
-Copies: a new name (or a part) for bytes that are stored already; no byte is written again.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import (
@@ -24,8 +22,6 @@ from storagegate.s3.checksums import (
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
 from storagegate.s3.xml.reader import CompletedPart
-from storagegate.storage.errors import ConcurrentChange
-from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -50,9 +46,7 @@ class MultipartService:
     """The uploads in progress of one store."""
 
     def __init__(self, service: ObjectService) -> None:
-        """
-        @param service: Looks up the buckets; its store holds the parts.
-        """
+        """@param service: Looks up the buckets; its store holds the parts."""
         self._service = service
         self._store = service.store
         self._catalog = service.store.catalog
@@ -161,11 +155,7 @@ class MultipartService:
         return page
 
     async def abort(self, upload: MultipartUpload) -> None:
-        """
-        End an upload and drop its parts.
-
-        @param upload: An upload in progress, from L{upload}.
-        """
+        """End an upload and drop its parts."""
         await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
 
     async def complete(
@@ -189,7 +179,7 @@ class MultipartService:
         @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
             C{BadDigest}, C{InvalidRequest}.
         """
-        chosen = self._choose(named, await self._allParts(upload))
+        chosen = _choose(named, await self._allParts(upload))
         size = sum(part.size for part in chosen)
         if size > OBJECT_LIMIT:
             raise S3Error("EntityTooLarge")
@@ -202,8 +192,13 @@ class MultipartService:
                 "The upload was created with another checksum type than the complete request "
                 f"names: {declaredKind}",
             )
-        if declared is not None and not _isThat(checksum, declared):
-            raise S3Error("BadDigest")
+        if declared is not None:
+            algorithm, value = declared
+            if checksum is None or checksum.algorithm != algorithm:
+                raise S3Error("BadDigest")
+            # The count of a composite checksum may be left out.
+            if value not in (checksum.value, checksum.value.partition("-")[0]):
+                raise S3Error("BadDigest")
         record = ObjectRecord(
             upload.bucket,
             upload.key,
@@ -244,6 +239,40 @@ class MultipartService:
             return None
         return record if record.etag == etag else None
 
+    async def copyPart(
+        self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
+    ) -> Part:
+        """
+        Make C{length} bytes from C{start} of the source a part; they are read for its checksums.
+
+        @param upload: Its algorithm of checksums is used if it names one.
+        @param number: Of the part, from 1 to 10,000.
+        @param source: The object as it was looked up.
+        @param start: Offset of the first byte in the source.
+        @param length: Number of bytes.
+        """
+        md5 = newHasher("MD5")
+        algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
+        checksum = newHasher(algorithm)
+        await digest(self._store, source.content, start, length, [md5, checksum])
+        if source.content.inline is None:
+            content = Content(length, segments=segmentsOf(source.content, start, length))
+            sink = None
+        else:
+            # Every part is a blob.
+            sink = self._store.blobs.writer(0, length)
+            try:
+                wait = sink.write(source.content.inline[start : start + length])
+                if wait is not None:
+                    await wait
+                content = await sink.finish()
+            except BaseException:
+                sink.abort()
+                raise
+        value = Checksum(algorithm, encodeDigest(checksum.digest()))
+        received = IngestedBody(content, md5.digest().hex(), value, sink)
+        return await self.putPart(upload, number, received)
+
     async def _allParts(self, upload: MultipartUpload) -> dict[int, Part]:
         found: dict[int, Part] = {}
         after = 0
@@ -252,28 +281,29 @@ class MultipartService:
             after = page[-1].number
         return found
 
-    def _choose(self, named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
-        chosen = []
-        previous = 0
-        for each in named:
-            if each.number <= previous:
-                raise S3Error("InvalidPartOrder")
-            previous = each.number
-            part = stored.get(each.number)
-            if part is None or part.etag != each.etag or not _agrees(part, each):
-                fields = {"PartNumber": str(each.number), "ETag": each.etag}
-                raise S3Error("InvalidPart", fields=fields)
-            chosen.append(part)
-        for part in chosen[:-1]:
-            if part.size < PART_MINIMUM:
-                fields = {
-                    "ProposedSize": str(part.size),
-                    "MinSizeAllowed": str(PART_MINIMUM),
-                    "PartNumber": str(part.number),
-                    "ETag": part.etag,
-                }
-                raise S3Error("EntityTooSmall", fields=fields)
-        return chosen
+
+def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
+    chosen = []
+    previous = 0
+    for each in named:
+        if each.number <= previous:
+            raise S3Error("InvalidPartOrder")
+        previous = each.number
+        part = stored.get(each.number)
+        if part is None or part.etag != each.etag or not _agrees(part, each):
+            fields = {"PartNumber": str(each.number), "ETag": each.etag}
+            raise S3Error("InvalidPart", fields=fields)
+        chosen.append(part)
+    for part in chosen[:-1]:
+        if part.size < PART_MINIMUM:
+            fields = {
+                "ProposedSize": str(part.size),
+                "MinSizeAllowed": str(PART_MINIMUM),
+                "PartNumber": str(part.number),
+                "ETag": part.etag,
+            }
+            raise S3Error("EntityTooSmall", fields=fields)
+    return chosen
 
 
 def _agrees(part: Part, named: CompletedPart) -> bool:
@@ -281,14 +311,6 @@ def _agrees(part: Part, named: CompletedPart) -> bool:
     if part.checksum is None:
         return True
     return named.checksums.get(part.checksum.algorithm, part.checksum.value) == part.checksum.value
-
-
-def _isThat(checksum: Checksum | None, declared: tuple[str, str]) -> bool:
-    """Say whether a checksum is the declared one; a composite's count may be left out."""
-    algorithm, value = declared
-    if checksum is None or checksum.algorithm != algorithm:
-        return False
-    return value in (checksum.value, checksum.value.partition("-")[0])
 
 
 def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum | None:
@@ -311,141 +333,3 @@ def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum
         values = [value for value, _ in pairs]
         return Checksum(algorithm, compositeChecksum(algorithm, values), kind)
     return Checksum(algorithm, fullObjectChecksum(algorithm, pairs), kind)
-
-
-TRIES = 3
-"""How often a copy starts over when its source is replaced under it."""
-
-
-@frozen
-class CopyRequest:
-    """
-    The target and the attributes of a copy.
-
-    @ivar attributes: Those of the new object; L{None} takes over the source's.
-    @ivar algorithm: The checksum that the new object must carry; empty keeps the source's.
-    """
-
-    bucket: str
-    key: bytes
-    attributes: Attributes | None = None
-    algorithm: str = ""
-    condition: WriteCondition = UNCONDITIONAL
-
-
-class CopyService:
-    """Copies within one store."""
-
-    def __init__(self, service: ObjectService, multipart: MultipartService) -> None:
-        self._service = service
-        self._multipart = multipart
-        self._store = service.store
-
-    async def copyLatest(
-        self,
-        identity: Identity,
-        find: Callable[[], Awaitable[ObjectRecord]],
-        requestFor: Callable[[ObjectRecord], CopyRequest],
-    ) -> ObjectRecord:
-        """
-        Copy the latest object of a name, which may be replaced meanwhile.
-
-        @param find: Looks the source up; called for every attempt.
-        @param requestFor: Makes the request for a source.
-        @raise S3Error: As L{copyObject}, and the errors of C{find}.
-        """
-        for _ in range(TRIES):
-            source = await find()
-            try:
-                return await self.copyObject(identity, source, requestFor(source))
-            except ConcurrentChange:
-                continue
-        raise S3Error("OperationAborted")
-
-    async def copyObject(
-        self, identity: Identity, source: ObjectRecord, wanted: CopyRequest
-    ) -> ObjectRecord:
-        """
-        Copy an object: the source's bytes get a second name.
-
-        The ETag stays the source's: it names the same bytes.
-
-        @param source: The object as it was looked up.
-        @param wanted: The new name, and what is changed; attributes that are C{None} are the
-            source's.
-        @raise S3Error: C{InvalidRequest} where nothing would change.
-        @raise ConcurrentChange: The source was replaced meanwhile.
-        """
-        if wanted.attributes is None and not wanted.algorithm and _isSelf(source, wanted):
-            raise S3Error(
-                "InvalidRequest",
-                "This copy request is illegal because it is trying to copy an object to itself "
-                "without changing the object's metadata or storage class.",
-            )
-        attributes = wanted.attributes or source.attributes
-        checksum = source.attributes.checksum
-        if wanted.algorithm and (checksum is None or checksum.algorithm != wanted.algorithm):
-            checksum = await self._checksum(source.content, source.size, wanted.algorithm)
-        attributes = evolve(attributes, checksum=checksum, parts=source.attributes.parts)
-        record = ObjectRecord(
-            wanted.bucket,
-            wanted.key,
-            source.size,
-            source.etag,
-            self._service.nowMs(),
-            identity.account,
-            attributes,
-            source.content,
-        )
-        return await self._store.putObject(record, None, wanted.condition)
-
-    async def _checksum(self, content: Content, size: int, algorithm: str) -> Checksum:
-        hasher = newHasher(algorithm)
-        await digest(self._store, content, 0, size, [hasher])
-        return Checksum(algorithm, encodeDigest(hasher.digest()))
-
-    async def copyPart(
-        self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
-    ) -> Part:
-        """
-        Make C{length} bytes from C{start} of the source a part of an upload.
-
-        The bytes are read once, for the part's MD5 and checksum.
-
-        @param upload: Its algorithm of checksums is used if it names one.
-        @param number: Of the part, from 1 to 10,000.
-        @param source: The object as it was looked up.
-        @param start: Offset of the first byte in the source.
-        @param length: Number of bytes.
-        """
-        md5 = newHasher("MD5")
-        algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
-        checksum = newHasher(algorithm)
-        await digest(self._store, source.content, start, length, [md5, checksum])
-        if source.content.inline is None:
-            content = Content(length, segments=segmentsOf(source.content, start, length))
-            sink = None
-        else:
-            sink = self._store.blobs.writer(0, length)
-            content = await self._fill(sink, source.content.inline[start : start + length])
-        value = Checksum(
-            upload.checksumAlgorithm or DEFAULT_ALGORITHM, encodeDigest(checksum.digest())
-        )
-        received = IngestedBody(content, md5.digest().hex(), value, sink)
-        return await self._multipart.putPart(upload, number, received)
-
-    async def _fill(self, sink: IBlobWriter, data: bytes) -> Content:
-        """Bytes that lived in the catalog's row become a blob, as every part is one."""
-        try:
-            wait = sink.write(data)
-            if wait is not None:
-                await wait
-            content: Content = await sink.finish()
-        except BaseException:
-            sink.abort()
-            raise
-        return content
-
-
-def _isSelf(source: ObjectRecord, wanted: CopyRequest) -> bool:
-    return source.bucket == wanted.bucket and source.key == wanted.key

@@ -10,27 +10,32 @@ Every adapter passes the attributes of a write as S3's header fields: lower-case
 C{bytes}. The store keeps text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from email.header import Header
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from storagegate.s3.accounts import Identity
-from storagegate.s3.checksums import DigestHasher, IngestedBody
+from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
-from storagegate.storage.errors import BucketExists, CorruptBlob, NoSuchKey
+from storagegate.storage.errors import BucketExists, ConcurrentChange, CorruptBlob, NoSuchKey
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
     Bucket,
+    Checksum,
     Content,
     ObjectListing,
     ObjectRecord,
+    Part,
     Segment,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
+
+_Copied = TypeVar("_Copied", ObjectRecord, Part)
 
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
@@ -168,22 +173,6 @@ class ObjectService:
         """Return milliseconds since the epoch."""
         return int(self._now() * 1000)
 
-    async def settings(
-        self, identity: Identity, bucket: str, key: bytes = b"", versionId: str | None = None
-    ) -> Bucket:
-        """
-        Look up the bucket that holds the settings of a bucket or of an object.
-
-        @param identity: Must own the bucket, or be the root identity.
-        @param key: Empty for the bucket's own.
-        @param versionId: Of the object; see L{checkVersion}.
-        @return: Region and owner are the only settings.
-        """
-        found = await self.bucket(identity, bucket)
-        if key:
-            await self.object(identity, bucket, key, versionId)
-        return found
-
     async def checkWrite(
         self, identity: Identity, bucket: str, key: bytes, condition: WriteCondition
     ) -> None:
@@ -315,6 +304,50 @@ class ObjectService:
         )
         return await self.store.putObject(record, ingested.sink, condition)
 
+    async def copyObject(
+        self,
+        identity: Identity,
+        source: ObjectRecord,
+        bucket: str,
+        key: bytes,
+        attributes: Attributes | None = None,
+        algorithm: str = "",
+        condition: WriteCondition = UNCONDITIONAL,
+    ) -> ObjectRecord:
+        """
+        Give an object's bytes a second name; the ETag stays, for it names the same bytes.
+
+        @param source: The object as it was looked up.
+        @param attributes: Those of the new object; L{None} takes over the source's.
+        @param algorithm: The checksum that the new object must carry; empty keeps the source's.
+        @raise S3Error: C{InvalidRequest} where nothing would change.
+        @raise ConcurrentChange: The source was replaced meanwhile; see L{retryCopy}.
+        """
+        if attributes is None and not algorithm and (source.bucket, source.key) == (bucket, key):
+            raise S3Error(
+                "InvalidRequest",
+                "This copy request is illegal because it is trying to copy an object to itself "
+                "without changing the object's metadata or storage class.",
+            )
+        checksum = source.attributes.checksum
+        if algorithm and (checksum is None or checksum.algorithm != algorithm):
+            hasher = newHasher(algorithm)
+            await digest(self.store, source.content, 0, source.size, [hasher])
+            checksum = Checksum(algorithm, encodeDigest(hasher.digest()))
+        record = ObjectRecord(
+            bucket,
+            key,
+            source.size,
+            source.etag,
+            self.nowMs(),
+            identity.account,
+            evolve(
+                attributes or source.attributes, checksum=checksum, parts=source.attributes.parts
+            ),
+            source.content,
+        )
+        return await self.store.putObject(record, None, condition)
+
     async def deleteObjects(
         self, identity: Identity, bucket: str, entries: Sequence[DeleteEntry]
     ) -> list[Exception | None]:
@@ -336,6 +369,24 @@ class ObjectService:
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
         if error is not None:
             raise error
+
+
+TRIES = 3
+"""How often a copy starts over when its source is replaced under it."""
+
+
+async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
+    """
+    Run a copy that looks its source up, and again if the source is replaced meanwhile.
+
+    @raise S3Error: C{OperationAborted} after L{TRIES}, and the errors of the copy.
+    """
+    for _ in range(TRIES):
+        try:
+            return await copy()
+        except ConcurrentChange:
+            continue
+    raise S3Error("OperationAborted")
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:

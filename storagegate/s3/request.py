@@ -13,7 +13,7 @@ from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error
-from storagegate.s3.multipart import CopyService, MultipartService
+from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import ObjectService
 from storagegate.storage.records import Checksum, ObjectRecord
@@ -169,7 +169,6 @@ class S3Services:
     store: ObjectStore
     objects: ObjectService
     multipart: MultipartService
-    copies: CopyService
     authenticator: S3Authenticator
     tokenSecret: bytes
     s3Domain: str | None = None

@@ -29,7 +29,7 @@ from storagegate.s3.auth.authenticator import (
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
 from storagegate.s3.handlers import post
-from storagegate.s3.multipart import CopyService, MultipartService
+from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
@@ -244,12 +244,10 @@ def makeS3Resource(
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
     objects = ObjectService(store, region, time.time)
-    multipart = MultipartService(objects)
     services = S3Services(
         store=store,
         objects=objects,
-        multipart=multipart,
-        copies=CopyService(objects, multipart),
+        multipart=MultipartService(objects),
         authenticator=S3Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         s3Domain=s3Domain,

@@ -26,9 +26,14 @@ from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
 from storagegate.s3.names import checkKey
-from storagegate.s3.objects import METADATA_PREFIX, DeleteEntry, ObjectService, attributesFrom
+from storagegate.s3.objects import (
+    METADATA_PREFIX,
+    DeleteEntry,
+    ObjectService,
+    attributesFrom,
+    retryCopy,
+)
 from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
 from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
@@ -386,7 +391,6 @@ class _StorageMethods:
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._objects = ObjectService(store, region, now)
-        self._copies = CopyService(self._objects, MultipartService(self._objects))
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
@@ -488,20 +492,20 @@ class _StorageMethods:
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Give an object's bytes a second name."""
         with _translated():
-            wanted = CopyRequest(_bucketOf(request), _keyOf(request))
-            identity = self._authorised(context, "write", wanted.bucket, wanted.key)
+            bucket, key = _bucketOf(request), _keyOf(request)
+            identity = self._authorised(context, "write", bucket, key)
             source = {
                 "bucket": _bucketOf(request, "fromBucket"),
                 "key": _textOf(request, "fromKey"),
             }
-            await self._objects.bucket(identity, wanted.bucket)
-            record = await self._copies.copyLatest(
-                identity,
+            await self._objects.bucket(identity, bucket)
+
+            async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
-                lambda: self._found(context, source),
-                lambda record: wanted,
-            )
-            return _objectShape(record)
+                found = await self._found(context, source)
+                return await self._objects.copyObject(identity, found, bucket, key)
+
+            return _objectShape(await retryCopy(copy))
 
     async def watchBucket(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """

@@ -102,8 +102,11 @@ class StaticResponse:
 
 async def _settings(call: S3Request) -> Bucket:
     """Look up the bucket that owns the settings of the target, a bucket or an object."""
-    version = call.query.get("versionId")
-    return await call.services.objects.settings(call.identity, call.bucket, call.key, version)
+    objects = call.services.objects
+    bucket = await objects.bucket(call.identity, call.bucket)
+    if call.key:
+        await objects.object(call.identity, call.bucket, call.key, call.query.get("versionId"))
+    return bucket
 
 
 async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:

@@ -12,14 +12,13 @@ from storagegate.s3.checksums import (
 from storagegate.s3.conditions import parseCopyRange, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.put import findCopySource
-from storagegate.s3.multipart import TRIES
-from storagegate.s3.objects import attributesFrom
+from storagegate.s3.objects import attributesFrom, retryCopy
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readComplete
-from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
-from storagegate.storage.records import MultipartUpload
+from storagegate.storage.errors import NoSuchUpload
+from storagegate.storage.records import MultipartUpload, Part
 
 
 async def createMultipartUpload(call: S3Request) -> None:
@@ -75,22 +74,20 @@ async def uploadPartCopy(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     number = parsePartNumber(call.query)
     upload = await _find(call)
-    for _ in range(TRIES):
+
+    async def copy() -> Part:
         source = await findCopySource(call)
         wanted = call.headers.get(b"x-amz-copy-source-range")
-        run = (0, source.size)
+        start, length = 0, source.size
         if wanted is not None:
             found = parseCopyRange(wanted, source.size)
-            run = (found.first, found.length)
-        if run[1] > PUT_LIMIT:
+            start, length = found.first, found.length
+        if length > PUT_LIMIT:
             raise S3Error("EntityTooLarge")
-        try:
-            part = await call.services.copies.copyPart(upload, number, source, *run)
-        except ConcurrentChange:
-            continue
-        call.respondXML(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
-        return
-    raise S3Error("OperationAborted")
+        return await call.services.multipart.copyPart(upload, number, source, start, length)
+
+    part = await retryCopy(copy)
+    call.respondXML(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
 
 
 def _objectSize(call: S3Request) -> int | None:

@@ -1,15 +1,18 @@
 """PutObject, CopyObject, DeleteObject and DeleteObjects."""
 
-from functools import partial
-
 from attrs import evolve
 
 from storagegate.s3.checksums import ingest, requestedKind
 from storagegate.s3.conditions import evaluateCopySource, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
-from storagegate.s3.multipart import CopyRequest
 from storagegate.s3.names import parseCopySource
-from storagegate.s3.objects import UNCONDITIONAL, DeleteEntry, attributesFrom, checkVersion
+from storagegate.s3.objects import (
+    UNCONDITIONAL,
+    DeleteEntry,
+    attributesFrom,
+    checkVersion,
+    retryCopy,
+)
 from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import INLINE_LIMIT, Attributes, ObjectRecord, WriteCondition
@@ -72,14 +75,17 @@ async def copyObject(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
-    await call.services.objects.bucket(call.identity, call.bucket)
+    objects = call.services.objects
+    await objects.bucket(call.identity, call.bucket)
 
-    def requestFor(source: ObjectRecord) -> CopyRequest:
+    async def copy() -> ObjectRecord:
+        source = await findCopySource(call)
         attributes = _copiedAttributes(call, source)
-        return CopyRequest(call.bucket, call.key, attributes, algorithm, condition)
+        return await objects.copyObject(
+            call.identity, source, call.bucket, call.key, attributes, algorithm, condition
+        )
 
-    find = partial(findCopySource, call)
-    record = await call.services.copies.copyLatest(call.identity, find, requestFor)
+    record = await retryCopy(copy)
     call.respondXML(
         documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum)
     )
