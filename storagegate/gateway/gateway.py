@@ -4,8 +4,6 @@ The gateway: services that are written once and called over HTTP, WebSocket, gRP
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
     gateway.run()
-
-Until it serves, each C{configure} method takes a mapping or keywords, in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +51,10 @@ if TYPE_CHECKING:
     from storagegate.upstream.options import DiscoveryOptionsDict
 
 
+Options = Mapping[str, Any] | None
+"""Options by name, which keywords may follow."""
+
+
 class ErrorOptionsDict(TypedDict, total=False):
     """The keywords of L{ErrorOptions}."""
 
@@ -69,193 +71,6 @@ class ErrorOptions:
     """
 
     transformError: ErrorHook = field(converter=readFunction)
-
-
-class Configurable:
-    """
-    The configuration of a gateway.
-
-    @ivar settings: The options of the gateway and its transports.
-    @ivar invoker: Calls the methods.
-    @ivar authentication: Verifies the credentials of calls.
-    """
-
-    invoker: Invoker
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        """
-
-        @param options: Options by name, those of a transport under its name.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        self.settings = readOptions(GatewayOptions(), options)
-        self.authentication = Authentication({}, defaultRules())
-        # Their options are imported only when they are configured.
-        self.monitoring: Any = None
-        self.discovery: Any = None
-        self.transformError: ErrorHook | None = None
-
-    def _checkIdle(self) -> None:
-        """
-        Refuse to be configured while serving.
-
-        @raise RuntimeError: If the gateway serves.
-        """
-        raise NotImplementedError
-
-    def configure(self, name: str, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure a transport.
-
-        @param name: As the registry has it, see L{storagegate.gateway.transports.registry}.
-        @param config: Options of the class that its row names; as a mapping, by keywords, or both.
-        @raise KeyError: If there is no transport of that name.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        given = joinOptions(config, more)
-        kind = loadReference(findTransport(name).options)
-        self._checkIdle()
-        if hasattr(kind, "flattened"):
-            given = kind.flattened(given)
-        self.settings = readOptions(self.settings, {name: given})
-        return self
-
-    def configureHTTP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["HTTPOptionsDict"]
-    ) -> Self:
-        """
-        Configure HTTP, see L{HTTPOptions<storagegate.gateway.transports.http.HTTPOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self.configure(HTTP.name, config, **more)
-
-    def configureWebSocket(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["WebSocketOptionsDict"]
-    ) -> Self:
-        """
-        Configure WebSocket, see
-        L{WebSocketOptions<storagegate.gateway.transports.websocket.WebSocketOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self.configure(WEBSOCKET.name, config, **more)
-
-    def configureGRPC(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["GRPCOptionsDict"]
-    ) -> Self:
-        """
-        Configure gRPC, see L{GRPCOptions<storagegate.gateway.transports.grpc.GRPCOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self.configure(GRPC.name, config, **more)
-
-    def configureUDP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["UDPConfigurationDict"]
-    ) -> Self:
-        """
-        Configure UDP, see L{UDPOptions<storagegate.gateway.transports.udp.UDPOptions>};
-        C{protocol} may hold C{parseMessage} and C{formatResponse}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self.configure(UDP.name, config, **more)
-
-    def configureTCP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["TCPOptionsDict"]
-    ) -> Self:
-        """
-        Configure TCP, see L{TCPOptions<storagegate.gateway.transports.tcp.TCPOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self.configure(TCP.name, config, **more)
-
-    def configureAuthentication(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[AuthenticationDict]
-    ) -> Self:
-        """
-        Configure who is known: C{providers} and C{rules}, see L{storagegate.auth.authentication}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        # The libraries of tokens are large, and needed only where a provider is configured.
-        from storagegate.auth.oauth import readProviders
-
-        self._checkIdle()
-        ownKeys = self.authentication.ownKeys
-        self.authentication = readProviders(joinOptions(config, more), defaultRules())
-        self.authentication.ownKeys.update(ownKeys)
-        self.invoker.authenticator = self.authentication
-        return self
-
-    def configureErrorHandling(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[ErrorOptionsDict]
-    ) -> Self:
-        """
-        Configure what clients see of errors, see
-        L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        self._checkIdle()
-        options = makeOptions(ErrorOptions, joinOptions(config, more))
-        self.transformError = options.transformError
-        return self
-
-    def configureMonitoring(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["MonitoringOptionsDict"]
-    ) -> Self:
-        """
-        Configure what is counted, traced and logged, see
-        L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        from storagegate.gateway.monitoring import readMonitoring
-
-        self._checkIdle()
-        self.monitoring = readMonitoring(joinOptions(config, more), self.monitoring)
-        return self
-
-    def configureServiceDiscovery(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack["DiscoveryOptionsDict"]
-    ) -> Self:
-        """
-        Configure where services are that are not here, see
-        L{DiscoveryOptions<storagegate.upstream.options.DiscoveryOptions>}.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        from storagegate.upstream.options import DiscoveryOptions, readDiscovery
-
-        self._checkIdle()
-        before = self.discovery or DiscoveryOptions()
-        self.discovery = readDiscovery(before, joinOptions(config, more))
-        return self
-
-    def configureRateLimit(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[RateLimitDict]
-    ) -> Self:
-        """
-        Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
-
-        @param config: Options by name; keywords take precedence over it.
-        @raise DefinitionError: If it is none.
-        """
-        self._checkIdle()
-        self.invoker.limitAll(readRateLimit("the gateway", joinOptions(config, more)))
-        return self
 
 
 DEFAULT_GRACE_MS = 30_000
@@ -280,12 +95,18 @@ def createProtocolGateway(
     return ProtocolGateway(options, **more)
 
 
-class ProtocolGateway(Configurable):
+class ProtocolGateway:
     """
     Services and the transports that they are called over.
 
-    Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
+    Until the gateway serves, it is configured: each C{configure} method takes options as a mapping,
+    by keywords, which take precedence, or both, in any order of calls, and returns the gateway. It
+    raises L{OptionError<storagegate.core.options.OptionError>} if there is no such option, or its
+    value is none, and C{RuntimeError} if the gateway serves.
 
+    @ivar settings: The options of the gateway and its transports.
+    @ivar authentication: Verifies the credentials of calls.
+    @ivar invoker: Calls the methods.
     @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
         own, if tracing is configured.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
@@ -300,19 +121,139 @@ class ProtocolGateway(Configurable):
         **more: Unpack[GatewayOptionsDict],
     ) -> None:
         """
+        @param options: Options by name, those of a transport under its name; keywords take
+            precedence over them.
         @param surroundings: What it shares with others; C{None} for nothing.
-        @param options: Options by name; keywords take precedence over them.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        super().__init__(joinOptions(options, more))
-        self._surroundings = around = surroundings or GatewayResources()
+        self.settings = readOptions(GatewayOptions(), joinOptions(options, more))
+        self.authentication = Authentication({}, defaultRules())
+        # Their options are imported only when they are configured.
+        self.monitoring: Any = None
+        self.discovery: Any = None
+        self.transformError: ErrorHook | None = None
+        self._resources = around = surroundings or GatewayResources()
         self.protos: dict[str, Any] = {}
-        self._metrics = CallMetrics(around.meters, self._streaming)
+        self._metrics = CallMetrics(
+            around.meters, lambda service, method: self.invoker.find(service, method).streaming
+        )
         self.invoker = Invoker(self.authentication, [self._metrics], rateStore=around.rateStore)
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
         self._forwarding: Any = None
         self._transports: TransportSet | None = None
+
+    # Configuration.
+
+    def _checkIdle(self) -> None:
+        if self._transports is not None:
+            raise RuntimeError("the gateway serves already: configure it before")
+
+    def configure(self, name: str, config: Options = None, **more: Any) -> Self:
+        """
+        Configure a transport.
+
+        @param name: As the registry has it, see L{storagegate.gateway.transports.registry}.
+        @param config: Options of the class that its row names.
+        @raise KeyError: If there is no transport of that name.
+        """
+        given = joinOptions(config, more)
+        kind = loadReference(findTransport(name).options)
+        self._checkIdle()
+        if hasattr(kind, "flattened"):
+            given = kind.flattened(given)
+        self.settings = readOptions(self.settings, {name: given})
+        return self
+
+    def configureHTTP(self, config: Options = None, **more: Unpack["HTTPOptionsDict"]) -> Self:
+        """Configure HTTP, see L{HTTPOptions<storagegate.gateway.transports.http.HTTPOptions>}."""
+        return self.configure(HTTP.name, config, **more)
+
+    def configureWebSocket(
+        self, config: Options = None, **more: Unpack["WebSocketOptionsDict"]
+    ) -> Self:
+        """
+        Configure WebSocket, see
+        L{WebSocketOptions<storagegate.gateway.transports.websocket.WebSocketOptions>}.
+        """
+        return self.configure(WEBSOCKET.name, config, **more)
+
+    def configureGRPC(self, config: Options = None, **more: Unpack["GRPCOptionsDict"]) -> Self:
+        """Configure gRPC, see L{GRPCOptions<storagegate.gateway.transports.grpc.GRPCOptions>}."""
+        return self.configure(GRPC.name, config, **more)
+
+    def configureUDP(self, config: Options = None, **more: Unpack["UDPConfigurationDict"]) -> Self:
+        """
+        Configure UDP, see L{UDPOptions<storagegate.gateway.transports.udp.UDPOptions>};
+        C{protocol} may hold C{parseMessage} and C{formatResponse}.
+        """
+        return self.configure(UDP.name, config, **more)
+
+    def configureTCP(self, config: Options = None, **more: Unpack["TCPOptionsDict"]) -> Self:
+        """Configure TCP, see L{TCPOptions<storagegate.gateway.transports.tcp.TCPOptions>}."""
+        return self.configure(TCP.name, config, **more)
+
+    def configureAuthentication(
+        self, config: Options = None, **more: Unpack[AuthenticationDict]
+    ) -> Self:
+        """Configure who is known, see L{storagegate.auth.authentication}."""
+        # The libraries of tokens are large, and needed only where a provider is configured.
+        from storagegate.auth.oauth import readProviders
+
+        self._checkIdle()
+        ownKeys = self.authentication.ownKeys
+        self.authentication = readProviders(joinOptions(config, more), defaultRules())
+        self.authentication.ownKeys.update(ownKeys)
+        self.invoker.authenticator = self.authentication
+        return self
+
+    def configureErrorHandling(
+        self, config: Options = None, **more: Unpack[ErrorOptionsDict]
+    ) -> Self:
+        """
+        Configure what clients see of errors, see
+        L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
+        """
+        self._checkIdle()
+        self.transformError = makeOptions(ErrorOptions, joinOptions(config, more)).transformError
+        return self
+
+    def configureMonitoring(
+        self, config: Options = None, **more: Unpack["MonitoringOptionsDict"]
+    ) -> Self:
+        """
+        Configure what is counted, traced and logged, see
+        L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
+        """
+        from storagegate.gateway.monitoring import readMonitoring
+
+        self._checkIdle()
+        self.monitoring = readMonitoring(joinOptions(config, more), self.monitoring)
+        return self
+
+    def configureServiceDiscovery(
+        self, config: Options = None, **more: Unpack["DiscoveryOptionsDict"]
+    ) -> Self:
+        """
+        Configure where services are that are not here, see
+        L{DiscoveryOptions<storagegate.upstream.options.DiscoveryOptions>}.
+        """
+        from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+
+        self._checkIdle()
+        before = self.discovery or DiscoveryOptions()
+        self.discovery = readDiscovery(before, joinOptions(config, more))
+        return self
+
+    def configureRateLimit(self, config: Options = None, **more: Unpack[RateLimitDict]) -> Self:
+        """
+        Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
+
+        @raise DefinitionError: If the limit is none.
+        """
+        self._checkIdle()
+        self.invoker.limitAll(readRateLimit("the gateway", joinOptions(config, more)))
+        return self
 
     # Services.
 
@@ -359,15 +300,6 @@ class ProtocolGateway(Configurable):
 
     # Serving.
 
-    def _checkIdle(self) -> None:
-        """
-        Refuse to be configured while serving.
-
-        @raise RuntimeError: If the gateway serves.
-        """
-        if self._transports is not None:
-            raise RuntimeError("the gateway serves already: configure it before")
-
     def listen(self, *, reactor: Any = None) -> Deferred[dict[str, ListeningPort]]:
         """
         Begin to serve over every transport that is enabled.
@@ -378,7 +310,6 @@ class ProtocolGateway(Configurable):
         """
         isFirst = self._transports is None
         transports = self.start(reactor)
-        settings = self.settings
 
         def refused(reason: Failure) -> Any:
             if not isFirst or self._transports is not transports:
@@ -387,7 +318,8 @@ class ProtocolGateway(Configurable):
             self._transports = None
             return self._stopForwarding().addCallback(lambda stopped: reason)
 
-        opening = Deferred.fromCoroutine(transports.openAll(settings.enabled, settings.hostname))
+        names, hostname = self.settings.enabled, self.settings.hostname
+        opening = Deferred.fromCoroutine(transports.openAll(names, hostname))
         return opening.addErrback(refused)
 
     def start(self, reactor: Any = None) -> TransportSet:
@@ -400,7 +332,7 @@ class ProtocolGateway(Configurable):
             return self._transports
         if reactor is None:
             reactor = processReactor()
-        around = self._surroundings
+        around = self._resources
         self.invoker.onUnknown = self._metrics.unknown
         traced: dict[str, Any] = {}
         others: list[InvocationObserver] = []
@@ -457,7 +389,7 @@ class ProtocolGateway(Configurable):
             now=host.invoker.now,
             apiKeyHeader=host.apiKeyHeader,
             maxSize=self.settings.of(HTTP.name).maxRequestBodySize,
-            secret=self._surroundings.affinitySecret,
+            secret=self._resources.affinitySecret,
             tracer=self.tracer,
         )
         for name in forwarding.names:
@@ -469,9 +401,6 @@ class ProtocolGateway(Configurable):
     def discoveryProblem(self) -> str | None:
         """Return the problem with remote services in one line; C{None} if there is none."""
         return None if self._forwarding is None else self._forwarding.problem
-
-    def _streaming(self, service: str, method: str) -> str:
-        return self.invoker.find(service, method).streaming
 
     @property
     def ports(self) -> Mapping[str, ListeningPort]:
@@ -499,19 +428,17 @@ class ProtocolGateway(Configurable):
         """
         if self._transports is None:
             return succeed(None)
-        return Deferred.fromCoroutine(
-            self._stop(self._transports, graceMs / 1000, patienceMs / 1000)
-        )
+        transports = self._transports
 
-    async def _stop(
-        self, transports: TransportSet, graceSeconds: float, idleGraceSeconds: float
-    ) -> None:
-        try:
-            await transports.close(graceSeconds, idleGraceSeconds)
-            await self._stopForwarding()
-        finally:
-            if self._ownTracer is not None:
-                await self._ownTracer.stop()
+        async def stop() -> None:
+            try:
+                await transports.close(graceMs / 1000, patienceMs / 1000)
+                await self._stopForwarding()
+            finally:
+                if self._ownTracer is not None:
+                    await self._ownTracer.stop()
+
+        return Deferred.fromCoroutine(stop())
 
     def _stopForwarding(self) -> Deferred[None]:
         forwarding, self._forwarding = self._forwarding, None
@@ -584,11 +511,8 @@ class ProtocolGateway(Configurable):
         @return: The ports by transport. Fails with C{CannotListenError} if an address is taken.
         """
         started = self.start(reactor)
-        wanted = [
-            name
-            for name in names
-            if name not in started.ports and findTransport(name).shares is None
-        ]
+        closed = [name for name in names if name not in started.ports]
+        wanted = [name for name in closed if findTransport(name).shares is None]
         return Deferred.fromCoroutine(started.openAll(wanted, self.settings.hostname))
 
     def webSocketMiddleware(self) -> Callable[[Any, Any, Callable[[], Any]], Any]:

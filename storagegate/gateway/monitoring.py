@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import InvocationObserver
-from storagegate.core.options import changeOptions, groupField, readFlag, readWord
+from storagegate.core.options import changeOptions, groupField, optionField, readFlag, readWord
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, Over
 from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import transports
@@ -30,10 +30,6 @@ def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(readWord(each, choices) for each in value)
 
 
-def _collectors(value: Any) -> tuple[str, ...]:
-    return _words(value, COLLECTORS)
-
-
 def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of protocols to lists")
@@ -42,18 +38,6 @@ def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
         readWord(name, measured): _words(words, tuple(metricsOf(name)))
         for name, words in value.items()
     }
-
-
-def _level(value: Any) -> str:
-    return readWord(value, LEVELS)
-
-
-def _format(value: Any) -> str:
-    return readWord(value, ("json", "text"))
-
-
-def _fields(value: Any) -> tuple[str, ...]:
-    return _words(value, FIELDS)
 
 
 @frozen(kw_only=True)
@@ -69,8 +53,8 @@ class MetricsOptions:
         C{packet_loss} and C{packet_size}, for C{tcp} C{connection_pool} and C{buffer_utilization}.
     """
 
-    enabled: bool = field(default=True, converter=readFlag)
-    collectors: tuple[str, ...] = field(default=COLLECTORS, converter=_collectors)
+    enabled: bool = optionField(True, readFlag)
+    collectors: tuple[str, ...] = optionField(COLLECTORS, _words, COLLECTORS)
     protocolMetrics: Mapping[str, tuple[str, ...]] = field(factory=dict, converter=_protocolMetrics)
 
 
@@ -85,9 +69,9 @@ class LoggingOptions:
         error's code.
     """
 
-    level: str = field(default="info", converter=_level)
-    format: str = field(default="json", converter=_format)
-    fields: tuple[str, ...] = field(default=FIELDS, converter=_fields)
+    level: str = optionField("info", readWord, LEVELS)
+    format: str = optionField("json", readWord, ("json", "text"))
+    fields: tuple[str, ...] = optionField(FIELDS, _words, FIELDS)
 
 
 @frozen(kw_only=True)
@@ -148,7 +132,7 @@ def makeTracer(
     # Imports OpenTelemetry's SDK, which takes half a second and 10 MB.
     from storagegate.telemetry.otlp import Tracer
 
-    return Tracer(readCollector(options.tracing), options.tracing, reactor, meters=meters)
+    return Tracer(readCollector(options.tracing), reactor, meters=meters)
 
 
 def makeObservers(

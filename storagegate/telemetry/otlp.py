@@ -28,7 +28,7 @@ from storagegate import __version__
 from storagegate.core.context import Tracing
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 from storagegate.telemetry.tracecontext import newSpanId
-from storagegate.telemetry.tracing import Collector, TracingOptions, boundedText
+from storagegate.telemetry.tracing import TracingOptions, boundedText
 
 FLUSH_SECONDS = 2
 """How long a stop waits for the collector: a part of the ten seconds that a container has."""
@@ -96,21 +96,21 @@ def _innermost(error: BaseException) -> str:
     return str(reason if isinstance(reason, BaseException) else error)
 
 
-def makeExporter(collector: Collector, session: requests.Session) -> SpanExporter:
+def makeExporter(options: TracingOptions, session: requests.Session) -> SpanExporter:
     """Make the SDK's exporter of a provider."""
-    if collector.provider == "zipkin":
+    # Annotated as whole seconds in one of them; requests takes fractions.
+    seconds: Any = options.timeoutMs / 1000
+    if options.provider == "zipkin":
         from opentelemetry.exporter.zipkin.json import ZipkinExporter
 
-        session.headers.update(collector.headers)
-        # Annotated as whole seconds; requests takes fractions.
-        seconds: Any = collector.timeoutSeconds
-        return ZipkinExporter(endpoint=collector.endpoint, timeout=seconds, session=session)
+        session.headers.update(options.headers)
+        return ZipkinExporter(endpoint=options.endpoint, timeout=seconds, session=session)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(
-        endpoint=collector.endpoint,
-        headers=dict(collector.headers),
-        timeout=collector.timeoutSeconds,
+        endpoint=options.endpoint,
+        headers=dict(options.headers),
+        timeout=seconds,
         session=session,
     )
 
@@ -201,14 +201,15 @@ class Tracer:
 
     def __init__(
         self,
-        collector: Collector,
         options: TracingOptions,
         reactor: Any,
         *,
         meters: MetricsRegistry | None = None,
-        makeExporter: Callable[[Collector, requests.Session], SpanExporter] = makeExporter,
+        makeExporter: Callable[[TracingOptions, requests.Session], SpanExporter] = makeExporter,
     ) -> None:
         """
+        @param options: As L{readCollector<storagegate.telemetry.tracing.readCollector>} completes
+            them.
         @param reactor: Provides C{IReactorTime} and C{callFromThread}.
         @param makeExporter: Makes the SDK's exporter.
         """
@@ -224,13 +225,13 @@ class Tracer:
         self._reactor = reactor
         self._lastComplaint = float("-inf")
         self._isStopping = False
-        self._resource = makeResource(collector.serviceName)
+        self._resource = makeResource(options.serviceName)
         self._scope = InstrumentationScope("storagegate", __version__)
         # The packages' own log lines go to the standard error if the program has no handlers.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         session = CollectorSession()
         try:
-            exporter = makeExporter(collector, session)
+            exporter = makeExporter(options, session)
         except Exception as error:
             # A variable of the environment that only the package reads: calls are served untraced.
             _log.error("tracing does not work: {problem}", problem=_oneLine(str(error)))

@@ -17,14 +17,21 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.httpurls import SCHEMES
-from storagegate.core.options import OptionError, readFlag, readFunction, readNumber, readWord
+from storagegate.core.options import (
+    OptionError,
+    optionField,
+    readFlag,
+    readFunction,
+    readNumber,
+    readWord,
+)
 
 MAX_ATTRIBUTES = 112
 """Attributes of a span from C{spanAttributes}: with ours, the 128 that the SDK keeps."""
@@ -54,10 +61,6 @@ _PROVIDERS: Mapping[str, tuple[str, str, str]] = {
 
 _OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
-
-
-def _provider(value: Any) -> str:
-    return readWord(value, tuple(_PROVIDERS))
 
 
 def _url(value: Any) -> str:
@@ -102,14 +105,6 @@ def _ratio(value: Any) -> float:
     return float(value)
 
 
-def _spans(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "spans")
-
-
-def _milliseconds(value: Any) -> int:
-    return readNumber(value, 1, 600_000, "milliseconds")
-
-
 @frozen(kw_only=True)
 class TracingOptions:
     """
@@ -130,44 +125,30 @@ class TracingOptions:
     @ivar timeoutMs: How long the collector may take to respond.
     """
 
-    enabled: bool = field(default=False, converter=readFlag)
-    provider: str | None = field(default=None, converter=optional(_provider))
-    endpoint: str | None = field(default=None, converter=optional(_url))
+    enabled: bool = optionField(False, readFlag)
+    provider: str | None = optionField(None, readWord, tuple(_PROVIDERS))
+    endpoint: str | None = optionField(None, _url)
     headers: Mapping[str, str] = field(factory=dict, converter=_headers, repr=False)
-    serviceName: str | None = field(default=None, converter=optional(_name))
-    sampleRatio: float = field(default=1.0, converter=_ratio)
-    correlationHeader: str = field(default="X-Trace-ID", converter=_fieldName)
+    serviceName: str | None = optionField(None, _name)
+    sampleRatio: float = optionField(1.0, _ratio)
+    correlationHeader: str = optionField("X-Trace-ID", _fieldName)
     spanAttributes: Any = field(default=None, converter=optional(readFunction))
-    queueSize: int = field(default=2048, converter=_spans)
-    batchSize: int = field(default=512, converter=_spans)
-    intervalMs: int = field(default=5000, converter=_milliseconds)
-    timeoutMs: int = field(default=10_000, converter=_milliseconds)
-
-
-@frozen(kw_only=True)
-class Collector:
-    """
-    The destination of spans: the options, completed by the environment.
-
-    @ivar serviceName: C{None} if neither names one.
-    """
-
-    provider: str
-    endpoint: str
-    headers: Mapping[str, str] = field(repr=False)
-    serviceName: str | None
-    timeoutSeconds: float
+    queueSize: int = optionField(2048, readNumber, 1, 1_000_000, "spans")
+    batchSize: int = optionField(512, readNumber, 1, 1_000_000, "spans")
+    intervalMs: int = optionField(5000, readNumber, 1, 600_000, "milliseconds")
+    timeoutMs: int = optionField(10_000, readNumber, 1, 600_000, "milliseconds")
 
 
 def readCollector(
     options: TracingOptions, environment: Mapping[str, str] = os.environ
-) -> Collector:
+) -> TracingOptions:
     """
-    Return the destination of spans.
+    Complete the destination of spans: C{provider}, C{endpoint}, C{headers} and C{serviceName}.
 
     @param options: An endpoint in them takes precedence over the environment.
     @param environment: The variables, of which those of OTLP are read unless the provider is
         Zipkin.
+    @return: The options; only C{serviceName} may still be C{None}.
     @raise OptionError: If a variable of the environment has no valid value, or OpenTelemetry is not
         installed.
     """
@@ -189,13 +170,8 @@ def readCollector(
         endpoint = server.rstrip("/") + path
     elif urlsplit(endpoint).path in ("", "/"):
         endpoint = endpoint.rstrip("/") + path
-    return Collector(
-        provider=provider,
-        endpoint=endpoint,
-        headers=headers,
-        serviceName=options.serviceName or environment.get("OTEL_SERVICE_NAME") or None,
-        timeoutSeconds=options.timeoutMs / 1000,
-    )
+    name = options.serviceName or environment.get("OTEL_SERVICE_NAME") or None
+    return evolve(options, provider=provider, endpoint=endpoint, headers=headers, serviceName=name)
 
 
 def _listedHeaders(text: str) -> Mapping[str, str]:

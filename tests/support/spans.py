@@ -9,15 +9,7 @@ from twisted.internet.task import Clock
 
 from storagegate.core.context import Tracing
 from storagegate.telemetry.otlp import Tracer
-from storagegate.telemetry.tracing import Collector, TracingOptions
-
-COLLECTOR = Collector(
-    provider="otlp",
-    endpoint="http://127.0.0.1:1/v1/traces",
-    headers={},
-    serviceName=None,
-    timeoutSeconds=1.0,
-)
+from storagegate.telemetry.tracing import TracingOptions
 
 
 @frozen
@@ -41,9 +33,7 @@ class KeptTracer(Tracer):
 
     def __init__(self, sampleRatio: float = 1.0, spanAttributes: Any = None) -> None:
         options = TracingOptions(sampleRatio=sampleRatio, spanAttributes=spanAttributes)
-        super().__init__(
-            COLLECTOR, options, Clock(), makeExporter=lambda collector, session: SpanExporter()
-        )
+        super().__init__(options, Clock(), makeExporter=lambda options, session: SpanExporter())
         # Its thread has nothing to do.
         self._processor.shutdown()
         self.spans: list[KeptSpan] = []

@@ -22,20 +22,12 @@ from storagegate.telemetry.otlp import (
     makeResource,
 )
 from storagegate.telemetry.tracecontext import newTracing
-from storagegate.telemetry.tracing import CallTracer, Collector, TracingOptions
+from storagegate.telemetry.tracing import CallTracer, TracingOptions
 from tests.support.delayed import TurnedReactor
 from tests.support.gateway import makeHost
 from tests.support.log import LogCase
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-COLLECTOR = Collector(
-    provider="otlp",
-    endpoint="http://127.0.0.1:1/v1/traces",
-    headers={},
-    serviceName="shop",
-    timeoutSeconds=1.0,
-)
 
 CALLS = 100
 
@@ -94,11 +86,10 @@ class PipelineCase(LogCase):
             queueSize=queueSize, batchSize=batchSize, intervalMs=intervalMs, enabled=True
         )
         return Tracer(
-            COLLECTOR,
             options,
             self.reactor,
             meters=self.meters,
-            makeExporter=lambda collector, session: self.exporter,
+            makeExporter=lambda options, session: self.exporter,
         )
 
     def put(self, pipeline: Tracer, *names: str) -> None:
@@ -286,12 +277,10 @@ class FailureTests(PipelineCase):
     def test_cannotOpen(self) -> None:
         """An exporter that cannot be made is one line, and spans are dropped from then on."""
 
-        def refuse(collector: Collector, session: Any) -> SpanExporter:
+        def refuse(options: TracingOptions, session: Any) -> SpanExporter:
             raise RuntimeError("no such\npackage")
 
-        pipeline = Tracer(
-            COLLECTOR, TracingOptions(), self.reactor, meters=self.meters, makeExporter=refuse
-        )
+        pipeline = Tracer(TracingOptions(), self.reactor, meters=self.meters, makeExporter=refuse)
         self.put(pipeline, "a", "b")
         self.assertEqual(self.logged(), ["tracing does not work: 'no such\\npackage'"])
         self.assertEqual(self.counts(), {"exported": 0, "dropped": 2, "failed": 0})

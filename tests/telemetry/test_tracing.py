@@ -350,7 +350,7 @@ class CollectorTests(SynchronousTestCase):
         ):
             collector = readCollector(TracingOptions(provider=provider), {})
             self.assertEqual((collector.endpoint, collector.headers), (endpoint, {}))
-            self.assertEqual((collector.serviceName, collector.timeoutSeconds), (None, 10))
+            self.assertEqual((collector.serviceName, collector.timeoutMs), (None, 10_000))
 
     def test_environment(self) -> None:
         """The variables hold where no option says otherwise; the path is that of traces."""
@@ -369,7 +369,7 @@ class CollectorTests(SynchronousTestCase):
         collector = readCollector(given, environment)
         self.assertEqual(collector.endpoint, "http://here:1/x")
         self.assertEqual(collector.headers, {"c": "d"})
-        self.assertEqual((collector.serviceName, collector.timeoutSeconds), ("own", 1.5))
+        self.assertEqual((collector.serviceName, collector.timeoutMs), ("own", 1500))
         collector = readCollector(TracingOptions(provider="zipkin"), environment)
         self.assertEqual(collector.endpoint, "http://127.0.0.1:9411/api/v2/spans")
         self.assertEqual(collector.headers, {})

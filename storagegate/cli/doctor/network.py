@@ -414,10 +414,10 @@ def _ofTracing(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
     given = {name: tracing[name] for name in ("provider", "endpoint") if name in tracing}
     try:
-        collector = readCollector(makeOptions(TracingOptions, given))
+        endpoint = readCollector(makeOptions(TracingOptions, given)).endpoint
     except OptionError:
         return
-    yield "the collector of traces", *_split(collector.endpoint)
+    yield "the collector of traces", *_split(endpoint or "")
 
 
 def _split(url: str) -> tuple[str, int]:
