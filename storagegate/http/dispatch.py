@@ -165,9 +165,8 @@ class LayerList:
     """
     The layers of a router, in their order.
 
-    @ivar caseSensitive: Whether C{/About} and C{/about} differ.
-    @ivar mergeParams: Whether C{req.params} has the parameters of the path it is mounted at.
-    @ivar strict: Whether C{/about/} and C{/about} differ.
+    Its options are those of L{RouterOptions<storagegate.http.options.RouterOptions>}.
+
     @ivar layers: The layers; changed by L{addLayer} and L{dropLayers} only.
     """
 

@@ -80,13 +80,10 @@ def _transports(value: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _development(value: Any) -> DevelopmentOptions | None:
-    if value is None or value is False or isinstance(value, DevelopmentOptions):
-        return value or None
-    if value is True:
-        return DevelopmentOptions()
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of options, True or False")
-    return changeOptions(DevelopmentOptions(), value, "development.")
+    if isinstance(value, DevelopmentOptions):
+        return value
+    given = _mapping(value)
+    return None if given is None else changeOptions(DevelopmentOptions(), given, "development.")
 
 
 @frozen(kw_only=True)

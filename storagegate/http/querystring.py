@@ -68,7 +68,6 @@ def parseForm(
     """
     Read a URL-encoded form.
 
-    @param body: The form, inflated; empty for no parameters.
     @param charset: The name of a Python codec for what the escapes stand for.
     @param extended: Whether names nest.
     @param parameterLimit: The most parameters, empty ones included.
@@ -99,11 +98,10 @@ def _decode(raw: bytes, charset: str) -> str:
 
 
 def _add(values: dict[str, str | list[str]], name: str, value: str) -> None:
-    if name not in values:
+    held = values.get(name)
+    if held is None:
         values[name] = value
-        return
-    held = values[name]
-    if isinstance(held, list):
+    elif isinstance(held, list):
         held.append(value)
     else:
         values[name] = [held, value]
@@ -120,12 +118,10 @@ def _readFlat(pairs: list[bytes], charset: str) -> dict[str, str | list[str]]:
 
 def _splitNested(pair: bytes) -> tuple[bytes, bytes]:
     """Split a pair at its equals sign, which is not one in brackets (C{a[b=c]=d})."""
-    equals = pair.find(b"=")
-    if equals > 0 and b"[" in pair[:equals]:
-        closing = pair.find(b"]=")
-        if closing > 0:
-            return pair[: closing + 1], pair[closing + 2 :]
     name, _, value = pair.partition(b"=")
+    closing = pair.find(b"]=")
+    if b"[" in name and closing > 0:
+        return pair[: closing + 1], pair[closing + 2 :]
     return name, value
 
 
@@ -164,15 +160,13 @@ class _Branch:
             self.isList = False
             self.entries = {str(index): entry for index, entry in self.entries.items()}
 
-    def build(self) -> dict[str, Any] | list[Any]:
+    def build(self) -> Any:
         """Build plain lists, without gaps, and dictionaries."""
-        if self.isList:
-            return [_build(self.entries[index]) for index in sorted(self.entries)]
-        return self.buildDictionary()
-
-    def buildDictionary(self) -> dict[str, Any]:
-        """Build a plain dictionary."""
-        return {str(key): _build(entry) for key, entry in self.entries.items()}
+        values = {
+            key: entry.build() if isinstance(entry, _Branch) else entry
+            for key, entry in self.entries.items()
+        }
+        return [values[index] for index in sorted(values)] if self.isList else values
 
 
 def _listOf(*entries: _Branch | str) -> _Branch:
@@ -180,10 +174,6 @@ def _listOf(*entries: _Branch | str) -> _Branch:
     for entry in entries:
         branch.append(entry)
     return branch
-
-
-def _build(entry: _Branch | str) -> Any:
-    return entry.build() if isinstance(entry, _Branch) else entry
 
 
 def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
@@ -201,7 +191,8 @@ def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
     for key, held in values.items():
         leaf = _listOf(*held) if isinstance(held, list) else held
         _merge(root, _chain(_segments(key, depth), leaf, indexes))
-    return root.buildDictionary()
+    built: dict[str, Any] = root.build()
+    return built
 
 
 def _segments(name: str, depth: int) -> list[str]:
@@ -301,10 +292,8 @@ class FieldTree:
 
     def add(self, name: str, value: str) -> None:
         """
-        Add a field.
+        Add a field, with a name such as C{a[b][]}.
 
-        @param name: Such as C{a[b][]}.
-        @param value: The decoded value of the field.
         @raise TooDeep: If the name has more than L{FIELD_DEPTH_LIMIT} brackets.
         """
         steps, appends = _steps(name)
@@ -332,8 +321,9 @@ class FieldTree:
             branch.put(key, _listOf(value) if appends else value)
 
     def build(self) -> dict[str, Any]:
-        """Return the fields that were added so far."""
-        return self._root.buildDictionary()
+        """Return the fields as plain dictionaries and lists."""
+        built: dict[str, Any] = self._root.build()
+        return built
 
 
 def _keyOf(branch: _Branch, step: int | str) -> int | str:
