@@ -1,7 +1,7 @@
 """
 The HTTP framework: applications as Express has them, on Twisted.
 
-The public names are imported when they are first asked for: an application pays for the
+The public names are imported when they are first used: an application pays for the
 middleware that it uses.
 """
 

@@ -9,8 +9,8 @@ C{Content-Disposition} of a response (RFC 6266)::
     attachment; filename="plans.pdf"
     attachment; filename="p?ns.pdf"; filename*=UTF-8''p%C3%A9ns.pdf
 
-The second parameter (RFC 8187) is there where the first cannot say the name; every browser of the
-last ten years takes it first.
+The second parameter (RFC 8187) is added where the first cannot hold the name; every browser of the
+last ten years prefers it.
 """
 
 import re

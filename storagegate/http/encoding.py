@@ -1,7 +1,7 @@
 """
 Content codings of responses, as they are made: C{br}, C{zstd}, C{gzip} and C{deflate}.
 
-Whatever the length of a body, what an encoder keeps of it is bounded by its window. Windows are
+What an encoder keeps of a body of any length is bounded by its window. Windows are
 smaller than the codings allow: a server has as many of them as responses on the way, and the last
 percent of a large text is not worth megabytes for each. L{EncodedBody} passes a streamed body
 through an encoder, L{ResponseHooks} are the callbacks of middleware.
@@ -34,7 +34,7 @@ _BROTLI_WINDOW = 18
 _ZSTD_WINDOW = 19
 _ZSTD_DEFAULT = 3
 
-# Of zlib's windows the sign tells the frame: 15 bits of window, plus 16 for gzip's.
+# 15 bits of window in zlib's frame; with 16 more, in gzip's.
 _ZLIB_WINDOW = 15
 _GZIP_FRAME = 16
 
@@ -216,8 +216,8 @@ async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
 INLINE_SIZE = 64 * 1024
 """
 Encoding more than this at a time, a few milliseconds' work, is done in a thread. So is the next
-piece after as much in small ones: text of which little is left would never fill the wire, and a
-handler that never has to wait would keep the reactor for as long as it writes.
+piece after as much in small ones: text of which little is left would never fill the connection,
+and a handler that never has to wait would keep the reactor for as long as it writes.
 """
 
 

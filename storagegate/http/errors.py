@@ -1,4 +1,4 @@
-"""Errors with a status, and the status that any error asks for."""
+"""Errors with a status, and the status of any error."""
 
 from typing import Any
 

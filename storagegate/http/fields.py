@@ -21,7 +21,7 @@ def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedF
     """
     Check fields once that are to be set in many responses.
 
-    @param fields: Pairs of a name, which keeps its case on the wire, and one or more values.
+    @param fields: Pairs of a name, which keeps its case, and one or more values.
     @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
     @raise ValueError: If a name is no token or a value has a character that it may not have.
     """

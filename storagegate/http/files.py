@@ -204,7 +204,7 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
     @param root: The directory where C{name} begins and has to stay; L{None} if it is absolute and
         may lead anywhere.
     @param name: The path below C{root}, or absolute; empty for C{root} itself.
-    @raise BlockingIOError: If only L{openBelow} can tell.
+    @raise BlockingIOError: If only L{openBelow} can open it.
     @raise IsDirectory: For a directory.
     @raise OSError: As C{open} does.
     """
@@ -220,7 +220,7 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
                 os.close(directory)
     except OSError as error:
         if error.errno == errno.EAGAIN or error.errno in _UNDECIDED:
-            raise BlockingIOError(errno.EAGAIN, "only a thread can tell") from None
+            raise BlockingIOError(errno.EAGAIN, "only a thread can open it") from None
         raise
     return _checked(fd, root, name)
 

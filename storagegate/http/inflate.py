@@ -1,9 +1,9 @@
 """
 Inflating bodies: gzip, deflate, br and zstd.
 
-Ten kilobytes can inflate to ten gigabytes, so every step asks its library for a bounded piece, and
+Ten kilobytes can inflate to ten gigabytes, so every step has its library make a bounded piece, and
 what passes the limit ends it: at most L{STEP} bytes more than allowed are ever made. A body that
-ends early or goes on after its end is an error.
+ends early or continues after its end is an error.
 """
 
 import zlib
@@ -20,10 +20,10 @@ STEP = 64 * 1024
 # the start of every gzip member, so large pieces would take quadratic time.
 _SLICE = 4096
 
-# Brotli lets a piece grow until it has reached what was asked: by 32 KiB first, by 64 KiB then.
+# Brotli lets a piece grow until it has reached what was requested: by 32 KiB first, by 64 KiB then.
 _BROTLI_STEP = 16 * 1024
 
-# RFC 9659: a zstd content coding needs no larger window. A header may ask for gigabytes.
+# RFC 9659: a zstd content coding needs no larger window. A frame may demand gigabytes.
 _ZSTD_WINDOW = 8 << 20
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -42,7 +42,7 @@ class InflatedTooLarge(Exception):
 
 
 class MalformedCoding(ValueError):
-    """The body is not what its Content-Encoding says, ends early or goes on after its end."""
+    """The body is not what its Content-Encoding says, ends early or continues after its end."""
 
 
 def _slices(body: bytes) -> Iterator[bytes]:

@@ -62,7 +62,7 @@ def preferredTypes(header: str | None, offered: Sequence[str] = ()) -> list[str]
     Return the media types that an Accept header allows, best first.
 
     @param header: The header; without one, or with an empty one, everything is welcome.
-    @param offered: Full media types. With none, what the client asked for is given.
+    @param offered: Full media types. With none, what the client named is returned.
     """
     if offered and not header:
         return list(offered)
@@ -92,7 +92,7 @@ def preferredEncodings(
 
     C{identity} is allowed, and comes last, unless the header says otherwise.
 
-    @param offered: Codings. With none, what the client asked for is given.
+    @param offered: Codings. With none, what the client named is returned.
     @param preference: What comes first among codings that the client likes equally well.
     """
     pieces = list(_read(header or "", _NAME))
@@ -110,7 +110,7 @@ def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[s
     Return the charsets that an Accept-Charset header allows, best first.
 
     @param header: The header; without one everything is welcome.
-    @param offered: Charsets. With none, what the client asked for is given.
+    @param offered: Charsets. With none, what the client named is returned.
     """
     pieces = _read("*" if header is None else header, _NAME)
     return _ranked(pieces, offered, _fitsByName(pieces))
@@ -123,7 +123,7 @@ def preferredLanguages(header: str | None, offered: Sequence[str] = ()) -> list[
     C{en} in the header allows C{en-GB}, and C{en-GB} also allows C{en}.
 
     @param header: The header; without one everything is welcome.
-    @param offered: Language tags. With none, what the client asked for is given.
+    @param offered: Language tags. With none, what the client named is returned.
     """
     pieces = _read("*" if header is None else header, _LANGUAGE)
     whole = _indexed(pieces, str.lower)

@@ -24,7 +24,7 @@ QUERY_PARAMETERS = 1000
 """Parameters of a query that are read, as in Node: no page has more, and what follows is noise."""
 
 INDEX_LIMIT = 100
-"""The largest index that makes a list by itself; above it C{a[999999]} would ask for a long one."""
+"""The largest index that makes a list by itself; above it C{a[999999]} would make a long one."""
 
 DEPTH_LIMIT = 100
 """The deepest nesting that may be allowed: reading is recursive, and Python's stack is finite."""
@@ -180,7 +180,7 @@ def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
     for escape, bracket in ((b"%5B", b"["), (b"%5b", b"["), (b"%5D", b"]"), (b"%5d", b"]")):
         body = body.replace(escape, bracket)
     pairs = body.split(b"&")
-    # A list that is all there may be longer than what one index may ask for.
+    # A list without gaps may be longer than what one index may make.
     indexes = max(INDEX_LIMIT + 1, len(pairs))
     values: dict[str, str | list[str]] = {}
     for pair in pairs:

@@ -363,10 +363,10 @@ class HTTPRequest:
 
     def range(self, size: int) -> list[tuple[int, int]] | None:
         """
-        Read which ranges of something of C{size} bytes the client asks for.
+        Read which ranges of C{size} bytes the client requests.
 
         @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
-            client asks for the whole.
+            client requests the whole.
         """
         ranges = parseRange(self.raw.headers.get(b"range"), size)
         return None if ranges is None else [(each.first, each.last) for each in ranges]

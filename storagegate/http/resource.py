@@ -90,7 +90,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
             _respondShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
-        _log.failure("the answer of last resort failed")
+        _log.failure("the response of last resort failed")
         _respondPlainly(request.raw)
 
 

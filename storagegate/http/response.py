@@ -591,7 +591,7 @@ class HTTPResponse:
         if field is None:
             fields["content-type"] = contentType
         elif contentType is not _BYTES and isinstance(field[1], str):
-            # Text is sent in UTF-8, whatever type a handler has set.
+            # Text is sent in UTF-8, also with a type that a handler has set.
             fields["content-type"] = (field[0], withUTF8(field[1]))
         # The body's own length counts: what a handler has set is often a number of characters.
         fields.pop("content-length", None)

@@ -53,7 +53,7 @@ _Piece = tuple[bytes, int, int]
 
 def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
     """
-    Find the bytes that a C{Range} asks for; ranges that touch or overlap become one.
+    Find the bytes that a C{Range} requests; ranges that touch or overlap become one.
 
     @param size: The length of the file, in bytes.
     @return: In the order of the request; L{None} if the field is to be ignored.

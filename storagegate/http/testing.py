@@ -1,7 +1,7 @@
 """
 A client for tests of applications: no sockets, no threads, and a clock that the test advances.
 
-A call is answered before it returns, as far as the application answers synchronously::
+A call returns a complete response, as far as the application responds synchronously::
 
     client = Client(app)
     response = client.post("/items", json={"name": "pen"})
@@ -41,7 +41,7 @@ _MAX_BODY = 64 * 1024 * 1024
 
 class StillWaiting(AssertionError):
     """
-    The application has not answered yet.
+    The application has not responded yet.
 
     @ivar call: The call that is waiting.
     """
@@ -289,7 +289,7 @@ class Client:
         """Return the time of day, in seconds since 1970."""
         return START_TIME + self.clock.seconds()
 
-    # Calls that are answered synchronously
+    # Calls with a synchronous response
 
     def request(
         self,
@@ -305,7 +305,7 @@ class Client:
 
         @param path: A path, perhaps with a query; or a whole URL.
         @param json: A value to send as JSON in place of C{body}.
-        @raise StillWaiting: If the application has not answered. The call continues as
+        @raise StillWaiting: If the application has not responded. The call continues as
             C{error.call}.
         @raise ResponseLost: If the application dropped the connection.
         """
