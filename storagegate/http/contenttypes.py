@@ -204,17 +204,12 @@ def withUTF8(value: str) -> str:
     parsed = parseContentType(value)
     if "charset" not in parsed.parameters:
         return f"{value}; charset=utf-8"
-    others = "".join(
-        f"; {name}={_quoted(each)}" for name, each in parsed.parameters.items() if name != "charset"
-    )
-    return f"{parsed.type}{others}; charset=utf-8"
-
-
-def _quoted(value: str) -> str:
-    if _TOKEN.fullmatch(value):
-        return value
-    escaped = _SPECIAL.sub(r"\\\g<0>", value)
-    return f'"{escaped}"'
+    field = parsed.type
+    for name, each in parsed.parameters.items():
+        if name != "charset":
+            quoted = each if _TOKEN.fullmatch(each) else '"' + _SPECIAL.sub(r"\\\g<0>", each) + '"'
+            field += f"; {name}={quoted}"
+    return f"{field}; charset=utf-8"
 
 
 def contentTypeOf(name: str) -> str:

@@ -254,7 +254,12 @@ class EncodedBody:
 
         @return: Something to await until more may follow.
         """
-        return self._add(lambda: self._encodePiece(chunk), len(chunk))
+
+        def encode() -> bytes:
+            encoded = self._encoder.feed(chunk)
+            return encoded + self._encoder.flush() if self._encoder.flushes else encoded
+
+        return self._add(encode, len(chunk))
 
     def flush(self) -> Any:
         """Send what the encoder holds back, as L{write}."""
@@ -270,10 +275,6 @@ class EncodedBody:
             return self._add(self._encoder.finish, 0)
         except Exception as error:
             return fail(error)
-
-    def _encodePiece(self, chunk: bytes) -> bytes:
-        encoded = self._encoder.feed(chunk)
-        return encoded + self._encoder.flush() if self._encoder.flushes else encoded
 
     def _add(self, encode: Callable[[], bytes], size: int) -> Any:
         if self._lost:

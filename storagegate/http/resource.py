@@ -21,7 +21,7 @@ _JSON_TYPE = b"application/json; charset=utf-8"
 _PLAIN_ERROR = b'{"error":"Internal Server Error"}'
 
 # The response to OPTIONS *, which is about the server and not about a path.
-_SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+_SERVER_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 # What described the body that an error replaces. Other fields stay: CORS, cookies.
 _BODY_FIELDS = (
@@ -80,7 +80,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
             # A handler that has responded called next() nevertheless.
             pass
         elif dispatch.allowed and not dispatch.matched:
-            _respondAllowed(request, response, _allowed(dispatch.allowed))
+            _respondAllowed(request, response, dispatch.allowed)
         elif request.method == "OPTIONS" and request.path == "*":
             _respondAllowed(request, response, _SERVER_METHODS)
         else:
@@ -91,25 +91,18 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the response of last resort failed")
-        _respondPlainly(request.raw)
+        if request.raw.started:
+            request.raw.abort()
+        else:
+            # Without the fields and hooks, any of which may have failed.
+            request.raw.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
 
 
-def _respondPlainly(raw: ChannelRequest) -> None:
-    """Respond with 500 and none of the fields and hooks, any of which may have failed."""
-    if raw.started:
-        raw.abort()
-    else:
-        raw.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
-
-
-def _allowed(methods: Sequence[str]) -> str:
+def _respondAllowed(request: HTTPRequest, response: HTTPResponse, methods: Sequence[str]) -> None:
     listed = list(dict.fromkeys(methods))
     if "GET" in listed and "HEAD" not in listed:
         listed.insert(listed.index("GET") + 1, "HEAD")
-    return ", ".join(listed)
-
-
-def _respondAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> None:
+    allow = ", ".join(listed)
     response.header("Allow", allow)
     if request.method == "OPTIONS":
         response.status(200).type("txt").send(allow)

@@ -22,7 +22,7 @@ from functools import partialmethod
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from storagegate.http.fetch import Headers, HeadersInit, TargetURL, decodeJSON, makeSource, parseURL
@@ -282,7 +282,8 @@ class Client:
         self._address = address
         self._calls: list[TestCall] = []
         self.app = app
-        app.runtime = Runtime(self.clock, _runSynchronously, self.now)
+        # What a thread would run has run before the call returns.
+        app.runtime = Runtime(self.clock, execute, self.now)
         self._site = makeSite(app)
 
     def now(self) -> float:
@@ -394,8 +395,3 @@ class Client:
         received = [call.collect() for call in self._calls]
         self._calls = [call for call in self._calls if not call.done]
         return any(received)
-
-
-def _runSynchronously(function: Any, *arguments: Any) -> Deferred[Any]:
-    """Call a function as if a thread had run it already."""
-    return execute(function, *arguments)
