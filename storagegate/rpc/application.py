@@ -24,6 +24,7 @@ from storagegate.core.options import (
     groupField,
     joinOptions,
     listenArguments,
+    optionField,
     readFlag,
     readHostname,
     readNumber,
@@ -82,14 +83,6 @@ def _length(value: Any) -> int:
         raise ValueError('is a size such as "4mb", below 2 GiB, or -1 for no limit') from None
 
 
-def _count(value: Any) -> int:
-    return readNumber(value, 1, _INT_MAX)
-
-
-def _level(value: Any) -> int:
-    return readNumber(value, 1, 9)
-
-
 def _metadataSize(value: Any) -> int:
     try:
         # The hard limit is twice as high.
@@ -103,6 +96,12 @@ def _algorithm(value: Any) -> str | None:
     return None if word == "identity" else word
 
 
+_count = partial(readNumber, minimum=1, maximum=_INT_MAX)
+_milliseconds = partial(_count, unit="milliseconds")
+_countFromZero = partial(readNumber, minimum=0, maximum=_INT_MAX)
+_millisecondsFromZero = partial(_countFromZero, unit="milliseconds")
+
+
 @frozen(kw_only=True)
 class CompressionOptions:
     """
@@ -113,20 +112,15 @@ class CompressionOptions:
     @ivar threshold: Only messages that are longer are compressed.
     """
 
-    level: int | None = field(default=None, converter=optional(_level))
+    level: int | None = optionField(None, readNumber, 1, 9)
     threshold: int = field(default=_THRESHOLD, converter=readSize)
-
-
-_milliseconds = partial(readNumber, minimum=1, maximum=_INT_MAX, unit="milliseconds")
-_countFromZero = partial(readNumber, minimum=0, maximum=_INT_MAX)
-_millisecondsFromZero = partial(_countFromZero, unit="milliseconds")
 
 
 def _argument(keys: str, converter: Any, default: Any = None) -> Any:
     """Make the field of an option that is a channel argument under one name or several."""
-    return field(
-        default=default, converter=optional(converter), metadata={_KEYS: tuple(keys.split())}
-    )
+    if default is not False:
+        converter = optional(converter)
+    return field(default=default, converter=converter, metadata={_KEYS: tuple(keys.split())})
 
 
 @frozen(kw_only=True)
@@ -194,17 +188,13 @@ class GRPCServerOptions:
     # The default of most HTTP/2 servers: ten clients reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
     # Off: a client that makes thousands of calls at a time would lose every third of them.
-    overloadProtection: bool = field(
-        default=False, converter=readFlag, metadata={_KEYS: ("grpc.http.overload_protection",)}
-    )
+    overloadProtection: bool = _argument("grpc.http.overload_protection", readFlag, False)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
-    reusePort: bool = field(
-        default=False, converter=readFlag, metadata={_KEYS: ("grpc.so_reuseport",)}
-    )
+    reusePort: bool = _argument("grpc.so_reuseport", readFlag, False)
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
     # An open call takes some 25 kB: these are up to 26 MB.
-    maxConcurrentRpcs: int = field(default=1024, converter=_count)
+    maxConcurrentRpcs: int = optionField(1024, _count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
 
@@ -380,8 +370,7 @@ class RPCPort:
 
     def connections(self) -> int:
         """Count the open connections of this port; 4,000 take some 4 ms."""
-        count: int = self._engine.connections()
-        return count
+        return int(self._engine.connections())
 
     def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
         """
@@ -563,7 +552,15 @@ class GRPCServer:
             engine.discard()
             raise
         self._clock = reactor
-        self._addStandard(reactor)
+        if self.settings.grpc.health and HEALTH.name not in self.services:
+            self.addService(definition=HEALTH, implementation=self.health)
+        if self.settings.grpc.reflection:
+            for service, implementation in reflectionServices(lambda: self.services):
+                if service.name not in self.services:
+                    self.addService(definition=service, implementation=implementation)
+        if self.settings.grpc.health:
+            # The last one: it reports the services that were added before.
+            self.health.begin(reactor, self.services)
         own: IPv4Address | IPv6Address | UNIXAddress
         if number is None:
             own = UNIXAddress(host.removeprefix("unix:"))
@@ -581,25 +578,10 @@ class GRPCServer:
                 return port, None
             hostname, _, digits = port.rpartition(":")
             port = int(digits) if digits.isascii() and digits.isdigit() else -1
-        changes: dict[str, Any] = {}
-        if port is not None:
-            changes["port"] = port
-        if hostname is not None:
-            changes["hostname"] = hostname
+        given = {"port": port, "hostname": hostname}
+        changes = {name: value for name, value in given.items() if value is not None}
         settings = changeOptions(self.settings, changes)
         return settings.hostname.strip("[]"), settings.port
-
-    def _addStandard(self, clock: Any) -> None:
-        """Add the standard services that the options enable."""
-        if self.settings.grpc.health and HEALTH.name not in self.services:
-            self.addService(definition=HEALTH, implementation=self.health)
-        if self.settings.grpc.reflection:
-            for service, implementation in reflectionServices(lambda: self.services):
-                if service.name not in self.services:
-                    self.addService(definition=service, implementation=implementation)
-        if self.settings.grpc.health:
-            # The last one: it reports the services that were added before.
-            self.health.begin(clock, self.services)
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """
@@ -614,16 +596,15 @@ class GRPCServer:
         self.health.shutdown()
         self._closing += self._ports
         self._ports = []
-        closing = [self._close(port, graceMs, settleMs) for port in tuple(self._closing)]
-        return gatherResults(closing).addCallback(lambda results: None)
 
-    def _close(self, port: RPCPort, graceMs: float, settleMs: float) -> Deferred[None]:
-        def closed(result: None) -> None:
+        async def close(port: RPCPort) -> None:
+            await port.stopListening(graceMs, settleMs)
             # Another stop may have waited for it, too.
             if port in self._closing:
                 self._closing.remove(port)
 
-        return port.stopListening(graceMs, settleMs).addCallback(closed)
+        closing = [Deferred.fromCoroutine(close(port)) for port in tuple(self._closing)]
+        return gatherResults(closing).addCallback(lambda results: None)
 
     def run(
         self,

@@ -80,7 +80,11 @@ class ClientCall:
             return
         if method.streaming == "server":
             wire = self._engine.call(method.path, self._options, self._encodeOne(method))
-        elif _isStream(self._request):
+        elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
+            # One request may be iterable as well.
+            self._request,
+            Mapping | str | bytes,
+        ):
             wire = self._engine.call(method.path, self._options)
         else:
             kind = type(self._request).__name__
@@ -331,13 +335,6 @@ class Responses:
 
     def __del__(self) -> None:
         self._call.abandon()
-
-
-def _isStream(requests: Any) -> bool:
-    """Return whether requests are a stream; one request may be iterable as well."""
-    if isinstance(requests, Mapping | str | bytes):
-        return False
-    return isinstance(requests, AsyncIterable | Iterable)
 
 
 def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:

@@ -431,6 +431,30 @@ def ourProto(name: str) -> LoadedProto:
     return _cached(Sources(name, ()))
 
 
+def standardService(name: str, version: str = "v1") -> RPCService:
+    """
+    Make the definition of a service of gRPC itself, from a compiled file; see L{ourProto}.
+
+    The file gets the name that it has at gRPC: it does not collide with a user's C{health.proto}.
+
+    @param name: C{health} or C{reflection}.
+    @param version: C{v1}, or C{v1alpha} of reflection, which differs by nothing but this name.
+    """
+    wire = (protoPath() / f"{name}.protoset").read_bytes()
+    (file,) = FileDescriptorSet.FromString(wire).file
+    if version != "v1":
+        # Imported late: it takes 18 ms.
+        from google.protobuf import text_format
+
+        text = re.sub(r"\bv1\b", version, text_format.MessageToString(file))
+        file = text_format.Parse(text, FileDescriptorProto())
+    file.name = f"grpc/{name}/{version}/{name}.proto"
+    pool = DescriptorPool()
+    pool.Add(file)
+    (service,) = pool.FindFileByName(file.name).services_by_name.values()
+    return serviceOf(service)
+
+
 def loadedService(name: str) -> RPCService | None:
     """
     Return the service of a loaded file, the last one if several define it.

@@ -22,9 +22,8 @@ from twisted.logger import Logger
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.rpc.call import CallMetadata
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.health import reflectionService
 from storagegate.rpc.interfaces import CallOptions, IClientEngine
-from storagegate.rpc.protos import RPCService, serviceOf
+from storagegate.rpc.protos import RPCService, serviceOf, standardService
 
 _log = Logger()
 
@@ -222,7 +221,7 @@ def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]
     @return: The definition of each version with its implementation.
     """
     implementation = Reflection(services)
-    return [(reflectionService(version), implementation) for version in VERSIONS]
+    return [(standardService("reflection", version), implementation) for version in VERSIONS]
 
 
 def _fileAnswer(files: list[bytes] | None, missing: str) -> dict[str, Any]:
@@ -289,7 +288,7 @@ class _ReflectionSession:
     def __init__(
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
     ) -> None:
-        (self._method,) = reflectionService(version).methods.values()
+        (self._method,) = standardService("reflection", version).methods.values()
         self._wire = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
         self._files: dict[str, FileDescriptorProto] = {}
         self._bytes = 0

@@ -89,7 +89,7 @@ class FileTests(SynchronousTestCase):
     def test_syntax(self) -> None:
         """They are in proto3."""
         paths = sorted(protoPath().glob("*.proto"))
-        self.assertEqual([path.stem for path in paths], ["health", "storage", "user"])
+        self.assertEqual([path.stem for path in paths], ["health", "reflection", "storage", "user"])
         for path in paths:
             file = FileDescriptorProto()
             loadProto(path).file.CopyToProto(file)
@@ -138,7 +138,7 @@ class UserTests(SynchronousTestCase):
 
     def test_compiled(self) -> None:
         """The compiled files are what the compiler makes of their sources as they stand."""
-        for name in ("user", "storage"):
+        for name in ("user", "storage", "health", "reflection"):
             made = Path(self.mktemp()).absolute()
             command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protoPath()}"]
             command += ["--include_imports", f"--descriptor_set_out={made}", f"{name}.proto"]

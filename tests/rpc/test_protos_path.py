@@ -14,7 +14,11 @@ from storagegate.rpc.protos import protoPath
 from tests.support.modules import CHECKOUT
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
-FILES = {"user.proto", "user.protoset", "storage.proto", "storage.protoset", "health.proto"}
+FILES = {
+    f"{name}.{kind}"
+    for name in ("user", "storage", "health", "reflection")
+    for kind in ("proto", "protoset")
+}
 
 # Prints where storagegate and its files are, and what one of them defines. A folder of editable
 # installations is one that Python reads at its start.

@@ -12,7 +12,6 @@ from zope.interface.verify import verifyObject
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import ServiceClient
-from storagegate.rpc.health import reflectionService
 from storagegate.rpc.interfaces import (
     CallOptions,
     ClientClosedError,
@@ -21,9 +20,10 @@ from storagegate.rpc.interfaces import (
     Metadata,
     UnaryResult,
 )
+from storagegate.rpc.protos import standardService
 from storagegate.rpc.reflection import ReflectionError, fetchServices
 
-(_METHOD,) = reflectionService("v1").methods.values()
+(_METHOD,) = standardService("reflection").methods.values()
 
 
 def file(name: str, *imports: str, service: str = "", message: str = "") -> bytes:
