@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self, TypedDict
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.python.failure import Failure
 
 from storagegate import __version__
 from storagegate.core.errors import GrpcError
@@ -34,14 +34,6 @@ from storagegate.rpc.interfaces import (
 )
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflection import fetchServices
-
-_OPTIONS = (
-    "compression",
-    "keepaliveTimeMs",
-    "keepaliveTimeoutMs",
-    "maxReceiveMessageLength",
-    "maxSendMessageLength",
-)
 
 # grpcio's numbers of compression algorithms.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}
@@ -88,6 +80,9 @@ class ClientOptionsDict(TypedDict, total=False):
     keepaliveTimeoutMs: int | None
     maxReceiveMessageLength: int | str | None
     maxSendMessageLength: int | str | None
+
+
+_OPTIONS = tuple(ClientOptionsDict.__annotations__)
 
 
 def readAddress(address: Any) -> str:
@@ -348,29 +343,22 @@ class ServiceClient:
         if self._services is not None:
             call.begin(self.findMethod(name))
             return call
-        timer = None
+        known = self._known(options.waitForReady)
         if options.deadline is not None:
-            late = GrpcError("DEADLINE_EXCEEDED", "the services were not known in time")
-            seconds = max(0.0, options.deadline - time.time())
-            timer = self._clock.callLater(seconds, call.fail, late)
-        Deferred.fromCoroutine(self._invokeLater(call, name, options.waitForReady, timer))
-        return call
+            known.addTimeout(max(0.0, options.deadline - time.time()), self._clock)
+        known.addCallback(lambda result: call.begin(self.findMethod(name)))
 
-    async def _invokeLater(
-        self, call: ClientCall, name: str, waitForReady: bool, timer: IDelayedCall | None
-    ) -> None:
-        """Begin a call when the services are known."""
-        try:
-            await self._known(waitForReady)
-            call.begin(self.findMethod(name))
-        except ClientClosedError:
-            # It ends as the calls that are in flight when the client is closed.
-            call.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
-        except Exception as error:
+        def failed(failure: Failure) -> None:
+            error: Any = failure.value
+            if failure.check(TimeoutError):
+                error = GrpcError("DEADLINE_EXCEEDED", "the services were not known in time")
+            elif failure.check(ClientClosedError):
+                # It ends as the calls that are in flight when the client is closed.
+                error = GrpcError("CANCELLED", CANCELLED_MESSAGE)
             call.fail(error)
-        finally:
-            if timer is not None and timer.active():
-                timer.cancel()
+
+        known.addErrback(failed)
+        return call
 
     def _known(self, waitForReady: bool) -> Deferred[None]:
         """Wait until the services are known."""

@@ -147,7 +147,7 @@ def authentication(
     """
     hook = adaptHandler(verify, "verify", "token", "call")
     isPublic = methodMatcher(publicMethods, "publicMethods")
-    told: set[str] = set()
+    logged: set[str] = set()
 
     def authenticate(call: Any, next: Callable[[], Any]) -> Any:
         if isPublic(call) or (publicHealth and call.service == HEALTH):
@@ -156,7 +156,7 @@ def authentication(
         try:
             user = hook(token, call)
         except Exception as error:
-            raise _refusal(error, told) from None
+            raise _refusal(error, logged) from None
         if hasattr(user, "__await__"):
             return authenticateLater(user, call, next)
         return _admit(user, call, next)
@@ -165,7 +165,7 @@ def authentication(
         try:
             known = await user
         except Exception as error:
-            raise _refusal(error, told) from None
+            raise _refusal(error, logged) from None
         return await _admit(known, call, next)
 
     return authenticate
@@ -189,15 +189,15 @@ def _tokenOf(call: Any) -> str:
     return token
 
 
-def _refusal(error: Exception, told: set[str]) -> Exception:
+def _refusal(error: Exception, logged: set[str]) -> Exception:
     """
     Return the error that the client gets for an exception of a verifier.
 
-    @param told: The types that were logged; each is logged once.
+    @param logged: The types that were logged; each is logged once.
     """
     if isinstance(error, GrpcError | ServiceError | CancelledError):
         return error
-    noteKind(_log, told, error)
+    noteKind(_log, logged, error)
     return GrpcError("UNAUTHENTICATED", INVALID)
 
 
@@ -338,16 +338,8 @@ def requestLog(
         try:
             if skips is not None and skips(call):
                 return
-            timestamp = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
-            record = GRPCCallRecord(
-                timestamp=timestamp.replace("+00:00", "Z"),
-                peer=escapeField(call.getPeer()),
-                path=escapeField(call.path),
-                service=escapeField(call.service),
-                method=escapeField(call.method),
-                status=_statusOf(call, error, now()),
-                durationMs=round((monotonic() - begun) * 1000, 3),
-            )
+            status = _statusOf(call, error, now())
+            record = _recordOf(call, started, status, (monotonic() - begun) * 1000)
             line = lineOf(record)
             if line is None:
                 return
@@ -372,6 +364,19 @@ def requestLog(
             logCall(call, started, begun, failure)
 
     return logRequest
+
+
+def _recordOf(call: Any, started: float, status: str, durationMs: float) -> GRPCCallRecord:
+    timestamp = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+    return GRPCCallRecord(
+        timestamp=timestamp.replace("+00:00", "Z"),
+        peer=escapeField(call.getPeer()),
+        path=escapeField(call.path),
+        service=escapeField(call.service),
+        method=escapeField(call.method),
+        status=status,
+        durationMs=round(durationMs, 3),
+    )
 
 
 def _statusOf(call: Any, error: BaseException | None, now: float) -> str:

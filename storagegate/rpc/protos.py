@@ -29,18 +29,18 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 from google.protobuf import struct_pb2, wrappers_pb2
 from google.protobuf.descriptor import (
     Descriptor,
     FileDescriptor,
-    MethodDescriptor,
     ServiceDescriptor,
 )
 from google.protobuf.descriptor_pb2 import (
@@ -254,7 +254,16 @@ class RPCService:
 
 def serviceOf(descriptor: ServiceDescriptor) -> RPCService:
     """Make a service from its descriptor; the message classes come from the descriptor's pool."""
-    methods = {each.name: _methodOf(descriptor.full_name, each) for each in descriptor.methods}
+    methods = {
+        each.name: RPCMethod(
+            each.name,
+            f"/{descriptor.full_name}/{each.name}",
+            STREAMING[each.client_streaming + 2 * each.server_streaming],
+            _codec(each.input_type),
+            _codec(each.output_type),
+        )
+        for each in descriptor.methods
+    }
     return RPCService(descriptor.full_name, MappingProxyType(methods), descriptor.file)
 
 
@@ -266,17 +275,6 @@ def camelCase(name: str) -> str:
     """
     joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name)
     return _LEADING.sub(lambda found: found[0].lower(), joined) or name
-
-
-def _methodOf(service: str, descriptor: MethodDescriptor) -> RPCMethod:
-    kind = STREAMING[descriptor.client_streaming + 2 * descriptor.server_streaming]
-    return RPCMethod(
-        descriptor.name,
-        f"/{service}/{descriptor.name}",
-        kind,
-        _codec(descriptor.input_type),
-        _codec(descriptor.output_type),
-    )
 
 
 def _codec(descriptor: Descriptor) -> MessageCodec:
@@ -328,17 +326,8 @@ class LoadedProto:
         return _below(self, self._file.package.split("."), name)
 
     def __getitem__(self, fullName: str) -> Any:
-        if fullName not in self._made:
-            self._made[fullName] = self._make(fullName)
-        return self._made[fullName]
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._own})
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._file.name}: {', '.join(sorted(self._own))}>"
-
-    def _make(self, fullName: str) -> Any:
+        if fullName in self._made:
+            return self._made[fullName]
         pool = self._file.pool
         kinds: tuple[tuple[Callable[[str], Any], Callable[[Any], Any]], ...] = (
             (pool.FindServiceByName, serviceOf),
@@ -346,12 +335,16 @@ class LoadedProto:
             (pool.FindEnumTypeByName, EnumTypeWrapper),
         )
         for find, make in kinds:
-            try:
-                found = find(fullName)
-            except KeyError:
-                continue
-            return make(found)
+            with suppress(KeyError):
+                self._made[fullName] = make(find(fullName))
+                return self._made[fullName]
         raise KeyError(f"{self._file.name} knows no service, message or enum {fullName!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._own})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._file.name}: {', '.join(sorted(self._own))}>"
 
 
 @frozen
@@ -478,7 +471,7 @@ def _cached(sources: Sources) -> LoadedProto:
     with _cacheLock:
         file = _cache.pop(sources, None)
         if file is None or any(_stamp(path) != stamp for path, stamp in file.stamps.items()):
-            file = _load(sources)
+            file = _LoadedFile(*_load(sources))
         # As the last one: the least recently used is dropped first.
         _cache[sources] = file
         if len(_cache) > _CACHED_FILES:
@@ -486,21 +479,16 @@ def _cached(sources: Sources) -> LoadedProto:
     return file.loaded
 
 
-def _load(sources: Sources) -> _LoadedFile:
-    if not sources.roots:
+def _load(sources: Sources) -> tuple[LoadedProto, Mapping[Path, tuple[int, int]]]:
+    """Build the descriptors of a file and its imports; return also the stamps of their sources."""
+    stamps: dict[Path, tuple[int, int]] = {}
+    if sources.roots:
+        files = compileFile(sources)
+        found = [path for file in files if (path := sources.find(file.name)) is not None]
+        stamps = {path: _stamp(path) for path in found}
+    else:
         wire = (protoPath() / sources.name).with_suffix(".protoset").read_bytes()
-        return _LoadedFile(_describe(sources.name, FileDescriptorSet.FromString(wire).file), {})
-    files = compileFile(sources)
-    found = [path for file in files if (path := sources.find(file.name)) is not None]
-    return _LoadedFile(_describe(sources.name, files), {path: _stamp(path) for path in found})
-
-
-def _describe(name: str, files: Iterable[FileDescriptorProto]) -> LoadedProto:
-    """
-    Build the descriptors of a file.
-
-    @param files: The file and what it imports, each after its own imports.
-    """
+        files = list(FileDescriptorSet.FromString(wire).file)
     pool = DescriptorPool()
     for file in files:
         try:
@@ -508,7 +496,7 @@ def _describe(name: str, files: Iterable[FileDescriptorProto]) -> LoadedProto:
         except TypeError as error:
             # The library may be older than the compiler, and support fewer features.
             raise ProtoError(file.name, str(error)) from error
-    return LoadedProto(pool.FindFileByName(name))
+    return LoadedProto(pool.FindFileByName(sources.name)), stamps
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -560,7 +548,6 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
         dependency=[each.name for each in _WELL_KNOWN],
     )
     service = file.service.add(name=name)
-    messages = _Messages(file)
     for key, method in definition.methods.items():
         where = f"{definition.name}.{key}"
         _checkName(key, f"the method {where!r}")
@@ -568,8 +555,8 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
         stem = f"{name}{key[0].upper()}{key[1:]}"
         service.method.add(
             name=key,
-            input_type=messages.top(stem + "Request", method.input, f"the input of {where}"),
-            output_type=messages.top(stem + "Response", method.output, f"the output of {where}"),
+            input_type=_topType(file, stem + "Request", method.input, f"the input of {where}"),
+            output_type=_topType(file, stem + "Response", method.output, f"the output of {where}"),
             client_streaming=method.streamsRequests,
             server_streaming=method.streamsResponses,
         )
@@ -583,29 +570,19 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
     return serviceOf(pool.FindServiceByName(definition.name))
 
 
-@define
-class _Messages:
-    """Makes the messages of a file."""
-
-    file: FileDescriptorProto
-    taken: set[str] = field(factory=set, init=False)
-
-    def top(self, name: str, schema: Mapping[str, Any] | None, where: str) -> str:
-        """Return the type of a whole request or response."""
-        if schema is None or not ({"type", "properties"} & schema.keys()):
-            return _STRUCT
-        kind = _kindOf(schema)
-        if kind == _MESSAGE:
-            name = _unique(name, self.taken)
-            self.taken.add(name)
-            _fill(self.file.message_type.add(name=name), self._prefix(), schema, where, 1)
-            return f"{self._prefix()}.{name}"
-        if kind in _SCALARS:
-            return _SCALARS[kind][1]
-        return _looseType(kind)
-
-    def _prefix(self) -> str:
-        return f".{self.file.package}" if self.file.package else ""
+def _topType(
+    file: FileDescriptorProto, name: str, schema: Mapping[str, Any] | None, where: str
+) -> str:
+    """Return the type of a whole request or response, whose message is added to the file."""
+    if schema is None or not ({"type", "properties"} & schema.keys()):
+        return _STRUCT
+    kind = _kindOf(schema)
+    if kind == _MESSAGE:
+        name = _unique(name, [each.name for each in file.message_type])
+        prefix = f".{file.package}" if file.package else ""
+        _fill(file.message_type.add(name=name), prefix, schema, where, 1)
+        return f"{prefix}.{name}"
+    return _SCALARS[kind][1] if kind in _SCALARS else _looseType(kind)
 
 
 def _kindOf(schema: Any) -> str:

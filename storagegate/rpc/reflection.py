@@ -85,23 +85,20 @@ class DescriptorIndex:
             if file in self._files:
                 continue
             self._files.add(file)
-            self._register(file)
+            first = self._byName.setdefault(file.name, file)
+            isWellKnown = file.name.startswith(_WELL_KNOWN)
+            if not isWellKnown and self._wire(first) != self._wire(file):
+                _log.warn(
+                    "two different files are named {name}: reflection shows the first one by this "
+                    "name",
+                    name=file.name,
+                )
             if file.pool not in self._pools:
                 self._pools.append(file.pool)
             pending += file.dependencies
             for message in _messages(file.message_types_by_name.values()):
                 if message.is_extendable:
                     pending += map(_definingFile, file.pool.FindAllExtensions(message))
-
-    def _register(self, file: FileDescriptor) -> None:
-        first = self._byName.setdefault(file.name, file)
-        if file.name.startswith(_WELL_KNOWN):
-            return
-        if self._wire(first) != self._wire(file):
-            _log.warn(
-                "two different files are named {name}: reflection shows the first one by this name",
-                name=file.name,
-            )
 
     def _extensions(self, message: str) -> list[FieldDescriptor] | None:
         found: list[FieldDescriptor] | None = None
@@ -182,18 +179,21 @@ class Reflection:
             }
 
     def _response(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        files = self._current()
+        roots = tuple(service.file for service in self._services().values())
+        if roots != self._roots:
+            self._roots, self._files = roots, DescriptorIndex(roots)
+        files = self._files
         match request:
             case {"listServices": _}:
                 names = [{"name": name} for name in sorted(self._services())]
                 return {"listServicesResponse": {"service": names}}
             case {"fileByFilename": name}:
-                return _fileAnswer(files.named(name), "File not found")
+                return _fileResponse(files.named(name), "File not found")
             case {"fileContainingSymbol": symbol}:
-                return _fileAnswer(files.containing(symbol), "Symbol not found")
-            case {"fileContainingExtension": asked}:
-                message, number = asked.get("containingType", ""), asked.get("extensionNumber", 0)
-                return _fileAnswer(files.extending(message, number), "Extension not found")
+                return _fileResponse(files.containing(symbol), "Symbol not found")
+            case {"fileContainingExtension": wanted}:
+                message, number = wanted.get("containingType", ""), wanted.get("extensionNumber", 0)
+                return _fileResponse(files.extending(message, number), "Extension not found")
             case {"allExtensionNumbersOfType": name}:
                 numbers = files.extensionNumbers(name)
                 if numbers is None:
@@ -205,12 +205,6 @@ class Reflection:
                     }
                 }
         return _error("INVALID_ARGUMENT", "The request asks for nothing")
-
-    def _current(self) -> DescriptorIndex:
-        roots = tuple(service.file for service in self._services().values())
-        if roots != self._roots:
-            self._roots, self._files = roots, DescriptorIndex(roots)
-        return self._files
 
 
 def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]]:
@@ -224,7 +218,7 @@ def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]
     return [(standardService("reflection", version), implementation) for version in VERSIONS]
 
 
-def _fileAnswer(files: list[bytes] | None, missing: str) -> dict[str, Any]:
+def _fileResponse(files: list[bytes] | None, missing: str) -> dict[str, Any]:
     if files is None:
         return _error("NOT_FOUND", missing)
     return {"fileDescriptorResponse": {"fileDescriptorProto": files}}
@@ -272,12 +266,13 @@ async def fetchServices(
             names = [name] if name is not None else await session.names()
             services = {each: await session.service(each) for each in names}
         except BaseException as error:
-            session.cancel()
+            session.wire.cancel()
             isAbsent = isinstance(error, GrpcError) and error.statusName == "UNIMPLEMENTED"
             if not isAbsent or version == VERSIONS[-1]:
                 raise
         else:
-            session.end()
+            # The server then ends the call with OK.
+            session.wire.sendEnd()
             break
     return services
 
@@ -289,19 +284,11 @@ class _ReflectionSession:
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
     ) -> None:
         (self._method,) = standardService("reflection", version).methods.values()
-        self._wire = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
+        self.wire = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
         self._files: dict[str, FileDescriptorProto] = {}
         self._bytes = 0
         self._pool = DescriptorPool()
         self._added: set[str] = set()
-
-    def end(self) -> None:
-        """Send the end of the requests, so that the server ends the call with C{OK}."""
-        self._wire.sendEnd()
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self._wire.cancel()
 
     async def names(self) -> list[str]:
         """Fetch the names of the services that are not gRPC's own."""
@@ -392,12 +379,12 @@ class _ReflectionSession:
 
     async def _request(self, question: str, value: str) -> dict[str, Any]:
         """Send one request and wait for its response."""
-        self._wire.send(self._method.request.encode({question: value}))
+        self.wire.send(self._method.request.encode({question: value}))
         received: Deferred[bytes | None] = Deferred()
-        self._wire.read(received.callback)
+        self.wire.read(received.callback)
         message = await received
         if message is None:
-            status, text, trailers = await self._wire.ended()
+            status, text, trailers = await self.wire.ended()
             if status == 0:
                 raise ReflectionError("the server's reflection ended before it had received")
             # Only clients raise it: servers need nothing of a client's call.

@@ -2,14 +2,12 @@
 The client's engine on C{grpc.aio}, by public names alone, and the asyncio loop of both engines.
 
 All objects of C{grpc.aio} in a process have to be on one loop. It runs in a thread of its own as
-long as an engine is open. Functions cross to it and back in batches, in their order. In contrast to
-the native engine, the user agent has grpcio's own name.
+long as an engine is open. In contrast to the native engine, the user agent has grpcio's own name.
 """
 
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -17,11 +15,10 @@ from typing import Any, ClassVar, TypeVar
 import grpc
 import grpc.aio
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
-from storagegate.rpc.engine.base import EVENTS_PER_ITERATION, MESSAGE_COST, ClientCallBase
+from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     CallOptions,
@@ -51,7 +48,6 @@ class LoopBridge:
     The loop itself is never closed: the next engine uses what grpcio has registered with it.
     """
 
-    _log = Logger()
     _loop: ClassVar[asyncio.AbstractEventLoop | None] = None
     _thread: ClassVar[threading.Thread | None] = None
     _users: ClassVar[int] = 0
@@ -74,9 +70,6 @@ class LoopBridge:
         shared._users += 1
         self.reactor = reactor
         self.loop = shared._loop
-        self._toLoop: deque[tuple[Callable[..., object], Any]] = deque()
-        self._toReactor: deque[tuple[Callable[..., object], Any]] = deque()
-        self._isLoopWoken = self._isReactorWoken = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
@@ -102,38 +95,12 @@ class LoopBridge:
         return task
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the loop. May be called in any thread."""
-        self._toLoop.append((function, arguments))
-        if not self._isLoopWoken:
-            self._isLoopWoken = True
-            self.loop.call_soon_threadsafe(self._callInLoop)
-
-    def _callInLoop(self) -> None:
-        self._isLoopWoken = False
-        self._callSome(self._toLoop, len(self._toLoop))
+        """Call a function in the loop, in the order of these calls. May be called in any thread."""
+        self.loop.call_soon_threadsafe(function, *arguments)
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the reactor thread. In the loop."""
-        self._toReactor.append((function, arguments))
-        if not self._isReactorWoken:
-            self._isReactorWoken = True
-            self.reactor.callFromThread(self._callInReactor)
-
-    def _callInReactor(self) -> None:
-        self._isReactorWoken = False
-        self._callSome(self._toReactor, min(len(self._toReactor), EVENTS_PER_ITERATION))
-        if self._toReactor and not self._isReactorWoken:
-            self._isReactorWoken = True
-            self.reactor.callLater(0, self._callInReactor)
-
-    def _callSome(self, queue: deque[tuple[Callable[..., object], Any]], count: int) -> None:
-        for _ in range(count):
-            function, arguments = queue.popleft()
-            try:
-                function(*arguments)
-            except BaseException:
-                # Even a SystemExit: functions of other calls follow.
-                self._log.failure("an event of grpc.aio could not be handled")
+        """Call a function in the reactor thread, in the order of these calls. In the loop."""
+        self.reactor.callFromThread(function, *arguments)
 
 
 @implementer(IClientEngine)

@@ -1,21 +1,20 @@
 """
 The server's engine on C{grpc.aio}, by public names alone.
 
-A call is an object of the reactor with a coroutine in the asyncio loop, which sends, and a task,
-which fetches as many messages as the reactor has requested. What the public interface does not
-have, in contrast to the native engine:
+A call is an object of the reactor with a coroutine in the asyncio loop, which sends, and a task for
+each message that it requests. What this engine does not have, in contrast to the native one:
 
   - connections are not counted: C{connections} counts the peers of open calls
   - a request over the limit ends its call all the same, but looks like a client that has left
   - of calls that arrive while the server begins to stop, some are cancelled: C{grpc.aio} accepts
     them one by one, and cannot accept those that wait
+  - no message is fetched before it is requested
   - a response of one message takes a second batch for its status
   - a path that is not UTF-8 ends its call with C{UNKNOWN}
 """
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -67,15 +66,11 @@ class AioServerCall(ServerCallBase):
         self._authContext = {key: list(each) for key, each in context.auth_context().items()}
         self._engine = engine
         self._context = context
-        # In the loop: operations to send, and how many messages are to be fetched.
+        # In the loop: the operations to send, and the task that fetches a message.
         self._outbox: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
-        self._wanted = 0
         self._fetching: asyncio.Task[None] | None = None
-        # In the reactor thread.
-        self._inbox: deque[bytes] = deque()
-        self._requested = self._ahead = self._unsentBytes = 0
-        # The lengths of messages; the first one is in flight.
-        self._unsent: deque[int] = deque()
+        # In the reactor thread: the bytes that wait to be sent.
+        self._unsent = 0
         self._isLost = False
 
     # In the loop.
@@ -105,35 +100,29 @@ class AioServerCall(ServerCallBase):
                 case "message", message, compress:
                     if not compress:
                         context.disable_next_message_compression()
+                    # The message in flight does not count: its producer may wait for another event.
+                    self._engine.bridge.deliver(self._sent, _costOf(message))
                     await context.write(message)
-                    self._engine.bridge.deliver(self._sent)
                 case "end", status, text, trailers:
                     context.set_code(_STATUSES.get(status, grpc.StatusCode.UNKNOWN))
                     context.set_details(text)
                     context.set_trailing_metadata(tuple(trailers))
                     return
 
-    def _want(self, count: int) -> None:
-        """Fetch more messages."""
-        self._wanted += count
-        if self._fetching is None or self._fetching.done():
-            self._fetching = self._engine.bridge.spawn(self._fetchAll())
+    def _fetch(self) -> None:
+        self._fetching = self._engine.bridge.spawn(self._fetchMessage())
 
-    async def _fetchAll(self) -> None:
-        deliver = self._engine.bridge.deliver
+    async def _fetchMessage(self) -> None:
         with suppress(grpc.aio.BaseError):
-            while self._wanted:
-                self._wanted -= 1
-                message = await self._context.read()
-                if message is grpc.aio.EOF:
-                    # A cancelled call looks the same, and an upload that was cut must not look like
-                    # its end. The cancel comes before a second message.
-                    await self._context.read()
-                    for _ in range(_CANCEL_ITERATIONS):
-                        await asyncio.sleep(0)
-                    deliver(self._arrived, None)
-                    return
-                deliver(self._arrived, message)
+            message = await self._context.read()
+            if message is grpc.aio.EOF:
+                # A cancelled call looks the same, and an upload that was cut must not look like its
+                # end. The cancel comes before a second message.
+                message = None
+                await self._context.read()
+                for _ in range(_CANCEL_ITERATIONS):
+                    await asyncio.sleep(0)
+            self._engine.bridge.deliver(self._arrived, message)
 
     # In the reactor thread.
 
@@ -156,9 +145,6 @@ class AioServerCall(ServerCallBase):
         if isFinished:
             self._notifyClosed(isLost)
 
-    def _dropMessages(self) -> None:
-        self._inbox.clear()
-
     def peer(self) -> str:
         """Return the client's address."""
         return self._peer
@@ -169,35 +155,18 @@ class AioServerCall(ServerCallBase):
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """Request the client's next message."""
-        self._ahead = ahead
-        if self._inbox:
-            message = self._inbox.popleft()
-            self._fetch()
-            got(message)
-        elif self._isAtEnd or (self._isLost and not self._isGone):
+        if self._isAtEnd or (self._isLost and not self._isGone):
             got(None)
         elif not self._isGone:
             self._got = got
-            self._fetch()
-
-    def _fetch(self) -> None:
-        count = self._ahead + (self._got is not None) - len(self._inbox) - self._requested
-        if count > 0 and not self._isAtEnd and not self._isLost:
-            self._requested += count
-            self._engine.operate(self._want, count)
+            self._engine.operate(self._fetch)
 
     def _arrived(self, message: bytes | None) -> None:
-        self._requested -= 1
-        if self._isGone:
-            return
         got, self._got = self._got, None
         if message is None:
             self._isAtEnd = True
         else:
             self._engine.traffic.bytesIn += len(message)
-            if got is None:
-                self._inbox.append(message)
-            self._fetch()
         if got is not None:
             got(message)
 
@@ -225,22 +194,17 @@ class AioServerCall(ServerCallBase):
         if self.isOver:
             return False
         self._begin()
-        self._unsent.append(len(message))
-        self._unsentBytes += len(message)
+        self._unsent += _costOf(message)
         self._engine.traffic.bytesOut += len(message)
         self._push("message", message, compress)
         return self._hasCapacity()
 
     def _hasCapacity(self, share: int = 1) -> bool:
         """Return whether less than one in C{share} of the limits waits to be sent."""
-        waiting = len(self._unsent) - 1
-        if waiting <= 0:
-            return True
-        size = self._unsentBytes - self._unsent[0]
-        return waiting < OUTGOING_MESSAGES // share and size < OUTGOING_BYTES // share
+        return self._unsent < OUTGOING_BYTES // share
 
-    def _sent(self) -> None:
-        self._unsentBytes -= self._unsent.popleft()
+    def _sent(self, cost: int) -> None:
+        self._unsent -= cost
         # At half: to wake the producer for each message costs a third of the time.
         if self._drained is not None and self._hasCapacity(2):
             self._resumeProducer()
@@ -261,6 +225,11 @@ class AioServerCall(ServerCallBase):
             self._begin()
             self._push("end", status, message, trailers)
         self._resumeProducer()
+
+
+def _costOf(message: bytes) -> int:
+    """Return the bytes that a message counts for: L{OUTGOING_MESSAGES} small ones fill a call."""
+    return max(len(message), OUTGOING_BYTES // OUTGOING_MESSAGES)
 
 
 @implementer(IServerEngine)

@@ -132,7 +132,7 @@ class ServerCallBase:
         self._resumeProducer()
 
     def _dropMessages(self) -> None:
-        """Drop the messages that wait."""
+        """Drop the messages that wait in this process, if any do."""
 
     def _hasCapacity(self, share: int = 1) -> bool:
         """Return whether less than one in C{share} of the limits waits to be sent."""
