@@ -59,26 +59,18 @@ class Files:
     """
 
     def create(self, path: str) -> int:
-        """
-        Make a new file and return its descriptor for writing.
-
-        @param path: The new file; if it exists, L{FileExistsError} is raised.
-        """
+        """Make a new file, which must not exist, and return its descriptor for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def openForReading(self, path: str) -> int:
-        """
-        Open a file and return its descriptor for reading.
-
-        @param path: An existing file.
-        """
+        """Open a file and return its descriptor for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write(self, fd: int, buffers: Sequence[Buffer]) -> int:
         """
         Write some of the buffers; return how many bytes were written, which may be fewer.
 
-        @param fd: A descriptor that is open for writing; the bytes go to its position.
+        @param fd: The bytes go to its position.
         @param buffers: Written one after the other in one call of C{writev}.
         """
         return os.writev(fd, buffers)
@@ -87,120 +79,70 @@ class Files:
         """
         Read up to C{length} bytes from C{offset}; none at the end.
 
-        @param fd: A descriptor that is open for reading; its position stays.
-        @param length: The most bytes in the result.
-        @param offset: The first byte, from the beginning of the file.
+        @param fd: Its position stays.
         """
         return os.pread(fd, length, offset)
 
     def sync(self, fd: int) -> None:
-        """
-        Make a file's bytes, and its size, durable.
-
-        @param fd: The open file, for C{fdatasync}.
-        """
+        """Make a file's bytes, and its size, durable."""
         os.fdatasync(fd)
 
     def openDirectory(self, path: str) -> int:
-        """
-        Open a directory and return its descriptor for L{syncDirectory}.
-
-        @param path: An existing directory; another file raises L{NotADirectoryError}.
-        """
+        """Open a directory and return its descriptor for L{syncDirectory}."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def syncDirectory(self, fd: int) -> None:
-        """
-        Make a directory's entries durable.
-
-        @param fd: A descriptor from L{openDirectory}.
-        """
+        """Make a directory's entries durable."""
         os.fsync(fd)
 
     def close(self, fd: int) -> None:
-        """
-        Close a descriptor.
-
-        @param fd: An open descriptor, which must not be used afterwards.
-        """
+        """Close a descriptor."""
         os.close(fd)
 
     def link(self, source: str, target: str) -> None:
         """
-        Link a file under a second name, which must be new.
+        Link a file under a second name.
 
-        @param source: The existing name.
-        @param target: The new name, on the same file system.
+        @param target: A new name, on the same file system.
         """
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
-        """
-        Remove a name.
-
-        @param path: The name; a missing one raises L{FileNotFoundError}.
-        """
+        """Remove a name."""
         os.unlink(path)
 
     def makeDirectory(self, path: str) -> None:
-        """
-        Make a directory that only its owner may enter.
-
-        @param path: The new directory; the one above it must exist.
-        """
+        """Make a directory that only its owner may enter; the one above it must exist."""
         os.mkdir(path, 0o700)
 
     def names(self, path: str) -> list[str]:
-        """
-        List a directory, in no order.
-
-        @param path: An existing directory; the result has names without it.
-        """
+        """List a directory, in no order."""
         return os.listdir(path)
 
-    def size(self, fd: int) -> int:
-        """
-        Return the bytes in an open file.
-
-        @param fd: The open file.
-        """
-        return os.fstat(fd).st_size
-
-    def sizeOf(self, path: str) -> int:
+    def size(self, file: int | str) -> int:
         """
         Return the bytes in a file.
 
-        @param path: The file; symbolic links are followed.
+        @param file: A descriptor or a path.
         """
-        return os.stat(path).st_size
+        return os.stat(file).st_size
 
     def dropCache(self, fd: int, offset: int, length: int) -> None:
         """
         Remove a range of a file from the page cache.
 
-        @param fd: The open file.
-        @param offset: The first byte of the range, from the beginning of the file.
         @param length: Bytes in the range; 0 reaches to the end of the file.
         """
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def space(self, path: str) -> tuple[int, int]:
-        """
-        Return the bytes that are free to us on a path's file system, and all of its bytes.
-
-        @param path: Any existing path on the file system.
-        """
+        """Return the bytes that are free to us on a path's file system, and all of its bytes."""
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
 
 
 def unlinkIfThere(files: Files, path: str) -> bool:
-    """
-    Remove a name; return whether it existed. Blocks; may run in a pool thread.
-
-    @param files: The calls that unlink; tests exchange them.
-    @param path: The name; a missing one is no error.
-    """
+    """Remove a name; return whether it existed. Blocks; may run in a pool thread."""
     try:
         files.unlink(path)
     except FileNotFoundError:
@@ -209,11 +151,7 @@ def unlinkIfThere(files: Files, path: str) -> bool:
 
 
 def syncDirectory(path: str) -> None:
-    """
-    Make the names in a directory durable.
-
-    @param path: An existing directory, for C{fsync}.
-    """
+    """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

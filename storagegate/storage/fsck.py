@@ -237,7 +237,7 @@ class _Check:
         path = self._layout.path(row.id)
         try:
             if not verify:
-                return checkBlob(row.size, None, self._files.sizeOf(path), 0)
+                return checkBlob(row.size, None, self._files.size(path), 0)
             fd = self._files.openForReading(path)
             try:
                 offset = crc = 0

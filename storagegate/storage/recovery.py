@@ -157,7 +157,7 @@ def _restore(layout: BlobLayout, files: Files, shards: Shards, syncs: SyncGroup,
     That happens without fsyncs: a power cut may keep the commit and lose the link.
     """
     try:
-        files.sizeOf(layout.path(blob))
+        files.size(layout.path(blob))
     except FileNotFoundError:
         pass
     else:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from storagegate.storage.files import Files
 
-READING = frozenset({"openForReading", "read", "names", "size", "sizeOf", "space", "dropCache"})
+READING = frozenset({"openForReading", "read", "names", "size", "space", "dropCache"})
 """Operations that change nothing."""
 
 CHANGING = frozenset(

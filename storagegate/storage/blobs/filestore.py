@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
+from attrs import define
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -39,6 +40,7 @@ DIGEST_JOB = 8 << 20
 _READ = 1 << 20
 
 
+@define(eq=False)
 class _OpenFile:
     """
     An open file and the number of its readers.
@@ -46,46 +48,31 @@ class _OpenFile:
     @ivar isRemoved: The blob is gone: the last reader closes the file.
     """
 
-    __slots__ = ("blob", "fd", "isRemoved", "size", "users")
-
-    def __init__(self, blob: str, fd: int, size: int) -> None:
-        self.blob = blob
-        self.fd = fd
-        self.size = size
-        self.users = 0
-        self.isRemoved = False
+    blob: str
+    fd: int
+    size: int
+    users: int = 0
+    isRemoved: bool = False
 
 
 @implementer(IBlobReader)
+@define(eq=False)
 class BlobReader:
     """
     One reader of an open file.
 
-    @param onClose: Called by L{close}.
-    @param keepsPages: Whether the bytes that are digested stay in the page cache.
     @ivar fd: For C{pread} and C{sendfile}; its own position is never used.
-    @param size: Bytes in the file when it was opened.
-    @param pool: Runs the calls that block.
-    @param files: The operating system's calls.
+    @ivar size: Bytes in the file when it was opened.
+    @ivar _onClose: Called by L{close}.
+    @ivar _keepsPages: Whether the bytes that are digested stay in the page cache.
     """
 
-    __slots__ = ("_files", "_keepsPages", "_onClose", "_pool", "fd", "size")
-
-    def __init__(
-        self,
-        fd: int,
-        size: int,
-        pool: IWorkPool,
-        files: Files,
-        onClose: Callable[[], object],
-        keepsPages: bool = True,
-    ) -> None:
-        self.fd = fd
-        self.size = size
-        self._pool = pool
-        self._files = files
-        self._onClose: Callable[[], object] | None = onClose
-        self._keepsPages = keepsPages
+    fd: int
+    size: int
+    _pool: IWorkPool
+    _files: Files
+    _onClose: Callable[[], object] | None
+    _keepsPages: bool = True
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
         """See L{IBlobReader.sendTo}."""
@@ -146,6 +133,7 @@ class HandleCache:
     @param files: The operating system's calls.
     @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
     @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
+    @param closeSoon: Closes a descriptor in the pool.
     @param pool: Runs C{openFile}, and the reads of the readers.
     @param capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
     """
@@ -156,12 +144,14 @@ class HandleCache:
         files: Files,
         openFile: Callable[[str], tuple[int, int]],
         closeFile: Callable[[int], None],
+        closeSoon: Callable[[int], object],
         capacity: int = CAPACITY,
     ) -> None:
         self._pool = pool
         self._files = files
         self._openFile = openFile
         self._closeFile = closeFile
+        self._closeSoon = closeSoon
         self._capacity = capacity
         self._busy: dict[str, _OpenFile] = {}
         self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -170,11 +160,7 @@ class HandleCache:
         self._closed = False
 
     def open(self, blob: str) -> BlobReader | Deferred[IBlobReader]:
-        """
-        Return a reader of a blob; readers that miss at one time share the opening.
-
-        @param blob: The blob's id.
-        """
+        """Return a reader of a blob; readers that miss at one time share the opening."""
         entry = self._busy.get(blob)
         if entry is None:
             entry = self._idle.pop(blob, None)
@@ -187,7 +173,7 @@ class HandleCache:
         """
         Forget blobs that are about to be removed.
 
-        @param blobs: Their ids; one with readers is closed after its last reader.
+        @param blobs: One with readers is closed after its last reader.
         @return: Descriptors to be closed off the reactor thread, for that frees their space.
         """
         descriptors = []
@@ -217,13 +203,11 @@ class HandleCache:
     def _miss(self, blob: str) -> Deferred[IBlobReader]:
         if self._closed:
             return fail(StoreBusy("the store is closing"))
-        waiting = self._opening.get(blob)
-        first = waiting is None
-        if waiting is None:
-            waiting = self._opening[blob] = []
+        isFirst = blob not in self._opening
+        waiting = self._opening.setdefault(blob, [])
         reader: Deferred[IBlobReader] = Deferred(waiting.remove)
         waiting.append(reader)
-        if first:
+        if isFirst:
             job = self._pool.run(self._openFile, blob)
             job.addCallbacks(self._opened, self._notOpened, (blob,), {}, (blob,))
         return reader
@@ -248,17 +232,12 @@ class HandleCache:
         while readers:
             readers.pop(0).errback(failure)
 
-    def _refused(self, failure: Failure, fd: int) -> None:
-        # The pool has stopped: no call waits for this thread any more.
-        failure.trap(StoreBusy)
-        self._closeFile(fd)
-
     def _release(self, entry: _OpenFile) -> None:
         entry.users -= 1
         if entry.users:
             return
         if entry.isRemoved:
-            self._pool.runAnyway(self._closeFile, entry.fd).addErrback(self._refused, entry.fd)
+            self._closeSoon(entry.fd)
             return
         del self._busy[entry.blob]
         self._idle[entry.blob] = entry
@@ -299,28 +278,24 @@ class BackgroundUnlinker:
         if len(self._paths) < _BACKLOG:
             self._paths.extend(paths)
         if not self._running:
-            self._next()
+            self._running = True
+            Deferred.fromCoroutine(self._work())
 
     def idle(self) -> Deferred[None]:
         """Wait until no name waits."""
         return self._waiters.wait(self._running)
 
-    def _next(self) -> None:
-        batch, self._paths = self._paths[:_BATCH], self._paths[_BATCH:]
-        self._running = bool(batch)
-        if batch:
-            job = self._pool.runAnyway(self._unlinkAll, batch)
-            job.addCallbacks(lambda _: self._next(), self._giveUp)
-        else:
+    async def _work(self) -> None:
+        try:
+            while self._paths:
+                batch, self._paths = self._paths[:_BATCH], self._paths[_BATCH:]
+                await self._pool.runAnyway(self._unlinkAll, batch)
+        except StoreBusy:
+            # The pool has stopped: the rest is for the sweep of the next start.
+            self._paths.clear()
+        finally:
+            self._running = False
             self._waiters.notify()
-
-    def _giveUp(self, failure: Failure) -> None:
-        # A pool that has stopped refuses: the rest is for the sweep of the next start.
-        if failure.check(StoreBusy) is None:
-            self._log.failure("names were not removed", failure)
-        self._paths.clear()
-        self._running = False
-        self._waiters.notify()
 
     def _unlinkAll(self, paths: list[str]) -> None:
         """Unlink names; log those that cannot be. Runs in a pool thread."""
@@ -351,8 +326,6 @@ class FileBlobs:
         durable: bool = True,
     ) -> None:
         """
-
-        @param layout: The paths of the blobs.
         @param pool: Runs the calls that block.
         @param files: The operating system's calls.
         @param newId: Makes the ids of new blobs; see
@@ -367,7 +340,7 @@ class FileBlobs:
         self._durability = SyncGroup(files, latch, durable)
         self._newId = newId
         self._shards = Shards(layout, files, self._durability)
-        self._handles = HandleCache(pool, files, self._openFile, self._closeFile)
+        self._handles = HandleCache(pool, files, self._openFile, self._closeFile, self._closeSoon)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._corrupt: set[str] = set()
         self._writers: WeakSet[FileBlobWriter] = WeakSet()
@@ -404,11 +377,7 @@ class FileBlobs:
         return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
 
     def remove(self, blobs: Sequence[str]) -> Deferred[None]:
-        """
-        See L{IBlobStore.remove}. After it no crash brings the blobs back.
-
-        @raise StoreReadOnly: As a failure; the files stay.
-        """
+        """See L{IBlobStore.remove}. After it no crash brings the blobs back."""
         if self.latch.failure is not None:
             return fail(StoreReadOnly(self.latch.failure))
         descriptors = self._handles.drop(blobs)
@@ -498,12 +467,13 @@ class FileBlobs:
 
     def _closeSoon(self, fd: int) -> None:
         """Close a descriptor in the pool, for that may free the space of a file, which blocks."""
-        self._pool.runAnyway(self._closeFile, fd).addErrback(self._closeHere, fd)
 
-    def _closeHere(self, failure: Failure, fd: int) -> None:
-        """Close a descriptor in this thread, when the pool has stopped."""
-        failure.trap(StoreBusy)
-        self._closeFile(fd)
+        def closeHere(failure: Failure) -> None:
+            # The pool has stopped: no call waits for this thread any more.
+            failure.trap(StoreBusy)
+            self._closeFile(fd)
+
+        self._pool.runAnyway(self._closeFile, fd).addErrback(closeHere)
 
     def _listStaging(self, olderThanSeconds: float) -> list[str]:
         """List the first names of blobs that were written long ago. Runs in a pool thread."""
