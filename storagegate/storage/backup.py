@@ -27,7 +27,7 @@ from time import monotonic
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, Purpose, connect
-from storagegate.storage.catalog.writer import Mutation, runAlone
+from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files, makeDirectory
 from storagegate.storage.fsck import check
@@ -198,7 +198,7 @@ class _Backup:
 
     def _named(self, reader: sqlite3.Connection) -> Iterator[list[str]]:
         after = ""
-        while ids := refcounts.namedBlobs(reader, after, _PAGE):
+        while ids := refcounts.listBlobs(reader, after, _PAGE, True):
             yield ids
             after = ids[-1]
 
@@ -209,7 +209,7 @@ class _Backup:
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
                 # After one round no other blob was linked.
-                named = batch if self._rounds == 1 else refcounts.referencedBlobs(reader, batch)
+                named = batch if self._rounds == 1 else refcounts.knownBlobs(reader, batch, True)
                 blobs += len(named)
                 for blob in set(batch).difference(named):
                     self._files.unlink(os.path.join(directory, blob))
@@ -233,8 +233,8 @@ class _Backup:
         draft = os.path.join(self._target.data, f"{_CATALOG}.draft")
         _copyDatabase(reader, draft)
         with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
-            while garbage := refcounts.garbageBlobs(copy, "", _PAGE):
-                runAlone(copy, Mutation(refcounts.forgetBlobs, garbage))
+            while garbage := refcounts.listBlobs(copy, "", _PAGE, False):
+                runTogether(copy, [Mutation(refcounts.forgetBlobs, garbage)])
         return draft
 
     def _copyOthers(self) -> None:

@@ -13,8 +13,8 @@ from sqlite3 import Connection
 
 from attrs import frozen
 
+from storagegate.core.files import crc32c
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup, isBlobId
-from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.catalog import objects, refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
@@ -24,7 +24,7 @@ from storagegate.storage.catalog.writer import (
     Transaction,
     asJSON,
     oneByOne,
-    runAlone,
+    runTogether,
 )
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.records import BlobRow
@@ -244,7 +244,7 @@ class _Check:
                 while piece := self._files.read(fd, _PIECE, offset):
                     # Pages that are read for a check must not displace others.
                     self._files.dropCache(fd, offset, len(piece))
-                    crc = checksumOf(piece, crc)
+                    crc = crc32c(piece, crc)
                     offset += len(piece)
             finally:
                 self._files.close(fd)
@@ -306,7 +306,7 @@ class _Check:
         return ", ".join(_name(*owner) for owner in owners(self._connection, blob))
 
     def _mutate(self, apply: Apply, argument: object) -> None:
-        runAlone(self._connection, Mutation(apply, argument))
+        runTogether(self._connection, [Mutation(apply, argument)])
 
 
 def _name(bucket: str, key: bytes) -> str:

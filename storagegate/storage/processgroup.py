@@ -483,7 +483,7 @@ class ProcessGroup:
                 syncs,
                 [bytes((slot,)) for slot in self._left],
                 partial(refcounts.knownBlobs, catalog),
-                partial(refcounts.referencedBlobs, catalog),
+                partial(refcounts.knownBlobs, catalog, onlyReferenced=True),
             )
         for slot in self._left:
             self._memory.clear(slot)

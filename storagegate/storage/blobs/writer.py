@@ -9,6 +9,7 @@ C{staging/}, and no start has to search C{blobs/}.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from attrs import define
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -24,32 +25,22 @@ from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool
 
 
-def checksumOf(buffer: Buffer, before: int = 0) -> int:
-    """
-    Return the checksum of a blob: CRC-32C, 59 GB/s here and an SQLite integer.
-
-    @param before: The CRC of the bytes before these.
-    """
-    return crc32c(buffer, before)
-
-
+@define(eq=False)
 class BlobChecksum:
     """
-    The checksum of a blob, updated with its bytes in order.
+    The checksum of a blob, updated with its bytes in order: CRC-32C, 59 GB/s here.
 
     @ivar value: The checksum of the bytes so far.
     """
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
+    value: int = 0
 
     def update(self, data: bytes) -> None:
         """Add bytes."""
-        self.value = checksumOf(data, self.value)
+        self.value = crc32c(data, self.value)
 
 
+@define(eq=False)
 class StagingFile:
     """
     One blob being written. Every method blocks and runs in a pool thread, one at a time.
@@ -60,25 +51,16 @@ class StagingFile:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        blob: str,
-        layout: BlobLayout,
-        files: Files,
-        shards: Shards,
-        durability: SyncGroup,
-        latch: FailStopLatch,
-    ) -> None:
-        self.blob = blob
-        self.crc = 0
-        self._layout = layout
-        self._files = files
-        self._shards = shards
-        self._durability = durability
-        self._latch = latch
-        self._fd = -1
-        self._isCreated = False
-        self._isLinked = False
+    blob: str
+    _layout: BlobLayout
+    _files: Files
+    _shards: Shards
+    _durability: SyncGroup
+    _latch: FailStopLatch
+    crc: int = 0
+    _fd: int = -1
+    _isCreated: bool = False
+    _isLinked: bool = False
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """
@@ -92,7 +74,7 @@ class StagingFile:
                 self._fd = self._files.create(self._layout.stagingPath(self.blob))
                 self._isCreated = True
             for buffer in buffers:
-                self.crc = checksumOf(buffer, self.crc)
+                self.crc = crc32c(buffer, self.crc)
             writeAll(partial(self._files.write, self._fd), buffers)
         except OSError as error:
             raise storeError(error) from error

@@ -16,7 +16,7 @@ from storagegate.storage.catalog.writer import (
     Mutation,
     Transaction,
     oneByOne,
-    runAlone,
+    runTogether,
 )
 from storagegate.storage.errors import (
     BucketExists,
@@ -32,16 +32,17 @@ from storagegate.storage.sqlite import Fault, classify
 _decodeBucket = msgspec.json.Decoder(Bucket).decode
 
 
-def bucketId(transaction: Transaction, name: str) -> int:
+def bucketId(connection: Connection, name: str) -> int:
     """
     Look up the number of a bucket.
 
     @raise NoSuchBucket: There is none of that name.
     """
-    found: int | None = transaction.value("SELECT id FROM buckets WHERE name = ?", (name,))
-    if found is None:
+    rows = connection.execute("SELECT id FROM buckets WHERE name = ?", (name,)).fetchall()
+    if not rows:
         raise NoSuchBucket
-    return found
+    number: int = rows[0][0]
+    return number
 
 
 def createBucket(transaction: Transaction, bucket: Bucket) -> None:
@@ -70,7 +71,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     @raise NoSuchBucket: It does not exist.
     @raise BucketNotEmpty: It holds objects or uploads.
     """
-    number = bucketId(transaction, name)
+    number = bucketId(transaction.connection, name)
     if transaction.value(
         "SELECT EXISTS (SELECT 1 FROM objects WHERE bucketId = ?)"
         " OR EXISTS (SELECT 1 FROM uploads WHERE bucketId = ?)",
@@ -80,13 +81,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     transaction.execute("DELETE FROM buckets WHERE id = ?", (number,))
 
 
-def readAccessKeys(connection: Connection) -> list[AccessKey]:
-    """Read all keys in the order of their names."""
-    rows = connection.execute("SELECT * FROM accessKeys ORDER BY accessKey").fetchall()
-    return [AccessKey(*row) for row in rows]
-
-
-def readSnapshot(connection: Connection) -> tuple[int, list[AccessKey]]:
+def readAccessKeys(connection: Connection) -> tuple[int, list[AccessKey]]:
     """Read the generation and all keys by name as they are at one moment: in one statement."""
     rows = connection.execute(
         "SELECT value, accessKeys.* FROM meta LEFT JOIN accessKeys ON TRUE"
@@ -155,7 +150,7 @@ class CatalogAdmin:
 
     def accessKeys(self) -> list[AccessKey]:
         """Read all issued keys."""
-        return readAccessKeys(self._connection)
+        return readAccessKeys(self._connection)[1]
 
     def addAccessKey(self, key: AccessKey) -> None:
         """
@@ -171,7 +166,7 @@ class CatalogAdmin:
 
     def _change(self, apply: Apply, argument: object) -> object:
         try:
-            outcome, _ = runAlone(self._connection, Mutation(apply, argument))
+            (outcome,), _ = runTogether(self._connection, [Mutation(apply, argument)])
         except Exception as error:
             fault = classify(error)
             if fault is Fault.BUSY:

@@ -19,9 +19,10 @@ from typing import TypeVar
 import msgspec
 from attrs import frozen
 
+from storagegate.storage.catalog.buckets import bucketId
 from storagegate.storage.catalog.objects import readAttributes
 from storagegate.storage.catalog.uploads import readPart
-from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
+from storagegate.storage.errors import NoSuchUpload
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -253,7 +254,7 @@ def listObjects(
     @param limit: Objects and common prefixes together; 0 gives an empty page.
     @param contentTypes: Whether the rows have their content types.
     """
-    number = _bucketId(connection, bucket)
+    number = bucketId(connection, bucket)
     if limit <= 0:
         return ObjectListing((), (), None)
     flat, grouped = _OBJECTS[contentTypes]
@@ -277,7 +278,7 @@ def listUploads(
         all.
     @param limit: Uploads and common prefixes together; 0 gives an empty page.
     """
-    number = _bucketId(connection, bucket)
+    number = bucketId(connection, bucket)
     if limit <= 0:
         return [], [], None
     # Besides one step too many, one may be spent on a key whose uploads were all listed before.
@@ -313,11 +314,3 @@ def listParts(
     if not rows:
         raise NoSuchUpload
     return [readPart(*row) for row in _decodeParts(rows[0][0])]
-
-
-def _bucketId(connection: Connection, name: str) -> int:
-    rows = connection.execute("SELECT id FROM buckets WHERE name = ?", (name,)).fetchall()
-    if not rows:
-        raise NoSuchBucket
-    number: int = rows[0][0]
-    return number

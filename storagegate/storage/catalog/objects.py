@@ -9,7 +9,7 @@ conditions are evaluated here, and one statement writes.
 from collections.abc import Mapping, Sequence
 from functools import cache
 from sqlite3 import Connection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from attrs import asdict, frozen
@@ -98,8 +98,9 @@ def _findSQL(count: int) -> str:
 @frozen(eq=False)
 class Put:
     """
-    An object to be stored; L{preparePut} makes it.
+    An object to be stored.
 
+    @ivar name: Its bucket and key.
     @ivar values: The columns of its row. They are encoded in the reactor thread, so that the writer
         holds the interpreter for less long.
     """
@@ -110,16 +111,19 @@ class Put:
     name: Name
     values: tuple[object, ...]
 
+    @classmethod
+    def of(
+        cls, record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int]
+    ) -> "Put":
+        """
+        Encode a record. Reactor thread.
 
-def preparePut(record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int]) -> Put:
-    """
-    Make a L{Put}. Reactor thread.
-
-    @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket fail.
-    """
-    record.key.decode()
-    delta = ReferenceDelta(record.content.segments, newBlobs)
-    return Put(record, condition, delta, (record.bucket, record.key), objectValues(record))
+        @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket
+            fail.
+        """
+        record.key.decode()
+        delta = ReferenceDelta(record.content.segments, newBlobs)
+        return cls(record, condition, delta, (record.bucket, record.key), objectValues(record))
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
@@ -319,51 +323,28 @@ def _insertSQL(table: str, columns: int, count: int) -> str:
     return f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
 
 
-OBJECT_COLUMNS = """
-    o.size, o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments
-"""
-
 _DEFAULTS = asdict(Attributes(), recurse=False)
 
-_decodeAttributes = msgspec.json.Decoder(Attributes).decode
 _decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
+
+readAttributes = msgspec.json.Decoder(Attributes).decode
+"""Decodes the result of L{attributesText}; absent fields have their defaults."""
 
 
 def segmentsText(content: Content) -> str | None:
-    """
-    Encode the segments of a content; L{None} if it has none.
-
-    @param content: Its C{inline} bytes are not encoded.
-    """
+    """Encode the segments of a content; L{None} if it has none."""
     if not content.segments:
         return None
     return asJSON([(each.blob, each.offset, each.length) for each in content.segments])
 
 
 def readSegments(text: str | None) -> tuple[Segment, ...]:
-    """
-    Decode the result of L{segmentsText}.
-
-    @param text: JSON, or L{None} for no segments.
-    """
+    """Decode the result of L{segmentsText}."""
     return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
 
 
-def readAttributes(text: str) -> Attributes:
-    """
-    Decode the attributes of an object or an upload.
-
-    @param text: The result of L{attributesText}; absent fields have their defaults.
-    """
-    return _decodeAttributes(text)
-
-
 def attributesText(attributes: Attributes) -> str:
-    """
-    Encode the attributes that have no default value: short rows are many in a page.
-
-    @param attributes: Fields that equal their defaults are left out.
-    """
+    """Encode the attributes that have no default value: short rows are many in a page."""
     changed = {
         name: value
         for name, default in _DEFAULTS.items()
@@ -378,8 +359,6 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
 
     The storage class and the kind of checksum repeat what the attributes hold, for lists, which
     must not parse the attributes of each row: they may hold ten thousand part summaries.
-
-    @param record: The object; its C{sequence} is not used, the row's is 0 until it is numbered.
     """
     attributes, content = record.attributes, record.content
     checksum = attributes.checksum
@@ -399,73 +378,45 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
     )
 
 
-def isIntact(inline: bytes | None, checksum: int | None) -> bool:
-    """
-    Compare the bytes in the catalog with their checksum.
-
-    @param inline: The bytes in the row; L{None} if it has none.
-    @param checksum: L{None} for an object whose bytes are elsewhere.
-    """
+def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
+    """Compare the bytes in the catalog with their checksum, if they are there."""
     return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
-
-
-def readObject(
-    bucket: str, key: bytes, inline: bytes | None, columns: Sequence[Any]
-) -> ObjectRecord:
-    """
-    Make a record of L{OBJECT_COLUMNS}.
-
-    @param bucket: The bucket's name.
-    @param key: The object's key in UTF-8.
-    @param inline: The bytes in the row; L{None} if they are in blobs.
-    @param columns: The values of L{OBJECT_COLUMNS}, in that order.
-    """
-    size, etag, modifiedMs, account, attributes, versionId, sequence, segments = columns
-    return ObjectRecord(
-        bucket,
-        key,
-        size,
-        etag,
-        modifiedMs,
-        account,
-        _decodeAttributes(attributes),
-        Content(size, inline, readSegments(segments)),
-        versionId,
-        sequence,
-    )
-
-
-_OBJECT = f"""
-    SELECT b.account, b.createdMs, b.region, i.bytes, {OBJECT_COLUMNS}{{more}}
-    FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?
-    LEFT JOIN inline AS i USING (sequence)
-    WHERE b.name = ?
-"""
-_PLAIN = _OBJECT.format(more="")
-_WITH_CHECKSUM = _OBJECT.format(more=", o.storageChecksum")
-
-_SEQUENCE = 6
 
 
 def lookUp(
     connection: Connection, bucket: str, key: bytes, versionId: str | None, verify: bool = False
 ) -> tuple[Bucket | None, ObjectRecord | None]:
-    """See L{ICatalog.object}. Blocks."""
-    rows = connection.execute(_WITH_CHECKSUM if verify else _PLAIN, (key, bucket)).fetchall()
+    """See L{ICatalog.object<storagegate.storage.interfaces.ICatalog.object>}. Blocks."""
+    rows = connection.execute(
+        "SELECT b.account, b.createdMs, b.region, i.bytes, o.storageChecksum, o.size, o.etag,"
+        " o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments"
+        " FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?"
+        " LEFT JOIN inline AS i USING (sequence) WHERE b.name = ?",
+        (key, bucket),
+    ).fetchall()
     if not rows:
         return None, None
-    ((account, createdMs, region, inline, *columns),) = rows
+    ((account, createdMs, region, inline, checksum, *columns),) = rows
     found = Bucket(bucket, account, createdMs, region)
-    checksum = columns.pop() if verify else None
+    size, etag, modifiedMs, writer, attributes, version, sequence, segments = columns
     # Without a sequence there is no such object.
-    if columns[_SEQUENCE] is None:
+    if sequence is None or versionId not in (None, version):
         return found, None
-    record = readObject(bucket, key, inline, columns)
-    if versionId is not None and record.versionId != versionId:
-        return found, None
-    if verify and not isIntact(inline, checksum):
+    if verify and not _isIntact(inline, checksum):
         raise CorruptObject(f"object {bucket}/{key!r} is damaged")
-    return found, record
+    content = Content(size, inline, readSegments(segments))
+    return found, ObjectRecord(
+        bucket,
+        key,
+        size,
+        etag,
+        modifiedMs,
+        writer,
+        readAttributes(attributes),
+        content,
+        version,
+        sequence,
+    )
 
 
 def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
@@ -490,6 +441,6 @@ def checkInline(connection: Connection, start: InlinePosition | None, limit: int
         read += 1
         last = InlinePosition(bucketId, key)
         bytesRead += len(inline or b"")
-        if not isIntact(inline, checksum):
+        if not _isIntact(inline, checksum):
             damaged.append((bucket, key))
     return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)

@@ -148,7 +148,6 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
     """
     Remove the rows of blobs whose files are gone.
 
-    @param transaction: The open transaction.
     @param arguments: For each mutation the ids of its blobs; those with references stay.
     """
     names = [blob for blobs in arguments for blob in blobs]
@@ -160,12 +159,7 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
 
 
 def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
-    """
-    Record that the bytes of blobs are not those that were written.
-
-    @param transaction: The open transaction.
-    @param arguments: The blob's id for each mutation.
-    """
+    """Record that the bytes of blobs are not those that were written."""
     transaction.execute(
         "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
         (asJSON(list(arguments)),),
@@ -176,64 +170,50 @@ def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None
 _decodeRows = msgspec.json.Decoder(list[BlobRow]).decode
 
 
-def knownBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
+def knownBlobs(
+    connection: Connection, ids: Sequence[str], onlyReferenced: bool = False
+) -> frozenset[str]:
     """
     Return those of the blobs that have a row.
 
     @param connection: A connection that reads, used in the calling thread.
     @param ids: Blob ids; those without a row are absent from the result.
+    @param onlyReferenced: Whether those without references are absent too.
     """
-    return _among(connection, ids, "TRUE")
+    condition = "refs > 0" if onlyReferenced else "TRUE"
+    rows = connection.execute(
+        "SELECT json_group_array(id) FROM blobs"
+        f" WHERE {condition} AND id IN (SELECT value FROM json_each(?))",
+        (asJSON(list(ids)),),
+    ).fetchall()
+    return frozenset(_decodeNames(rows[0][0]))
 
 
-def referencedBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
+def corruptBlobs(connection: Connection) -> set[str]:
+    """List the blobs that were marked; they are few."""
+    return {row[0] for row in connection.execute("SELECT id FROM blobs WHERE damaged")}
+
+
+def listBlobs(connection: Connection, after: str, limit: int, isReferenced: bool) -> list[str]:
     """
-    Return those of the blobs that have references.
-
-    @param connection: A connection that reads, used in the calling thread.
-    @param ids: Blob ids; those without a row count as not referenced.
-    """
-    return _among(connection, ids, "refs > 0")
-
-
-def corruptBlobs(connection: Connection) -> frozenset[str]:
-    """
-    List the blobs that were marked; they are few.
-
-    @param connection: A connection that reads, used in the calling thread.
-    """
-    return _names(connection, "SELECT id FROM blobs WHERE damaged", ())
-
-
-def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """
-    List a page of the blobs without references, by id.
+    List a page of the blobs with, or without, references, by id.
 
     @param connection: A connection that reads, used in the calling thread.
     @param after: Ids strictly after this one; empty begins.
     @param limit: The most ids in the result.
     """
-    return _page(connection, after, limit, "refs = 0")
-
-
-def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """
-    List a page of the blobs with references, by id.
-
-    @param connection: A connection that reads, used in the calling thread.
-    @param after: Ids strictly after this one; empty begins.
-    @param limit: The most ids in the result.
-    """
-    return _page(connection, after, limit, "refs > 0")
+    # Literally, for the index of blobs without references.
+    condition = "refs > 0" if isReferenced else "refs = 0"
+    rows = connection.execute(
+        "SELECT json_group_array(id) FROM"
+        f" (SELECT id FROM blobs WHERE {condition} AND id > ? ORDER BY id LIMIT ?)",
+        (after, limit),
+    ).fetchall()
+    return _decodeNames(rows[0][0])
 
 
 def blobRow(connection: Connection, id: str) -> BlobRow | None:
-    """
-    Look a blob up.
-
-    @param connection: A connection that reads, used in the calling thread.
-    @param id: The blob's id; the result is L{None} if it has no row.
-    """
+    """Look a blob up; L{None} if it has no row."""
     rows = connection.execute(
         "SELECT size, crc, refs, damaged FROM blobs WHERE id = ?", (id,)
     ).fetchall()
@@ -244,13 +224,7 @@ def blobRow(connection: Connection, id: str) -> BlobRow | None:
 
 
 def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
-    """
-    List a page of all blobs, by id.
-
-    @param connection: A connection that reads, used in the calling thread.
-    @param after: Ids strictly after this one; empty begins.
-    @param limit: The most rows in the result.
-    """
+    """List a page of all blobs, by id: as L{listBlobs}."""
     rows = connection.execute(
         "SELECT json_group_array(json_object('id', id, 'size', size, 'crc', crc, 'refs', refs,"
         " 'damaged', json(iif(damaged, 'true', 'false'))))"
@@ -258,21 +232,3 @@ def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
         (after, limit),
     ).fetchall()
     return _decodeRows(rows[0][0])
-
-
-def _among(connection: Connection, ids: Sequence[str], condition: str) -> frozenset[str]:
-    return _names(
-        connection,
-        f"SELECT id FROM blobs WHERE {condition} AND id IN (SELECT value FROM json_each(?))",
-        (asJSON(list(ids)),),
-    )
-
-
-def _page(connection: Connection, after: str, limit: int, condition: str) -> list[str]:
-    select = f"SELECT id FROM blobs WHERE {condition} AND id > ? ORDER BY id LIMIT ?"
-    return sorted(_names(connection, select, (after, limit)))
-
-
-def _names(connection: Connection, select: str, values: tuple[object, ...]) -> frozenset[str]:
-    rows = connection.execute(f"SELECT json_group_array(id) FROM ({select})", values).fetchall()
-    return frozenset(_decodeNames(rows[0][0]))

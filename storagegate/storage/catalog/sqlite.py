@@ -47,7 +47,6 @@ from storagegate.storage.catalog.writer import (
     Committer,
     Mutation,
     WriteLock,
-    WriterReactor,
     oneByOne,
 )
 from storagegate.storage.files import FailStopLatch
@@ -207,7 +206,7 @@ class SQLiteCatalog:
     def __init__(
         self,
         path: str,
-        reactor: WriterReactor,
+        reactor: Any,
         run: Callable[..., Deferred[Any]],
         durability: str,
         onGarbage: Callable[[list[str]], object],
@@ -247,7 +246,7 @@ class SQLiteCatalog:
         self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
         rows = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
         self._secret: bytes = rows[0][0]
-        self._corrupt = set(refcounts.corruptBlobs(self._connection))
+        self._corrupt = refcounts.corruptBlobs(self._connection)
         self._readers = ReaderPool(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
@@ -345,7 +344,7 @@ class SQLiteCatalog:
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
         """Read the issued keys and their generation."""
-        return buckets.readSnapshot(self._connection)
+        return buckets.readAccessKeys(self._connection)
 
     async def keysGeneration(self) -> int:
         """Read the number that changes with the keys."""
@@ -403,11 +402,11 @@ class SQLiteCatalog:
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have references."""
-        return await self._readers.read(refcounts.referencedBlobs, ids)
+        return await self._readers.read(refcounts.knownBlobs, ids, True)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
         """List blobs without references."""
-        return await self._readers.read(refcounts.garbageBlobs, after, limit)
+        return await self._readers.read(refcounts.listBlobs, after, limit, False)
 
     async def blobRow(self, id: str) -> BlobRow | None:
         """Look a blob up."""
@@ -438,7 +437,7 @@ class SQLiteCatalog:
         """Store an object."""
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
-        put = objects.preparePut(record, condition, newBlobs)
+        put = objects.Put.of(record, condition, newBlobs)
         return self._writer.submit(
             Mutation(objects.putObjects, put, weight=weight, names=(put.name,))
         )

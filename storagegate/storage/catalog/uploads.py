@@ -73,7 +73,7 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     transaction.execute(
         "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            bucketId(transaction, upload.bucket),
+            bucketId(transaction.connection, upload.bucket),
             upload.key,
             upload.uploadId,
             upload.account,
@@ -108,7 +108,7 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
             part.size,
             part.etag,
             part.modifiedMs,
-            checksumText(part.checksum),
+            None if part.checksum is None else asJSON(part.checksum),
             segmentsText(part.content),
         ),
     )
@@ -195,26 +195,10 @@ def _assemble(
     return Content(total, None, tuple(segments))
 
 
-def checksumText(checksum: Checksum | None) -> str | None:
-    """
-    Encode the checksum of a part.
-
-    @param checksum: The checksum that the client declared; L{None} becomes C{NULL}.
-    """
-    return None if checksum is None else asJSON(checksum)
-
-
 def readPart(
     number: int, size: int, etag: str, modifiedMs: int, checksum: str | None, segments: str | None
 ) -> Part:
-    """
-    Make a part of its row.
-
-    @param size: Bytes in the part.
-    @param modifiedMs: Milliseconds since the epoch.
-    @param checksum: The result of L{checksumText}.
-    @param segments: The result of L{segmentsText}.
-    """
+    """Make a part of its row."""
     return Part(
         number,
         size,

@@ -25,7 +25,7 @@ from queue import Empty, SimpleQueue
 from sqlite3 import Connection
 from threading import Thread
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from attrs import frozen
@@ -143,19 +143,6 @@ def asJSON(value: object) -> str:
     @param value: Any value that C{msgspec} encodes; bytes become base64.
     """
     return msgspec.json.encode(value).decode()
-
-
-def runAlone(connection: Connection, mutation: Mutation) -> tuple[object, list[str]]:
-    """
-    Run one mutation in a transaction of its own, and commit it.
-
-    @param connection: The writer's connection, without an open transaction.
-    @param mutation: Its L{StoreError} is the outcome, and is not raised.
-    @return: The outcome and the blobs that became garbage.
-    @raise sqlite3.Error: Nothing was changed.
-    """
-    (outcome,), garbage = runTogether(connection, [mutation])
-    return outcome, garbage
 
 
 def runTogether(
@@ -325,16 +312,6 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Weight of one transaction: a slow disk writes as much in a few hundredths of a second."""
 
 
-class WriterReactor(Protocol):
-    """The methods of C{IReactorFromThreads} and C{IReactorTime} that the writer calls."""
-
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> object:
-        """Call in the reactor thread."""
-
-    def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> object:
-        """Call later."""
-
-
 class UncancellableDeferred(Deferred[Any]):
     """
     The result of a mutation.
@@ -356,6 +333,7 @@ class CatalogWriter:
 
     The thread starts with the first mutation, so that a fork before then copies no thread.
 
+    @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
     @param onChange: Called with the names of the objects that a commit may have changed, before any
         Deferred of it fires.
     @param onGarbage: Called with the blobs that lost their last reference, likewise.
@@ -367,7 +345,7 @@ class CatalogWriter:
 
     def __init__(
         self,
-        reactor: WriterReactor,
+        reactor: Any,
         committer: Committer,
         onChange: Callable[[Sequence[tuple[str, bytes]]], object],
         onGarbage: Callable[[list[str]], object],

@@ -6,8 +6,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
+from storagegate.core.files import crc32c
 from storagegate.storage.blobs.layout import BlobIds, isBlobId
-from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.contract.blobs import KIB, MIB, BlobsContract, store
 from tests.contract.rangedblobs import RangedBlobs
@@ -157,7 +157,7 @@ class LayoutTests(BlobsCase):
         finished = sink.finish()
         self.pool.goAll()
         blob = self.successResultOf(finished).segments[0].blob
-        self.assertEqual(sink.takeNewBlobs(), {blob: checksumOf(body)})
+        self.assertEqual(sink.takeNewBlobs(), {blob: crc32c(body)})
 
     def test_discardIsDurable(self) -> None:
         """A discard syncs each directory once, so that no crash brings a forgotten blob back."""

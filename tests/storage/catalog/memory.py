@@ -5,7 +5,7 @@ from sqlite3 import Connection
 
 from storagegate.storage.catalog.buckets import createBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
-from storagegate.storage.catalog.objects import Deletion, deleteObjects, preparePut, putObjects
+from storagegate.storage.catalog.objects import Deletion, Put, deleteObjects, putObjects
 from storagegate.storage.catalog.uploads import createUpload
 from storagegate.storage.catalog.writer import Apply, Mutation, oneByOne, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
@@ -35,7 +35,7 @@ def putOf(
 ) -> Mutation:
     """Make the mutation that stores an object."""
     inline = record.content.inline or b""
-    put = preparePut(record, condition, newBlobs or {})
+    put = Put.of(record, condition, newBlobs or {})
     return Mutation(putObjects, put, weight=len(inline))
 
 
