@@ -51,11 +51,11 @@ class GarbageCollector:
     @param remove: Removes blobs.
     @param forget: Removes the rows of blobs that are removed.
     @param garbage: Reads a page of the ids of blobs without references: after an id, a number.
+    @param clock: Measures the grace.
     @param peers: The other processes of the store, if there may be some.
     @param graceSeconds: How long a blob is kept after the end of its last reference; see
         L{storagegate.storage.interfaces.ICatalog}. Blobs that wait when the process ends keep their
         rows, and are removed after the next start.
-    @param clock: Measures that time; needed if C{graceSeconds} is not 0.
     @param removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
     """
 
@@ -66,9 +66,9 @@ class GarbageCollector:
         remove: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
         garbage: Callable[[str, int], Awaitable[Sequence[str]]],
+        clock: IReactorTime,
         peers: "PeerReaders | None" = None,
         graceSeconds: float = 0.0,
-        clock: IReactorTime | None = None,
         removeUnconfirmed: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._removeBlobs = remove
@@ -122,7 +122,6 @@ class GarbageCollector:
             return
         if self._isStopping:
             return
-        assert self._clock is not None
         due = self._clock.seconds() + self._graceSeconds
         for blob in blobs:
             if len(self._inGrace) < _BACKLOG:
@@ -135,23 +134,18 @@ class GarbageCollector:
 
     def _waitForGrace(self) -> None:
         if self._graceTimer is None and self._inGrace:
-            assert self._clock is not None
             seconds = max(0.0, self._inGrace[0][0] - self._clock.seconds())
             self._graceTimer = self._clock.callLater(seconds, self._endGrace)
 
     def _endGrace(self) -> None:
-        assert self._clock is not None
         self._graceTimer = None
         now = self._clock.seconds()
         over = []
         while self._inGrace and self._inGrace[0][0] <= now:
-            blob = self._inGrace.popleft()[1]
-            if blob:
-                over.append(blob)
-            else:
-                self._mustReadCatalog = True
+            over.append(self._inGrace.popleft()[1])
+        self._mustReadCatalog |= "" in over
         self._waitForGrace()
-        self._collect(over)
+        self._collect(filter(None, over))
 
     def _collect(self, blobs: Iterable[str]) -> None:
         for blob in blobs:
@@ -170,7 +164,6 @@ class GarbageCollector:
         """
         self._checksUnconfirmed = self._removeUnconfirmed is not None
         if self._graceSeconds:
-            assert self._clock is not None
             self._inGrace.append((self._clock.seconds() + self._graceSeconds, ""))
             self._waitForGrace()
             return
@@ -237,15 +230,13 @@ class GarbageCollector:
                     if self._checksUnconfirmed and self._removeUnconfirmed is not None:
                         self._checksUnconfirmed = False
                         await self._removeUnconfirmed()
-        except CancelledError:
-            # The store closes, and other processes may still read the rest: it keeps its rows.
+        except (CancelledError, StoreError, OSError) as error:
+            # All garbage keeps its rows: the next start finds it. Cancelled: the store closes, and
+            # other processes may still read the rest.
             self._queue.clear()
             self._mustReadCatalog = False
-        except (StoreError, OSError) as error:
-            # All garbage keeps its rows: the next start finds it.
-            self._queue.clear()
-            self._mustReadCatalog = False
-            self._log.error("garbage was not read: {error}", error=str(error))
+            if not isinstance(error, CancelledError):
+                self._log.error("garbage was not read: {error}", error=str(error))
         finally:
             self._running = False
             if not self._inGrace:

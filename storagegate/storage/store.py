@@ -196,9 +196,9 @@ class ObjectStore:
             self._removeBlobs,
             catalog.forgetBlobs,
             catalog.garbage,
+            reactor,
             None if group is None else group.peers,
             catalog.graceSeconds,
-            reactor,
             partial(removeUnconfirmed, catalog, blobs),
         )
         # Not now, for that would start a thread, and a process may fork before it serves.
@@ -245,17 +245,7 @@ class ObjectStore:
         files = files or Files()
         store: ObjectStore
         with ExitStack() as opened:
-            group = None
-            if sharing is None:
-                latch = FailStopLatch()
-                opened.callback(_lock(directory, files, durability).release)
-            else:
-                from storagegate.storage.processgroup import ProcessGroup
-
-                group = ProcessGroup(sharing, reactor, directory)
-                opened.callback(group.leave)
-                latch = group.latch
-                group.recover(directory, files, durability)
+            group = _enter(opened, directory, reactor, files, durability, sharing)
             context = BackEndContext(
                 directory,
                 reactor,
@@ -264,16 +254,12 @@ class ObjectStore:
                 durability,
                 random,
                 lambda ids: store._collector.reclaim(ids),
-                latch,
+                FailStopLatch() if group is None else group.latch,
                 None if group is None else group.catalogState,
                 b"" if group is None else group.owner,
             )
-            # The catalog first: recovery of blobs needs it.
-            found: OpenCatalog = resolve_name(CATALOGS[catalog])(context)
-            openBlobs: Callable[[BackEndContext, OpenCatalog], IBlobStore]
-            openBlobs = resolve_name(BLOBS[blobs])
-            parts = found.catalog, openBlobs(context, found), group, opened.pop_all()
-            store = cls(context, *parts, scrubBytesPerSecond, verifyReads)
+            parts = _openBackEnds(context, catalog, blobs)
+            store = cls(context, *parts, group, opened.pop_all(), scrubBytesPerSecond, verifyReads)
         return store
 
     @staticmethod
@@ -314,10 +300,7 @@ class ObjectStore:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
 
-        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
-            one.
         @param writer: The finished writer of the content; L{None} for a copy.
-        @param condition: Evaluated against the current object of the key.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (record, condition, newBlobs)
@@ -329,10 +312,6 @@ class ObjectStore:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
-        @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload that the part belongs to.
-        @param part: The part with its number, ETag and content.
         @param writer: The finished writer of the content; L{None} for a copy.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
@@ -346,27 +325,14 @@ class ObjectStore:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """
-        Turn parts into an object; see L{ICatalog.completeUpload}.
-
-        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
-        @param record: The new object; its content is replaced by the segments of the parts, in this
-            order.
-        @param parts: Part number and ETag.
-        @param condition: Evaluated against the current object of the key.
-        """
+        """Turn parts into an object; see L{ICatalog.completeUpload}."""
         args = (uploadId, record, parts, condition)
         return self._write({}, self._notifyCreated, self.catalog.completeUpload, *args)
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
-        """
-        Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background.
-
-        @param bucket: The bucket of all entries.
-        @param entries: Key, version id or L{None}, condition.
-        """
+        """Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background."""
 
         def notify(results: list[bool | Exception]) -> None:
             for (key, _, _), removed in zip(entries, results, strict=True):
@@ -376,11 +342,7 @@ class ObjectStore:
         return self._write({}, notify, self.catalog.deleteObjects, bucket, entries)
 
     async def deleteBucket(self, name: str) -> None:
-        """
-        Remove an empty bucket; see L{ICatalog.deleteBucket}.
-
-        @param name: The bucket's name.
-        """
+        """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
         await self.catalog.deleteBucket(name)
         self._notify(ObjectChange(name, None, None))
 
@@ -388,8 +350,6 @@ class ObjectStore:
         """
         Abort an upload, whether its writer has finished or not. Does nothing after the writer was
         an argument of L{putObject} or L{putPart}, which confirm or remove its blobs.
-
-        @param writer: A writer of this store's blobs, finished or not.
         """
         writer.abort()
         self._removeNew(writer.takeNewBlobs())
@@ -399,9 +359,6 @@ class ObjectStore:
         Keep the blobs of a content until the lease is released, even if the object is replaced.
 
         Call it in the same iteration of the reactor in which the look-up returned the content.
-
-        @param content: The content that a look-up has just returned; without segments nothing is
-            held.
         """
         return self._collector.hold({segment.blob for segment in content.segments})
 
@@ -558,3 +515,30 @@ def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:
             continue
         syncs.syncDirectory(os.path.dirname(path) or ".")
     return DirectoryLock.take(directory)
+
+
+def _enter(
+    opened: ExitStack,
+    directory: str,
+    reactor: Any,
+    files: Files,
+    durability: str,
+    sharing: ProcessGroupConfig | None,
+) -> "ProcessGroup | None":
+    """Lock a store, or join the other processes that serve it, until C{opened} is closed."""
+    if sharing is None:
+        opened.callback(_lock(directory, files, durability).release)
+        return None
+    from storagegate.storage.processgroup import ProcessGroup
+
+    group = ProcessGroup(sharing, reactor, directory)
+    opened.callback(group.leave)
+    group.recover(directory, files, durability)
+    return group
+
+
+def _openBackEnds(context: BackEndContext, catalog: str, blobs: str) -> tuple[ICatalog, IBlobStore]:
+    """Open the catalog first: recovery of blobs needs it."""
+    found: OpenCatalog = resolve_name(CATALOGS[catalog])(context)
+    openedBlobs: IBlobStore = resolve_name(BLOBS[blobs])(context, found)
+    return found.catalog, openedBlobs

@@ -18,7 +18,7 @@ class ReclaimerTests(SynchronousTestCase):
         self.removals: list[tuple[list[str], Deferred[None]]] = []
         self.forgotten: list[str] = []
         self.garbage: list[str] = []
-        self.reclaimer = GarbageCollector(self.remove, self.forget, self.read)
+        self.reclaimer = GarbageCollector(self.remove, self.forget, self.read, Clock())
 
     def remove(self, blobs: Sequence[str]) -> Deferred[None]:
         """Remove files when the test says."""
@@ -120,7 +120,7 @@ class GraceTests(ReclaimerTests):
         super().setUp()
         self.clock = Clock()
         self.reclaimer = GarbageCollector(
-            self.remove, self.forget, self.read, graceSeconds=2.0, clock=self.clock
+            self.remove, self.forget, self.read, self.clock, graceSeconds=2.0
         )
 
     def removed(self) -> list[str]:

@@ -355,10 +355,10 @@ class ReaderPool:
             # Else it was cancelled.
             if not read.result.called:
                 slot = self._free.pop()
-                self.run(self._readHere, slot, read).addBoth(self._leave, slot, read)
+                self.run(self._readWith, slot, read).addBoth(self._leave, slot, read)
         self._isAssigning = False
 
-    def _readHere(self, slot: ReaderSlot, read: _Read) -> Any:
+    def _readWith(self, slot: ReaderSlot, read: _Read) -> Any:
         """Read with the slot's connection. Pool thread."""
         if slot.connection is None:
             slot.connection = self._connect()
