@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 
+from attrs import define
 from twisted.logger import Logger
 
 from storagegate.net.transport import Buffer
@@ -183,6 +184,7 @@ class StoreLocked(StoreError):
     """Another process has the store open."""
 
 
+@define(eq=False)
 class DirectoryLock:
     """
     An exclusive lock on C{DATA/lock}, which the system releases when the process ends, and every
@@ -191,8 +193,7 @@ class DirectoryLock:
     @ivar descriptor: The locked file.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    descriptor: int
 
     @classmethod
     def take(cls, directory: str) -> "DirectoryLock":

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -44,11 +45,12 @@ class BlobLease:
         self._release(blobs)
 
 
+@define(eq=False)
 class GarbageCollector:
     """
     Removes garbage in the background, one batch at a time. All methods: reactor thread.
 
-    @param remove: Removes blobs.
+    @param removeBlobs: Removes blobs.
     @param forget: Removes the rows of blobs that are removed.
     @param garbage: Reads a page of the ids of blobs without references: after an id, a number.
     @param clock: Measures the grace.
@@ -61,35 +63,25 @@ class GarbageCollector:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        remove: Callable[[Sequence[str]], Awaitable[None]],
-        forget: Callable[[Sequence[str]], Awaitable[None]],
-        garbage: Callable[[str, int], Awaitable[Sequence[str]]],
-        clock: IReactorTime,
-        peers: "PeerReaders | None" = None,
-        graceSeconds: float = 0.0,
-        removeUnconfirmed: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        self._removeBlobs = remove
-        self._forget = forget
-        self._garbage = garbage
-        self._peers = peers
-        self._graceSeconds = graceSeconds
-        self._clock = clock
-        self._removeUnconfirmed = removeUnconfirmed
-        self._checksUnconfirmed = False
-        # Garbage, and until when it is kept; the empty id stands for blobs that are read from the
-        # catalog again.
-        self._inGrace: deque[tuple[float, str]] = deque()
-        self._graceTimer: IDelayedCall | None = None
-        self._isStopping = False
-        self._leases: dict[str, int] = {}
-        self._leased: set[str] = set()
-        self._queue: list[str] = []
-        self._mustReadCatalog = False
-        self._running = False
-        self._waiters = IdleWaiters()
+    _removeBlobs: Callable[[Sequence[str]], Awaitable[None]]
+    _forget: Callable[[Sequence[str]], Awaitable[None]]
+    _garbage: Callable[[str, int], Awaitable[Sequence[str]]]
+    _clock: IReactorTime
+    _peers: "PeerReaders | None" = None
+    _graceSeconds: float = 0.0
+    _removeUnconfirmed: Callable[[], Awaitable[object]] | None = None
+    _checksUnconfirmed: bool = field(default=False, init=False)
+    # Garbage, and until when it is kept; the empty id stands for blobs that are read from the
+    # catalog again.
+    _inGrace: deque[tuple[float, str]] = field(factory=deque, init=False)
+    _graceTimer: IDelayedCall | None = field(default=None, init=False)
+    _isStopping: bool = field(default=False, init=False)
+    _leases: dict[str, int] = field(factory=dict, init=False)
+    _leased: set[str] = field(factory=set, init=False)
+    _queue: list[str] = field(factory=list, init=False)
+    _mustReadCatalog: bool = field(default=False, init=False)
+    _running: bool = field(default=False, init=False)
+    _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
 
     @property
     def backlog(self) -> int:

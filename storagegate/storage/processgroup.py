@@ -36,7 +36,7 @@ from time import monotonic, monotonic_ns
 from typing import Any
 
 import msgspec
-from attrs import evolve
+from attrs import define, evolve, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
@@ -95,18 +95,16 @@ def _counter(blob: str) -> int:
     return int(blob[4:8], 16) % COUNTERS
 
 
+@define(eq=False)
 class ReaderEpoch:
     """The horizon and the leases of this process, published to others. Methods: reactor thread."""
 
-    def __init__(
-        self, memory: StoreMemory, clock: IReactorTime, nowNs: Callable[[], int] = monotonic_ns
-    ) -> None:
-        self._memory = memory
-        self._clock = clock
-        self._nowNs = nowNs
-        self._wasRead = False
-        self._advancing: IDelayedCall | None = None
-        self._isClosed = False
+    _memory: StoreMemory
+    _clock: IReactorTime
+    _nowNs: Callable[[], int] = monotonic_ns
+    _wasRead: bool = field(default=False, init=False)
+    _advancing: IDelayedCall | None = field(default=None, init=False)
+    _isClosed: bool = field(default=False, init=False)
 
     def startRead(self) -> None:
         """Publish a horizon before a look-up."""
@@ -145,6 +143,7 @@ class ReaderEpoch:
             self._memory.put(HORIZON, 0)
 
 
+@define(eq=False)
 class PeerReaders:
     """
     The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
@@ -154,23 +153,16 @@ class PeerReaders:
     @ivar isClean: Whether no blob was left unremoved at L{close}.
     """
 
-    def __init__(
-        self,
-        epoch: ReaderEpoch,
-        memory: StoreMemory,
-        clock: IReactorTime,
-        nowNs: Callable[[], int] = monotonic_ns,
-    ) -> None:
-        self.epoch = epoch
-        self.isClean = True
-        self._memory = memory
-        self._clock = clock
-        self._nowNs = nowNs
-        self._leased: list[str] = []
-        self._pausing: Deferred[None] | None = None
-        self._retrying: IDelayedCall | None = None
-        self._closing: IDelayedCall | None = None
-        self._isClosed = False
+    epoch: ReaderEpoch
+    _memory: StoreMemory
+    _clock: IReactorTime
+    _nowNs: Callable[[], int] = monotonic_ns
+    isClean: bool = field(default=True, init=False)
+    _leased: list[str] = field(factory=list, init=False)
+    _pausing: Deferred[None] | None = field(default=None, init=False)
+    _retrying: IDelayedCall | None = field(default=None, init=False)
+    _closing: IDelayedCall | None = field(default=None, init=False)
+    _isClosed: bool = field(default=False, init=False)
 
     async def withoutReaders(
         self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]

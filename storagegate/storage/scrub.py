@@ -12,6 +12,7 @@ whole of it has been compared: such a read takes a second one, of the whole blob
 import os
 from collections.abc import Callable, Sequence
 
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -37,6 +38,7 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
     return None
 
 
+@define(eq=False)
 class CorruptionLog:
     """
     Records corrupt blobs, so that their bytes are not sent again. Reactor thread.
@@ -46,9 +48,8 @@ class CorruptionLog:
 
     _log = Logger()
 
-    def __init__(self, catalog: ICatalog, onCorrupt: Callable[[Sequence[str]], object]) -> None:
-        self._catalog = catalog
-        self._onCorrupt = onCorrupt
+    _catalog: ICatalog
+    _onCorrupt: Callable[[Sequence[str]], object]
 
     async def add(self, row: BlobRow, problem: str) -> None:
         """
@@ -83,6 +84,7 @@ _INLINE_PAGE = 64
 """Objects read at a time that have their bytes in the catalog: 4 MiB at most."""
 
 
+@define(eq=False)
 class Scrubber:
     """
     Reads all blobs again and again. All methods: reactor thread.
@@ -100,29 +102,19 @@ class Scrubber:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        catalog: ICatalog,
-        blobs: IBlobStore,
-        clock: IReactorTime,
-        report: CorruptionLog,
-        bytesPerSecond: int = BYTES_PER_SECOND,
-        pauseSeconds: float = PAUSE_SECONDS,
-        random: Callable[[int], bytes] = os.urandom,
-    ) -> None:
-        self._catalog = catalog
-        self._blobs = blobs
-        self._clock = clock
-        self._report = report
-        self._bytesPerSecond = bytesPerSecond
-        self._pauseSeconds = pauseSeconds
-        self._random = random
-        self._running: Deferred[None] | None = None
-        self._delay: Deferred[None] | None = None
-        self._stopping = False
-        self.bytesRead = 0
-        self.rounds = 0
-        self.corruptObjects: frozenset[tuple[str, bytes]] = frozenset()
+    _catalog: ICatalog
+    _blobs: IBlobStore
+    _clock: IReactorTime
+    _report: CorruptionLog
+    _bytesPerSecond: int = BYTES_PER_SECOND
+    _pauseSeconds: float = PAUSE_SECONDS
+    _random: Callable[[int], bytes] = os.urandom
+    _running: Deferred[None] | None = field(default=None, init=False)
+    _delay: Deferred[None] | None = field(default=None, init=False)
+    _stopping: bool = field(default=False, init=False)
+    bytesRead: int = field(default=0, init=False)
+    rounds: int = field(default=0, init=False)
+    corruptObjects: frozenset[tuple[str, bytes]] = field(factory=frozenset, init=False)
 
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
@@ -241,20 +233,15 @@ async def _send(sink: Sink, piece: bytes) -> None:
         await sent
 
 
+@define(eq=False)
 class VerifyingReader:
     """Reads segments of blobs and verifies them. Methods: reactor thread."""
 
     _log = Logger()
 
-    def __init__(
-        self,
-        catalog: ICatalog,
-        blobs: IBlobStore,
-        report: CorruptionLog,
-    ) -> None:
-        self._catalog = catalog
-        self._blobs = blobs
-        self._report = report
+    _catalog: ICatalog
+    _blobs: IBlobStore
+    _report: CorruptionLog
 
     async def read(self, segment: Segment, sink: Sink) -> None:
         """

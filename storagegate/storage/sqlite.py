@@ -15,7 +15,7 @@ from enum import Enum, auto
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from storagegate.storage.errors import StoreError
 
@@ -56,22 +56,20 @@ class FileKind:
     makesDirectory: bool = False
 
 
+@define(eq=False)
 class SQLiteFile:
-    """One connection to a file, which is opened by its first use. Blocks. One thread at a time."""
+    """
+    One connection to a file, which is opened by its first use. Blocks. One thread at a time.
 
-    def __init__(
-        self, path: str, kind: FileKind, busyMs: int, nap: Callable[[float], object] = sleep
-    ) -> None:
-        """
-        @param path: The file, or L{MEMORY}.
-        @param busyMs: How long to wait for a lock that another process holds.
-        @param nap: C{time.sleep} or a replacement.
-        """
-        self.path = path
-        self._kind = kind
-        self._busyMs = busyMs
-        self._nap = nap
-        self._connection: sqlite3.Connection | None = None
+    @ivar path: The file, or L{MEMORY}.
+    @ivar _busyMs: How long to wait for a lock that another process holds.
+    """
+
+    path: str
+    _kind: FileKind
+    _busyMs: int
+    _nap: Callable[[float], object] = sleep
+    _connection: sqlite3.Connection | None = field(default=None, init=False)
 
     def perform(self, act: Callable[[], T], writes: bool) -> T:
         """

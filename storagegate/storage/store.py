@@ -16,6 +16,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -66,6 +67,7 @@ KEYS_POLL_SECONDS = 0.5
 """Half of the second within which a key that another process revokes must stop working."""
 
 
+@define(eq=False)
 class AccessKeySnapshot:
     """
     The access keys of a store as the catalog had them half a second ago at most.
@@ -79,14 +81,13 @@ class AccessKeySnapshot:
 
     _log = Logger()
 
-    def __init__(self, catalog: ICatalog, clock: IReactorTime) -> None:
-        self._catalog = catalog
-        self._clock = clock
-        self.generation = -1
-        self.keys: Mapping[str, AccessKey] = {}
-        self.problem: str | None = None
-        self._polling: Deferred[None] | None = None
-        self._waiters = IdleWaiters()
+    _catalog: ICatalog
+    _clock: IReactorTime
+    generation: int = field(default=-1, init=False)
+    keys: Mapping[str, AccessKey] = field(factory=dict, init=False)
+    problem: str | None = field(default=None, init=False)
+    _polling: Deferred[None] | None = field(default=None, init=False)
+    _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
 
     def start(self) -> None:
         """Poll until L{stop}; the first time at once. Once."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -126,6 +126,7 @@ class BlobReader:
         return offset - begin
 
 
+@define(eq=False)
 class HandleCache:
     """
     The descriptors that were used last. All methods: reactor thread.
@@ -138,26 +139,17 @@ class HandleCache:
     @param capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
     """
 
-    def __init__(
-        self,
-        pool: IWorkPool,
-        files: Files,
-        openFile: Callable[[str], tuple[int, int]],
-        closeFile: Callable[[int], None],
-        closeSoon: Callable[[int], object],
-        capacity: int = CAPACITY,
-    ) -> None:
-        self._pool = pool
-        self._files = files
-        self._openFile = openFile
-        self._closeFile = closeFile
-        self._closeSoon = closeSoon
-        self._capacity = capacity
-        self._busy: dict[str, _OpenFile] = {}
-        self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
-        self._opening: dict[str, list[Deferred[IBlobReader]]] = {}
-        self._removed: set[str] = set()
-        self._closed = False
+    _pool: IWorkPool
+    _files: Files
+    _openFile: Callable[[str], tuple[int, int]]
+    _closeFile: Callable[[int], None]
+    _closeSoon: Callable[[int], object]
+    _capacity: int = CAPACITY
+    _busy: dict[str, _OpenFile] = field(factory=dict, init=False)
+    _idle: OrderedDict[str, _OpenFile] = field(factory=OrderedDict, init=False)
+    _opening: dict[str, list[Deferred[IBlobReader]]] = field(factory=dict, init=False)
+    _removed: set[str] = field(factory=set, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def open(self, blob: str) -> BlobReader | Deferred[IBlobReader]:
         """Return a reader of a blob; readers that miss at one time share the opening."""
@@ -252,6 +244,7 @@ _BACKLOG = 65_536
 """Names that may wait (8 MB of them); more are left for the sweep of the next start."""
 
 
+@define(eq=False)
 class BackgroundUnlinker:
     """
     Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last.
@@ -262,12 +255,11 @@ class BackgroundUnlinker:
 
     _log = Logger()
 
-    def __init__(self, pool: IWorkPool, files: Files) -> None:
-        self._pool = pool
-        self._files = files
-        self._paths: list[str] = []
-        self._running = False
-        self._waiters = IdleWaiters()
+    _pool: IWorkPool
+    _files: Files
+    _paths: list[str] = field(factory=list, init=False)
+    _running: bool = field(default=False, init=False)
+    _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
 
     def unlink(self, paths: Iterable[str]) -> None:
         """

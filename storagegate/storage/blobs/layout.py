@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from threading import Event, Lock
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files
@@ -79,15 +79,16 @@ class _SyncBatch:
         self.error: StoreError | OSError | None = StoreReadOnly("an fsync did not end")
 
 
+@define(eq=False)
 class _Directory:
     """A directory that is being synced: one sync runs, at most one more waits."""
 
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.next: _SyncBatch | None = None
-        self.users = 0
+    lock: Lock = field(factory=Lock, init=False)
+    next: _SyncBatch | None = field(default=None, init=False)
+    users: int = field(default=0, init=False)
 
 
+@define(eq=False)
 class SyncGroup:
     """
     Syncs files and directories, or does nothing with durability C{os}.
@@ -98,12 +99,11 @@ class SyncGroup:
     @param enabled: Whether anything is synced.
     """
 
-    def __init__(self, files: Files, latch: FailStopLatch, enabled: bool) -> None:
-        self._files = files
-        self._latch = latch
-        self._enabled = enabled
-        self._lock = Lock()
-        self._directories: dict[str, _Directory] = {}
+    _files: Files
+    _latch: FailStopLatch
+    _enabled: bool
+    _lock: Lock = field(factory=Lock, init=False)
+    _directories: dict[str, _Directory] = field(factory=dict, init=False)
 
     def syncFile(self, fd: int) -> None:
         """
@@ -211,15 +211,15 @@ _KNOWN_LIMIT = 4096
 """Directories known to exist; to forget one costs a C{mkdir} and an fsync."""
 
 
+@define(eq=False)
 class Shards:
     """Makes the directories of blobs."""
 
-    def __init__(self, layout: BlobLayout, files: Files, durability: SyncGroup) -> None:
-        self._layout = layout
-        self._files = files
-        self._durability = durability
-        # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
-        self._known: set[str] = set()
+    _layout: BlobLayout
+    _files: Files
+    _durability: SyncGroup
+    # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
+    _known: set[str] = field(factory=set, init=False)
 
     def ensure(self, blob: str) -> None:
         """

@@ -8,7 +8,7 @@ changes keys without a reactor, beside a running daemon or without one.
 from sqlite3 import Connection
 
 import msgspec
-from attrs import astuple
+from attrs import astuple, define
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.writer import (
@@ -128,6 +128,7 @@ ADD_KEY = oneByOne(addAccessKey)
 REMOVE_KEY = oneByOne(removeAccessKey)
 
 
+@define(eq=False)
 class CatalogAdmin:
     """
     Issues and revokes access keys. All methods block. A context manager that closes.
@@ -135,8 +136,7 @@ class CatalogAdmin:
     @param connection: L{close} closes it.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    _connection: Connection
 
     def __enter__(self) -> "CatalogAdmin":
         return self

@@ -288,12 +288,6 @@ class _Read:
 
 
 @define(eq=False)
-class ReaderSlot:
-    """The right of one read to run; its connection is kept for the next."""
-
-    connection: Connection | None = None
-
-
 class ReaderPool:
     """
     Reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
@@ -302,18 +296,15 @@ class ReaderPool:
     @param connect: Opens a connection.
     """
 
-    def __init__(
-        self, run: Callable[..., Deferred[Any]], connect: Callable[[], Connection]
-    ) -> None:
-        self._run = run
-        self._connect = connect
-        self._slots = [ReaderSlot() for _ in range(READERS)]
-        # The last one to be free is the next to be taken: its page cache is the warmest.
-        self._free = list(self._slots)
-        self._waiting: deque[_Read] = deque()
-        self._isAssigning = False
-        self._busy = 0
-        self._closed: Deferred[None] | None = None
+    _run: Callable[..., Deferred[Any]]
+    _connect: Callable[[], Connection]
+    # The last one to be idle is the next to be used: its page cache is the warmest.
+    _idle: list[Connection] = field(factory=list, init=False)
+    _reading: int = field(default=0, init=False)
+    _waiting: deque[_Read] = field(factory=deque, init=False)
+    _isAssigning: bool = field(default=False, init=False)
+    _busy: int = field(default=0, init=False)
+    _closed: Deferred[None] | None = field(default=None, init=False)
 
     def read(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
         """
@@ -342,30 +333,40 @@ class ReaderPool:
         self._closed = Deferred() if self._busy else succeed(None)
         while self._waiting:
             self._waiting.popleft().result.errback(StoreBusy("the catalog is closed"))
-        return self._closed.addCallback(self._closeAll)
+
+        def closeIdle(_: None) -> None:
+            while self._idle:
+                self._idle.pop().close()
+
+        return self._closed.addCallback(closeIdle)
 
     def _assign(self) -> None:
-        """Assign free slots to reads that wait."""
+        """Begin reads that wait."""
         if self._isAssigning:
-            # A busy pool refuses synchronously: the slot is free again, and the loop below runs.
+            # A busy pool refuses synchronously: that read has ended, and the loop below runs.
             return
         self._isAssigning = True
-        while self._waiting and self._free:
+        while self._waiting and self._reading < READERS:
             read = self._waiting.popleft()
             # Else it was cancelled.
             if not read.result.called:
-                slot = self._free.pop()
-                self.run(self._readWith, slot, read).addBoth(self._leave, slot, read)
+                self._reading += 1
+                self.run(self._perform, read).addBoth(self._performed, read)
         self._isAssigning = False
 
-    def _readWith(self, slot: ReaderSlot, read: _Read) -> Any:
-        """Read with the slot's connection. Pool thread."""
-        if slot.connection is None:
-            slot.connection = self._connect()
-        return read.function(slot.connection, *read.arguments)
+    def _perform(self, read: _Read) -> Any:
+        """Read with an idle connection, or a new one. Pool thread."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            return read.function(connection, *read.arguments)
+        finally:
+            self._idle.append(connection)
 
-    def _leave(self, result: Any, slot: ReaderSlot, read: _Read) -> None:
-        self._free.append(slot)
+    def _performed(self, result: Any, read: _Read) -> None:
+        self._reading -= 1
         self._assign()
         read.result.callback(result)
 
@@ -374,9 +375,3 @@ class ReaderPool:
         if not self._busy and self._closed is not None:
             self._closed.callback(None)
         return result
-
-    def _closeAll(self, _: None) -> None:
-        for slot in self._slots:
-            if slot.connection is not None:
-                slot.connection.close()
-                slot.connection = None

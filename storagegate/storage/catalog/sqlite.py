@@ -91,15 +91,15 @@ Name = tuple[str, bytes]
 CachedObject = tuple[Bucket, ObjectRecord]
 
 
+@define(eq=False)
 class RecordCache:
     """The records that were read last, up to a number of bytes. Reactor thread."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._size = 0
-        self._offered = 0
-        self._records: OrderedDict[Name, CachedObject] = OrderedDict()
-        self._buckets: dict[str, Bucket] = {}
+    _limit: int = LIMIT
+    _size: int = field(default=0, init=False)
+    _offered: int = field(default=0, init=False)
+    _records: OrderedDict[Name, CachedObject] = field(factory=OrderedDict, init=False)
+    _buckets: dict[str, Bucket] = field(factory=dict, init=False)
 
     def startRead(self) -> None:
         """Announce to other processes that the catalog's file is about to be read."""

@@ -28,6 +28,7 @@ from sqlite3 import Connection, Error
 from time import monotonic
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -207,6 +208,7 @@ class WALCheckpointer:
         return not busy
 
 
+@define(eq=False)
 class CheckpointScheduler:
     """
     Makes checkpoints in the pool when they are due, one at a time. Methods: reactor thread.
@@ -215,18 +217,11 @@ class CheckpointScheduler:
     @param connection: Used by this object alone; L{close} closes it.
     """
 
-    def __init__(
-        self,
-        run: Callable[..., Deferred[Any]],
-        connection: Connection,
-        wal: WALCheckpointer,
-        latch: FailStopLatch,
-    ) -> None:
-        self._run = run
-        self._connection = connection
-        self._wal = wal
-        self._latch = latch
-        self._isRunning = False
+    _run: Callable[..., Deferred[Any]]
+    _connection: Connection
+    _wal: WALCheckpointer
+    _latch: FailStopLatch
+    _isRunning: bool = field(default=False, init=False)
 
     def schedule(self) -> None:
         """Begin a checkpoint if one is due."""

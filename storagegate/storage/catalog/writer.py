@@ -28,7 +28,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import msgspec
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
@@ -48,6 +48,7 @@ most as many mutations.
 """
 
 
+@define(eq=False)
 class Transaction:
     """
     An open write transaction. Lives in the thread that owns the connection.
@@ -56,11 +57,10 @@ class Transaction:
     @param connection: A connection with an open transaction that writes.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.garbage: list[str] = []
-        self._next = 0
-        self._end = 0
+    connection: Connection
+    garbage: list[str] = field(factory=list, init=False)
+    _next: int = field(default=0, init=False)
+    _end: int = field(default=0, init=False)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
         """
@@ -206,6 +206,7 @@ class WriteLock:
         return 0.0
 
 
+@define(eq=False)
 class Committer:
     """
     Commits batches. Created in any thread, then used in the writer's.
@@ -215,13 +216,10 @@ class Committer:
     @param wal: Checkpoints of the same connection.
     """
 
-    def __init__(
-        self, connection: Connection, reserve: Reserve, latch: FailStopLatch, wal: WALCheckpointer
-    ) -> None:
-        self._connection = connection
-        self._reserve = reserve
-        self._latch = latch
-        self._wal = wal
+    _connection: Connection
+    _reserve: Reserve
+    _latch: FailStopLatch
+    _wal: WALCheckpointer
 
     def commit(self, mutations: Sequence[Mutation]) -> Committed:
         """Commit mutations, all in one transaction if that is possible. Writer thread."""
@@ -327,6 +325,7 @@ class UncancellableDeferred(Deferred[Any]):
 _Waiting = tuple[Mutation, UncancellableDeferred]
 
 
+@define(eq=False)
 class CatalogWriter:
     """
     Queues mutations and fires their Deferreds. Methods: reactor thread, unless they say otherwise.
@@ -343,27 +342,20 @@ class CatalogWriter:
     @ivar meters: Called for each batch, with the number of its mutations and the seconds it took.
     """
 
-    def __init__(
-        self,
-        reactor: Any,
-        committer: Committer,
-        onChange: Callable[[Sequence[tuple[str, bytes]]], object],
-        onGarbage: Callable[[list[str]], object],
-        onCommit: Callable[[], object],
-        writeLock: WriteLock | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._committer = committer
-        self._onChange = onChange
-        self._onGarbage = onGarbage
-        self._onCommit = onCommit
-        self._writeLock = writeLock or WriteLock()
-        self._submitted: list[_Waiting] = []
-        self._queue: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
-        self.waiting = 0
-        self.meters: tuple[Callable[[int], object], Callable[[float], object]] | None = None
-        self._thread: Thread | None = None
-        self._stopped: Deferred[None] | None = None
+    _reactor: Any
+    _committer: Committer
+    _onChange: Callable[[Sequence[tuple[str, bytes]]], object]
+    _onGarbage: Callable[[list[str]], object]
+    _onCommit: Callable[[], object]
+    _writeLock: WriteLock = field(factory=WriteLock)
+    _submitted: list[_Waiting] = field(factory=list, init=False)
+    _queue: SimpleQueue[list[_Waiting] | None] = field(factory=SimpleQueue, init=False)
+    waiting: int = field(default=0, init=False)
+    meters: tuple[Callable[[int], object], Callable[[float], object]] | None = field(
+        default=None, init=False
+    )
+    _thread: Thread | None = field(default=None, init=False)
+    _stopped: Deferred[None] | None = field(default=None, init=False)
 
     def submit(self, mutation: Mutation) -> Deferred[Any]:
         """

@@ -78,7 +78,7 @@ class PoolReadersTests(SynchronousTestCase):
         self.assertEqual(len(self.pool.waiting), READERS)
         self.pool.go()
         self.assertEqual(len(self.pool.waiting), READERS)
-        self.assertEqual(self.pool.waiting[-1].args[1].arguments, ("next",))
+        self.assertEqual(self.pool.waiting[-1].args[0].arguments, ("next",))
         self.pool.goAll()
 
     def test_tooMany(self) -> None:
