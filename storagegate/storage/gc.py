@@ -50,15 +50,15 @@ class GarbageCollector:
     """
     Removes garbage in the background, one batch at a time. All methods: reactor thread.
 
-    @param removeBlobs: Removes blobs.
-    @param forget: Removes the rows of blobs that are removed.
-    @param garbage: Reads a page of the ids of blobs without references: after an id, a number.
-    @param clock: Measures the grace.
-    @param peers: The other processes of the store, if there may be some.
-    @param graceSeconds: How long a blob is kept after the end of its last reference; see
+    @ivar _removeBlobs: Removes blobs.
+    @ivar _forget: Removes the rows of blobs that are removed.
+    @ivar _garbage: Reads a page of the ids of blobs without references: after an id, a number.
+    @ivar _clock: Measures the grace.
+    @ivar _peers: The other processes of the store, if there may be some.
+    @ivar _graceSeconds: How long a blob is kept after the end of its last reference; see
         L{storagegate.storage.interfaces.ICatalog}. Blobs that wait when the process ends keep their
         rows, and are removed after the next start.
-    @param removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
+    @ivar _removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
     """
 
     _log = Logger()

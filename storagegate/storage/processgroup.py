@@ -148,7 +148,7 @@ class PeerReaders:
     """
     The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
 
-    @param nowNs: The clock of all processes.
+    @ivar _nowNs: The clock of all processes.
     @ivar epoch: The readers of this process.
     @ivar isClean: Whether no blob was left unremoved at L{close}.
     """

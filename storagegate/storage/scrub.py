@@ -43,7 +43,7 @@ class CorruptionLog:
     """
     Records corrupt blobs, so that their bytes are not sent again. Reactor thread.
 
-    @param onCorrupt: Called with the blobs, which must not be opened again.
+    @ivar _onCorrupt: Called with the blobs, which must not be opened again.
     """
 
     _log = Logger()
@@ -92,9 +92,9 @@ class Scrubber:
     A round begins at a random id, so that a daemon that is restarted often still reads all, without
     a record of its progress.
 
-    @param clock: Measures the pauses.
-    @param report: Receives the blobs that are corrupt.
-    @param random: C{os.urandom} or a replacement.
+    @ivar _clock: Measures the pauses.
+    @ivar _report: Receives the blobs that are corrupt.
+    @ivar _random: C{os.urandom} or a replacement.
     @ivar bytesRead: How many bytes have been read again.
     @ivar rounds: How many rounds have ended.
     @ivar corruptObjects: Bucket and key of the inline objects that the last round found corrupt.

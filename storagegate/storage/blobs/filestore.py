@@ -131,12 +131,12 @@ class HandleCache:
     """
     The descriptors that were used last. All methods: reactor thread.
 
-    @param files: The operating system's calls.
-    @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
-    @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
-    @param closeSoon: Closes a descriptor in the pool.
-    @param pool: Runs C{openFile}, and the reads of the readers.
-    @param capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
+    @ivar _files: The operating system's calls.
+    @ivar _openFile: From an id to a descriptor and a size; blocks, runs in the pool.
+    @ivar _closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
+    @ivar _closeSoon: Closes a descriptor in the pool.
+    @ivar _pool: Runs C{openFile}, and the reads of the readers.
+    @ivar _capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
     """
 
     _pool: IWorkPool
@@ -249,8 +249,8 @@ class BackgroundUnlinker:
     """
     Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last.
 
-    @param pool: Runs the jobs, even when it is full.
-    @param files: The operating system's calls.
+    @ivar _pool: Runs the jobs, even when it is full.
+    @ivar _files: The operating system's calls.
     """
 
     _log = Logger()

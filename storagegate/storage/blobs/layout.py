@@ -95,8 +95,8 @@ class SyncGroup:
 
     All methods block and may run in any thread.
 
-    @param latch: Is set when a sync fails for another reason than a full disk.
-    @param enabled: Whether anything is synced.
+    @ivar _latch: Is set when a sync fails for another reason than a full disk.
+    @ivar _enabled: Whether anything is synced.
     """
 
     _files: Files

@@ -133,7 +133,7 @@ class CatalogAdmin:
     """
     Issues and revokes access keys. All methods block. A context manager that closes.
 
-    @param connection: L{close} closes it.
+    @ivar _connection: L{close} closes it.
     """
 
     _connection: Connection

@@ -292,8 +292,8 @@ class ReaderPool:
     """
     Reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
 
-    @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
-    @param connect: Opens a connection.
+    @ivar _run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+    @ivar _connect: Opens a connection.
     """
 
     _run: Callable[..., Deferred[Any]]

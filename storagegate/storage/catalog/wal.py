@@ -213,8 +213,8 @@ class CheckpointScheduler:
     """
     Makes checkpoints in the pool when they are due, one at a time. Methods: reactor thread.
 
-    @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
-    @param connection: Used by this object alone; L{close} closes it.
+    @ivar _run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+    @ivar _connection: Used by this object alone; L{close} closes it.
     """
 
     _run: Callable[..., Deferred[Any]]

@@ -54,7 +54,7 @@ class Transaction:
     An open write transaction. Lives in the thread that owns the connection.
 
     @ivar garbage: Blobs that lost their last reference in it.
-    @param connection: A connection with an open transaction that writes.
+    @ivar connection: A connection with an open transaction that writes.
     """
 
     connection: Connection
@@ -211,9 +211,9 @@ class Committer:
     """
     Commits batches. Created in any thread, then used in the writer's.
 
-    @param connection: Used by this object alone; L{close} closes it.
-    @param reserve: Is released when a mutation that frees space does not fit on the disk.
-    @param wal: Checkpoints of the same connection.
+    @ivar _connection: Used by this object alone; L{close} closes it.
+    @ivar _reserve: Is released when a mutation that frees space does not fit on the disk.
+    @ivar _wal: Checkpoints of the same connection.
     """
 
     _connection: Connection
@@ -332,12 +332,12 @@ class CatalogWriter:
 
     The thread starts with the first mutation, so that a fork before then copies no thread.
 
-    @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-    @param onChange: Called with the names of the objects that a commit may have changed, before any
+    @ivar _reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+    @ivar _onChange: Called with the names of the objects that a commit may have changed, before any
         Deferred of it fires.
-    @param onGarbage: Called with the blobs that lost their last reference, likewise.
-    @param onCommit: Called after each commit.
-    @param writeLock: Held for each batch.
+    @ivar _onGarbage: Called with the blobs that lost their last reference, likewise.
+    @ivar _onCommit: Called after each commit.
+    @ivar _writeLock: Held for each batch.
     @ivar waiting: How many mutations have no result yet.
     @ivar meters: Called for each batch, with the number of its mutations and the seconds it took.
     """
