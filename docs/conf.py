@@ -22,7 +22,6 @@ html_theme_options = {
 }
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_static_path: list[str] = []
-html_extra_path = ["wires.svg"] if (ROOT / "docs" / "wires.svg").exists() else []
 exclude_patterns = ["build"]
 highlight_language = "none"
 

@@ -1,7 +1,10 @@
 """The documentation says what the code does."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -68,23 +71,25 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_application(self) -> None:
         """The application that it shows answers as it says."""
-        app = self.application(0)
+        app = self.application(1)
         response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
         self.assertEqual(response.status, 201)
         self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
 
     def test_service(self) -> None:
         """So has the gRPC application the methods that it says, with their kinds."""
-        methods = self.application(1).services["Greeter"].methods
+        methods = self.application(2).services["Greeter"].methods
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
 
     def test_gateway(self) -> None:
         """And the gateway, on ports that no other program of the page has."""
-        gateway = self.named("gateway", 2)
+        gateway = self.named("gateway", 3)
         methods = gateway.services["Greeter"].methods
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
+        schema = gateway.services["Greeter"].methods["greet"].input
+        self.assertEqual(schema["required"], ["name"])
         settings = gateway.settings
         ports = (settings.port, *(settings.of(name).port for name in ("grpc", "tcp", "udp")))
         self.assertEqual(ports, (8088, 50054, 9112, 9113))
@@ -132,6 +137,17 @@ class PageTests(SynchronousTestCase):
                 self.assertIn(anchor, anchors(there), page)
         listed = set(re.findall(r"<(\w+\.rst)>`_", (DOCS / "index.rst").read_text()))
         self.assertEqual(listed, {page.name for page in DOCS.glob("*.rst")} - {"index.rst"})
+
+    def test_picture(self) -> None:
+        """The picture of the daemon is the one that docs/wires.py draws."""
+        drawn = subprocess.run(
+            [sys.executable, str(DOCS / "wires.py")],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(drawn.stdout, (DOCS / "wires.svg").read_text())
 
     def test_tables(self) -> None:
         """Every row of every table has as many cells as its table."""

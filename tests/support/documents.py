@@ -92,3 +92,29 @@ def runBlocks(page: Path) -> dict[str, Any]:
         )
         assert not failed, "".join(told)
     return names
+
+
+@frozen
+class Command:
+    """
+    What a reader types into a shell, and what it prints.
+
+    @ivar text: One command, which may have several lines.
+    @ivar output: Every line of its output.
+    """
+
+    text: str
+    output: str
+
+
+def commands(block: str) -> list[Command]:
+    """Read a session of a shell: a command begins with C{$}, its further lines with C{>}."""
+    found: list[tuple[list[str], list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append(([line[2:]], []))
+        elif line.startswith("> "):
+            found[-1][0].append(line[2:])
+        else:
+            found[-1][1].append(line)
+    return [Command("\n".join(text), "\n".join(output)) for text, output in found]

