@@ -8,7 +8,6 @@ which a start or a daemon without objects does not pay.
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 # A key or a chain is a few kilobytes, the roots of a whole system 250.
 _PEM_LIMIT = 1024 * 1024
@@ -62,79 +61,34 @@ def fileStamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
     return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
-@cache
-def crcFunction(name: str) -> Callable[[Any, int], int]:
-    """
-    Return the library's function of a CRC, which the wrappers below call.
-
-    @param name: C{crc32}, C{crc32c} or C{crc64nvme}.
-    """
-    function: Callable[[Any, int], int] = getattr(_library(), name)
-    return function
-
-
-def crc32(data: Any, before: int = 0) -> int:
-    """
-    Compute a CRC32.
-
-    @param data: Any buffer.
-    @param before: The CRC of the bytes before these.
-    """
-    result: int = _library().crc32(data, before)
-    return result
-
-
-def crc32c(data: Any, before: int = 0) -> int:
-    """Compute a CRC32C; see L{crc32}."""
-    result: int = _library().crc32c(data, before)
-    return result
-
-
-def crc64nvme(data: Any, before: int = 0) -> int:
-    """Compute a CRC64NVME; see L{crc32}."""
-    result: int = _library().crc64nvme(data, before)
-    return result
-
-
-def combineCRC32(first: int, second: int, length: int) -> int:
-    """
-    Compute the CRC32 of two runs of data from those of each.
-
-    @param first: The CRC32 of the first run.
-    @param second: The CRC32 of the second run.
-    @param length: Of the second run, in bytes.
-    """
-    result: int = _library().combine_crc32(first, second, length)
-    return result
-
-
-def combineCRC32C(first: int, second: int, length: int) -> int:
-    """
-    Compute the CRC32C of two runs of data; see L{combineCRC32}.
-
-    @param first: The CRC32C of the first run.
-    @param second: The CRC32C of the second run.
-    @param length: Of the second run, in bytes.
-    """
-    result: int = _library().combine_crc32c(first, second, length)
-    return result
-
-
-def combineCRC64NVME(first: int, second: int, length: int) -> int:
-    """
-    Compute the CRC64NVME of two runs of data; see L{combineCRC32}.
-
-    @param first: The CRC64NVME of the first run.
-    @param second: The CRC64NVME of the second run.
-    @param length: Of the second run, in bytes.
-    """
-    result: int = _library().combine_crc64nvme(first, second, length)
-    return result
+CRCFunction = Callable[..., int]
+"""Of a buffer and the CRC of the bytes before it, 0 by default."""
 
 
 @cache
-def _library() -> Any:
+def crcFunction(name: str) -> CRCFunction:
+    """
+    Return the library's function of a CRC.
+
+    @param name: C{crc32}, C{crc32c} or C{crc64nvme}; each also with C{combine_} before it.
+    """
     # Imported late, see the head of this file.
     from awscrt import checksums
 
-    return checksums
+    function: CRCFunction = getattr(checksums, name)
+    return function
+
+
+def _late(name: str) -> CRCFunction:
+    return lambda *arguments: crcFunction(name)(*arguments)
+
+
+crc32 = _late("crc32")
+crc32c = _late("crc32c")
+crc64nvme = _late("crc64nvme")
+
+combineCRC32 = _late("combine_crc32")
+"""The CRC of two runs of data, from those of each and the length of the second in bytes."""
+
+combineCRC32C = _late("combine_crc32c")
+combineCRC64NVME = _late("combine_crc64nvme")

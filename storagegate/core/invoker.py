@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
@@ -34,6 +34,10 @@ from storagegate.core.errors import (
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import Schema, checkedRequests, checkedResults, checkResult
 from storagegate.core.task import resolve
+
+
+def _derived(compute: Callable[[Any], Any]) -> Any:
+    return field(init=False, default=Factory(compute, takes_self=True))
 
 
 @frozen(eq=False)
@@ -60,21 +64,10 @@ class MethodEntry:
     limit: RateLimit | None
     rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
-    streamsRequests: bool = field(init=False)
-    streamsResponses: bool = field(init=False)
-    whole: str = field(init=False)
-
-    @streamsRequests.default
-    def _readsStream(self) -> bool:
-        return self.method.streamsRequests
-
-    @streamsResponses.default
-    def _givesStream(self) -> bool:
-        return self.method.streamsResponses
-
-    @whole.default
-    def _wholeName(self) -> str:
-        return f"{self.service.name}.{self.name}"
+    # Once for each method, and not for each call.
+    streamsRequests: bool = _derived(lambda self: self.method.streamsRequests)
+    streamsResponses: bool = _derived(lambda self: self.method.streamsResponses)
+    whole: str = _derived(lambda self: f"{self.service.name}.{self.name}")
 
     @property
     def streaming(self) -> str:
@@ -94,8 +87,7 @@ def adaptHandler(
     @param function: Its second parameter is left alone if it has a default and another name, as the
         C{default} of a dictionary's C{get}.
     @param name: The name of its option, for the error.
-    @param first: The name of the first argument.
-    @param second: The name of the second argument.
+    @param first: The name of the first argument, and C{second} of the second.
     @raise TypeError: If it is no such function.
     """
     if not callable(function):
@@ -106,7 +98,9 @@ def adaptHandler(
         # Some built-in functions have no signature.
         return function
     takesOne = _takes(signature, 1)
-    if _takes(signature, 2) and not (takesOne and _isOwn(signature, second)):
+    parameters = list(signature.parameters.values())[1:2]
+    isOwn = any(each.kind is not each.VAR_POSITIONAL and each.name != second for each in parameters)
+    if _takes(signature, 2) and not (takesOne and isOwn):
         return function
     if takesOne:
         return lambda one, other: function(one)
@@ -119,13 +113,6 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _isOwn(signature: inspect.Signature, second: str) -> bool:
-    parameters = list(signature.parameters.values())
-    return len(parameters) > 1 and (
-        parameters[1].kind is not inspect.Parameter.VAR_POSITIONAL and parameters[1].name != second
-    )
 
 
 _log = Logger()
@@ -206,7 +193,6 @@ class Invoker:
         rateStore: RateStoreMaker | None = None,
     ) -> None:
         """
-        @param rateLimit: The limit of methods that have none of their own.
         @param now: Returns seconds since 1970.
         @param seconds: Returns seconds of a monotonic clock.
         @param rateStore: Makes the store of a rate limit, by the name of the method and the window;
@@ -218,7 +204,9 @@ class Invoker:
         self.onUnknown: Callable[[str], None] | None = None
         self.rateLimit = rateLimit
         self.now = now
-        self._makeRates = rateStore or self._inMemory
+        self._makeRates = rateStore or (
+            lambda name, windowMs: MemoryRateLimitStore(windowMs, now=now)
+        )
         self._seconds = seconds
         self._methods: dict[str, dict[str, MethodEntry]] = {}
         # The methods for undefined names, by service.
@@ -247,7 +235,6 @@ class Invoker:
         """
         Add a service, and remove the one of its name, if there is one.
 
-        @param isKnown: See L{add}.
         @raise DefinitionError: If a schema is invalid.
         """
         self.services.pop(service.name, None)
@@ -273,9 +260,6 @@ class Invoker:
             adaptHandler(method.handler, whole, "request", "context"),
         )
 
-    def _inMemory(self, name: str, windowMs: float) -> IRateLimitStore:
-        return MemoryRateLimitStore(windowMs, now=self.now)
-
     def limitAll(self, limit: RateLimit | None) -> None:
         """Set the limit of methods without their own; all methods get new stores."""
         self.rateLimit = limit
@@ -287,8 +271,6 @@ class Invoker:
         """
         Look up a method.
 
-        @param service: The name of the service.
-        @param method: The name of the method.
         @param protocol: The transport of the call; C{None} without a call.
         @raise ServiceError: C{NOT_FOUND} if there is none.
         """
@@ -319,12 +301,11 @@ class Invoker:
         All steps are in this coroutine, which awaits only awaitables: a coroutine for each step
         would take a twentieth more.
 
-        @param context: The context, with C{service} and C{method}; C{authentication} is set here.
-        @param request: The request, or an asynchronous iterable of them for a method that streams
-            requests.
+        @param context: With C{service} and C{method}; C{authentication} is set here.
+        @param request: The request, or an asynchronous iterable of streamed ones.
         @param bound: The method, if it was already looked up for this call.
-        @return: The result, or for a method that streams responses an asynchronous iterator of
-            them, which has to be exhausted or closed.
+        @return: The result, or an asynchronous iterator of streamed ones, which has to be exhausted
+            or closed.
         @raise ServiceError: If the call fails; unexpected exceptions are logged here.
         """
         if bound is None:
@@ -351,7 +332,8 @@ class Invoker:
             authorize = bound.service.authentication.authorize
             if authorize is not None:
                 allowed = authorize(user, bound.name, None if bound.streamsRequests else request)
-                _checkAllowed(await allowed if hasattr(allowed, "__await__") else allowed)
+                if not (await allowed if hasattr(allowed, "__await__") else allowed):
+                    raise codedError("PERMISSION_DENIED", "You may not call this method")
             if bound.service.middleware:
                 result = await self._step(bound, 0, request, context)
             else:
@@ -393,16 +375,8 @@ class Invoker:
             except ServiceError as error:
                 _checkForgiven(bound, error)
             if user is not None and hasattr(user, "__await__"):
-                return self._identifyLater(bound, user)
+                return _identifyLater(bound, user)
         return user if user is not None or bound.isPublic else _admitted(bound, user)
-
-    async def _identifyLater(self, bound: MethodEntry, found: Awaitable[Any]) -> Any:
-        user = None
-        try:
-            user = await found
-        except ServiceError as error:
-            _checkForgiven(bound, error)
-        return _admitted(bound, user)
 
     async def _step(
         self, bound: MethodEntry, position: int, request: Any, context: RequestContext
@@ -463,6 +437,15 @@ class Invoker:
             observer.callEnded(context, error, seconds)
 
 
+async def _identifyLater(bound: MethodEntry, found: Awaitable[Any]) -> Any:
+    user = None
+    try:
+        user = await found
+    except ServiceError as error:
+        _checkForgiven(bound, error)
+    return _admitted(bound, user)
+
+
 def _checkForgiven(bound: MethodEntry, error: ServiceError) -> None:
     """Raise the error of invalid credentials, unless anonymous calls are allowed."""
     if not bound.isPublic or error.code != "UNAUTHENTICATED":
@@ -474,11 +457,6 @@ def _admitted(bound: MethodEntry, user: Any) -> Any:
     if user is None and not bound.isPublic:
         raise codedError("UNAUTHENTICATED", "Authentication is required")
     return user
-
-
-def _checkAllowed(allowed: Any) -> None:
-    if not allowed:
-        raise codedError("PERMISSION_DENIED", "You may not call this method")
 
 
 def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define
 from zope.interface import Interface, implementer
 
 from storagegate.core.cache import TTLCache
@@ -82,7 +82,7 @@ def checkWindow(windowMs: object) -> None:
 @define
 class _Window:
     end: float
-    hits: int = field(default=0)
+    hits: int = 0
 
 
 @implementer(IRateLimitStore)
@@ -106,7 +106,6 @@ class MemoryRateLimitStore:
 
         @param windowMs: The length of a window in milliseconds.
         @param maxKeys: The largest number of keys.
-        @param now: Returns seconds since 1970.
         @raise ValueError: If a window has no length, or C{maxKeys} is less than one.
         """
         checkWindow(windowMs)
@@ -121,11 +120,7 @@ class MemoryRateLimitStore:
         return len(self._windows)
 
     def increment(self, key: str) -> Count:
-        """
-        Count a request.
-
-        @return: The requests of this window, this one included, and when it ends.
-        """
+        """Count a request, see L{IRateLimitStore.increment}."""
         window = self._windows.get(key)
         if window is None:
             window = _Window(self._now() + self._seconds)
@@ -213,11 +208,7 @@ class SharedRateLimitStore:
         self._own = MemoryRateLimitStore(windowMs, now=table.now)
 
     def increment(self, key: str) -> Count:
-        """
-        Count a request.
-
-        @return: The requests of this window, this one included, and when it ends.
-        """
+        """Count a request, see L{IRateLimitStore.increment}."""
         name, apart = self._digested(key), self._apart(key)
         try:
             change = self._table.change(name, partial(self._add, 1 + apart))

@@ -268,7 +268,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
         try:
             check(value)
         except JsonSchemaValueException as error:
-            raise errorDetail(_pathOf(error), _messageOf(error)) from None
+            raise _asServiceError(error) from None
         except RecursionError:
             raise errorDetail("", "is nested too deeply") from None
 
@@ -284,23 +284,13 @@ def _masked(schema: Any) -> Any:
     return [_masked(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def _pathOf(error: "JsonSchemaValueException") -> str:
+def _asServiceError(error: "JsonSchemaValueException") -> ServiceError:
     path = (error.name or "").removeprefix("data").removeprefix(".")
-    if error.rule == "required":
-        missing = next(iter(_missing(error)), "")
-        return f"{path}.{missing}" if path and missing else missing or path
-    return str(path)
-
-
-def _missing(error: "JsonSchemaValueException") -> list[str]:
+    if error.rule != "required":
+        return errorDetail(path, error.message.removeprefix(error.name or "").strip())
     value = error.value if isinstance(error.value, Mapping) else {}
-    return [name for name in error.rule_definition or () if name not in value]
-
-
-def _messageOf(error: "JsonSchemaValueException") -> str:
-    if error.rule == "required":
-        return "is required"
-    return str(error.message.removeprefix(error.name or "").strip())
+    missing = next((name for name in error.rule_definition or () if name not in value), "")
+    return errorDetail(".".join(filter(None, [path, missing])), "is required")
 
 
 def _refuse(uri: str) -> Any:
@@ -317,11 +307,9 @@ async def checkedRequests(
 
 async def checkedResults(output: Schema | None, name: str, results: Any) -> AsyncIterator[Any]:
     """
-    Yield the validated responses of a handler's stream.
+    Yield the validated responses of a handler's stream, see L{ResultStream}.
 
     @param output: The schema; C{None} for any.
-    @param name: The name of the method, for errors.
-    @param results: A stream, see L{ResultStream}.
     """
     async with ResultStream(results, name) as items:
         async for result in items:
@@ -371,7 +359,6 @@ def checkResult(output: Schema, name: str, result: Any) -> None:
     """
     Validate a result.
 
-    @param name: The name of the method, for the error.
     @raise ValueError: If it is invalid: that is a bug of the method, not of its caller.
     """
     try:

@@ -200,14 +200,11 @@ class BoundedStream(Generic[T]):
         """
         if self._consumer is not None:
             raise RuntimeError("a stream has one consumer")
-        waiting = self._consumer = Deferred(self._forgetConsumer)
+        waiting = self._consumer = Deferred(lambda waiting: setattr(self, "_consumer", None))
         if self._producer is not None:
             self._isPaused = False
             self._producer.resumeProducing()
         return waiting
-
-    def _forgetConsumer(self, waiting: Deferred[None]) -> None:
-        self._consumer = None
 
     def _wakeConsumer(self) -> None:
         waiting, self._consumer = self._consumer, None
@@ -260,7 +257,7 @@ class PubSub:
         self._bus = bus
         self._name = name
         if bus is not None:
-            bus.subscribe(name, self._received)
+            bus.subscribe(name, lambda payload: self._deliver(*payload))
         self._streams: dict[str, dict[BoundedStream[Any], Callable[[Any], bool] | None]] = {}
 
     def __len__(self) -> int:
@@ -297,7 +294,7 @@ class PubSub:
     def close(self, topic: str) -> None:
         """End every subscription to a topic, in all processes."""
         self._broadcast(topic, None)
-        self._end(topic)
+        self._deliver(topic, None)
 
     def _broadcast(self, topic: str, messages: list[Any] | None) -> None:
         # Before the local delivery: a subscriber may publish a reply at once, and the reply must
@@ -305,23 +302,16 @@ class PubSub:
         if self._bus is not None:
             self._bus.broadcast(self._name, [topic, messages])
 
-    def _received(self, payload: Any) -> None:
-        topic, messages = payload
-        if messages is None:
-            self._end(topic)
-        else:
-            self._deliver(topic, messages)
-
-    def _deliver(self, topic: str, messages: list[Any]) -> None:
+    def _deliver(self, topic: str, messages: list[Any] | None) -> None:
+        """Pass messages to the subscribers here, or end their streams for C{None}."""
+        # A subscriber may unsubscribe during the loop.
         for stream, wants in tuple(self._streams.get(topic, {}).items()):
+            if messages is None:
+                stream.end()
+                continue
             for message in messages:
                 if wants is None or wants(message):
                     stream.put(message)
-
-    def _end(self, topic: str) -> None:
-        # A subscriber may unsubscribe during the loop.
-        for stream in tuple(self._streams.get(topic, ())):
-            stream.end()
 
 
 class SharedFuture(Generic[T]):
@@ -329,33 +319,30 @@ class SharedFuture(Generic[T]):
     A value, or an error, that is set once and can be waited for any number of times.
 
     In contrast to a Deferred, an error that is never waited for is not logged.
+
+    @ivar isKnown: Whether the value or the error is set.
     """
 
-    __slots__ = ("_error", "_isKnown", "_value", "_waiting")
+    __slots__ = ("_error", "_value", "_waiting", "isKnown")
 
     def __init__(self) -> None:
-        self._isKnown = False
+        self.isKnown = False
         self._value: T | None = None
         self._error: BaseException | None = None
         self._waiting: list[Deferred[T]] = []
 
-    @property
-    def isKnown(self) -> bool:
-        """Return whether the value or the error is set."""
-        return self._isKnown
-
     def set(self, value: T) -> None:
         """Set the value. Only the first call of this or L{fail} counts."""
-        if not self._isKnown:
-            self._isKnown, self._value = True, value
+        if not self.isKnown:
+            self.isKnown, self._value = True, value
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(value)
 
     def fail(self, error: BaseException) -> None:
         """Set the error. Only the first call of this or L{set} counts."""
-        if not self._isKnown:
-            self._isKnown, self._error = True, error
+        if not self.isKnown:
+            self.isKnown, self._error = True, error
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.errback(error)
@@ -368,7 +355,7 @@ class SharedFuture(Generic[T]):
         """
         if self._error is not None:
             return fail(self._error)
-        if self._isKnown:
+        if self.isKnown:
             return succeed(cast(T, self._value))
 
         def cancelled(deferred: Deferred[Any]) -> None:
