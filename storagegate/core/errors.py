@@ -210,7 +210,17 @@ def asServiceError(error: BaseException) -> ServiceError:
     if isinstance(error, GrpcError):
         code, statusCode = _CODE_OF_GRPC.get(error.status, ("INTERNAL_ERROR", 500))
         return ServiceError(code, error.message, statusCode, error.details, error.status)
-    return _named(error) or codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)
+    kind = _kindOf(error)
+    if kind == "ValidationError":
+        details = getattr(error, "details", None)
+        # Other libraries have methods of that name.
+        details = None if callable(details) else details
+        return codedError("VALIDATION_ERROR", _textOf(error), details)
+    if kind == "DatabaseError":
+        return codedError("UNAVAILABLE", DATABASE_MESSAGE)
+    if kind == "CancelledError":
+        return codedError("CANCELLED", "The call was cancelled")
+    return codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)
 
 
 def asGrpcError(error: BaseException) -> GrpcError:
@@ -221,22 +231,6 @@ def asGrpcError(error: BaseException) -> GrpcError:
     # OK as the code of an error is a mistake.
     status = known.grpcStatus or GRPC_STATUSES["INTERNAL"]
     return GrpcError(status, known.message, known.details)
-
-
-def _named(error: BaseException) -> ServiceError | None:
-    """Convert an exception that is known by the name of its class."""
-    kind = _kindOf(error)
-    if kind == "ValidationError":
-        details = getattr(error, "details", None)
-        # Other libraries have methods of that name.
-        return codedError(
-            "VALIDATION_ERROR", _textOf(error), None if callable(details) else details
-        )
-    if kind == "DatabaseError":
-        return codedError("UNAVAILABLE", DATABASE_MESSAGE)
-    if kind == "CancelledError":
-        return codedError("CANCELLED", "The call was cancelled")
-    return None
 
 
 def _kindOf(error: BaseException) -> str | None:

@@ -175,7 +175,7 @@ def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
     """
     from storagegate.core.sharedtable import SharedTable
 
-    table = SharedTable.attach(fd)
+    table = SharedTable(fd)
     return lambda name, windowMs: SharedRateLimitStore(table, windowMs, name)
 
 

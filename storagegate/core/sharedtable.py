@@ -114,13 +114,12 @@ class SharedTable:
             raise
         return fd
 
-    @classmethod
-    def attach(
-        cls,
+    def __init__(
+        self,
         fd: int,
         now: Callable[[], float] = time.time,
         seconds: Callable[[], float] = time.monotonic,
-    ) -> "SharedTable":
+    ) -> None:
         """
         Use a table.
 
@@ -130,9 +129,6 @@ class SharedTable:
         @param seconds: Returns seconds of a monotonic clock.
         @raise ValueError: If there is no table.
         """
-        return cls(fd, now, seconds)
-
-    def __init__(self, fd: int, now: Callable[[], float], seconds: Callable[[], float]) -> None:
         whole = os.fstat(fd).st_size
         if whole < _PAGE:
             raise ValueError("the shared memory holds no table")
@@ -190,7 +186,8 @@ class SharedTable:
         It may be a moment old, or a mixture of two versions.
         """
         bucket, digest = self._digested(key)
-        _, record, until, _ = self._find(self._heads(bucket), digest, self.now())
+        heads = _PAGE + bucket * self._stride
+        _, record, until, _ = self._find(heads, digest, self.now())
         return None if record is None else (record, until)
 
     def change(self, key: bytes, act: Act) -> Change | None:
@@ -211,7 +208,7 @@ class SharedTable:
         if self._held:
             self._held.pop(bucket, None)
         try:
-            return self._change(self._heads(bucket), digest, act)
+            return self._change(_PAGE + bucket * self._stride, digest, act)
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, bucket)
 
@@ -221,10 +218,6 @@ class SharedTable:
         hash.update(key)
         digest = hash.digest()
         return int.from_bytes(digest[:6], "little") % self._buckets, digest
-
-    def _heads(self, bucket: int) -> int:
-        """Return the offset of a bucket."""
-        return _PAGE + bucket * self._stride
 
     def _find(
         self, heads: int, digest: bytes, now: float
@@ -278,7 +271,7 @@ class SharedTable:
 
     def _tryAgain(self, bucket: int, error: OSError) -> None:
         """
-        Try again to lock a bucket.
+        Try again to lock a bucket; log one that is held for long, once a minute.
 
         @raise TableBusy: If another process still holds it.
         """
@@ -291,11 +284,6 @@ class SharedTable:
                 error = again
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise error
-        self._refused(bucket)
-        raise TableBusy("another process holds the shared memory") from error
-
-    def _refused(self, bucket: int) -> None:
-        """Count a bucket that was held; log one that is held for long, once a minute."""
         self.refusals += 1
         now = self._seconds()
         since = self._held.setdefault(bucket, now)
@@ -309,6 +297,7 @@ class SharedTable:
                 " far; this one counts by itself meanwhile",
                 count=self.refusals,
             )
+        raise TableBusy("another process holds the shared memory") from error
 
 
 def _rowBytes(size: int) -> int:

@@ -277,7 +277,7 @@ class Components:
             shared = {
                 "rateStore": sharedRateStores(link.memory["rates"]),
                 "turn": link,
-                "makeReplies": lambda: SharedReplyCache(SharedTable.attach(answers)),
+                "makeReplies": lambda: SharedReplyCache(SharedTable(answers)),
             }
         resources = GatewayResources(
             meters=self.meters,

@@ -19,7 +19,7 @@ class SharedCase(SynchronousTestCase):
         self.clock.advance(1_700_000_000)
         self.fd = makeRateMemory(64)
         self.addCleanup(os.close, self.fd)
-        self.table = SharedTable.attach(self.fd, self.clock.seconds)
+        self.table = SharedTable(self.fd, self.clock.seconds)
         self.addCleanup(self.table.close)
         self.store = SharedRateLimitStore(self.table, WINDOW_MS, "Probe.echo")
 
@@ -64,6 +64,6 @@ class SharedTests(SharedCase):
         self.assertRaises(ValueError, SharedRateLimitStore, self.table, 0)
         fd = SharedTable.make("test", 16, 7)
         self.addCleanup(os.close, fd)
-        table = SharedTable.attach(fd)
+        table = SharedTable(fd)
         self.addCleanup(table.close)
         self.assertRaises(ValueError, SharedRateLimitStore, table, WINDOW_MS)

@@ -35,7 +35,7 @@ class TableCase(SynchronousTestCase):
         """Make a table on the clock."""
         fd = SharedTable.make("test", rows, size)
         self.addCleanup(os.close, fd)
-        table = SharedTable.attach(fd, self.clock.seconds)
+        table = SharedTable(fd, self.clock.seconds)
         self.addCleanup(table.close)
         return table
 
@@ -55,7 +55,7 @@ class ModelTests(TableCase):
         """
         self.clock.rightNow = NOW
         fd = SharedTable.make("test", 64, 20)
-        tables = [SharedTable.attach(fd, self.clock.seconds) for _ in range(2)]
+        tables = [SharedTable(fd, self.clock.seconds) for _ in range(2)]
         model: dict[bytes, tuple[bytes, float, float]] = {}
         for number, (step, *more) in enumerate(steps):
             if step == "clock":
@@ -185,7 +185,7 @@ class PlaceTests(TableCase):
         """Memory is taken up by what is used of it."""
         fd = SharedTable.make("test", 1_000_000, 8)
         self.addCleanup(os.close, fd)
-        table = SharedTable.attach(fd)
+        table = SharedTable(fd)
         self.addCleanup(table.close)
         table.read(b"key")
         self.write(table, b"key", b"x", 10)
@@ -205,7 +205,7 @@ class PlaceTests(TableCase):
             fd = os.memfd_create("test")
             self.addCleanup(os.close, fd)
             os.ftruncate(fd, length)
-            self.assertRaises(ValueError, SharedTable.attach, fd)
+            self.assertRaises(ValueError, SharedTable, fd)
 
     def test_threads(self) -> None:
         """Another thread may not use it: the locks would not keep it out."""

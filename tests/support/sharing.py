@@ -12,7 +12,7 @@ import os, signal, sys
 from storagegate.core.sharedtable import SharedTable
 
 fd = int(sys.argv[1])
-table = SharedTable.attach(fd)
+table = SharedTable(fd)
 
 def say(value):
     print(value, flush=True)
@@ -78,6 +78,6 @@ class Sharer:
 
 def attached(case: Any, fd: int) -> SharedTable:
     """Attach a table until the end of a test."""
-    table = SharedTable.attach(fd)
+    table = SharedTable(fd)
     case.addCleanup(table.close)
     return table

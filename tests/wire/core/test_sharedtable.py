@@ -156,7 +156,7 @@ class StoppedTests(SynchronousTestCase):
         self.fd = SharedTable.make("test", 16, 200)
         self.addCleanup(os.close, self.fd)
         self.clock = Clock()
-        self.table = SharedTable.attach(self.fd, seconds=self.clock.seconds)
+        self.table = SharedTable(self.fd, seconds=self.clock.seconds)
         self.addCleanup(self.table.close)
         self.store = SharedRateLimitStore(self.table, 600_000)
 

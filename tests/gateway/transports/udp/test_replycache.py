@@ -38,7 +38,7 @@ class SharedCase(SynchronousTestCase):
 
     def worker(self) -> SharedReplyCache:
         """Make a cache as one more worker has it."""
-        table = SharedTable.attach(self.fd, self.clock.seconds)
+        table = SharedTable(self.fd, self.clock.seconds)
         self.addCleanup(table.close)
         return SharedReplyCache(table)
 
@@ -101,6 +101,6 @@ class SharedTests(SharedCase):
         """A table with records too small is refused."""
         fd = SharedTable.make("test", 16, 13)
         self.addCleanup(os.close, fd)
-        table = SharedTable.attach(fd)
+        table = SharedTable(fd)
         self.addCleanup(table.close)
         self.assertRaises(ValueError, SharedReplyCache, table)
