@@ -152,11 +152,11 @@ def _create(options: argparse.Namespace) -> int:
         createdMs=int(time.time() * 1000),
     )
     _refuseRoot(options.data, pair.accessKey)
-    with _catalog(options) as catalog:
-        try:
+    try:
+        with _catalog(options) as catalog:
             catalog.addAccessKey(key)
-        except KeyExists as error:
-            raise CommandError(f"the access key {pair.accessKey} is taken") from error
+    except KeyExists as error:
+        raise CommandError(f"the access key {pair.accessKey} is taken") from error
     print(shellText(pair), end="")
     return 0
 

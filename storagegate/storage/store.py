@@ -388,7 +388,7 @@ class ObjectStore:
         """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
         return {
-            "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
+            "corrupt": f"{damaged} objects or blobs are corrupt" if damaged else None,
             "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
         }
 

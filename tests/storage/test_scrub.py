@@ -64,7 +64,7 @@ class ScrubberTests(SynchronousTestCase):
         self.files.calls.clear()
         reactor = self.driver.reactor
         reactor.settleWith(Deferred.fromCoroutine(scrubber.scrub()), lambda: reactor.advance(HOUR))
-        self.assertEqual(self.driver.store.warnings()["damage"], None)
+        self.assertEqual(self.driver.store.warnings()["corrupt"], None)
         dropped = sum(args[2] for name, args in self.files.calls if name == "dropCache")
         self.assertEqual(dropped, sum(len(body) for body in self.bodies.values()))
 
@@ -75,7 +75,7 @@ class ScrubberTests(SynchronousTestCase):
         self.scrub()
         for _ in range(2):
             self.assertEqual(
-                self.driver.store.warnings()["damage"], "1 objects or blobs are damaged"
+                self.driver.store.warnings()["corrupt"], "1 objects or blobs are corrupt"
             )
             self.assertEqual(set(self.driver.store.health().values()), {None})
             self.assertRaises(CorruptBlob, self.driver.get, "b", b"3")
@@ -89,7 +89,7 @@ class ScrubberTests(SynchronousTestCase):
         self.scrub()
         self.driver.put("b", b"3", b"new" * 100)
         self.driver.reactor.settle(self.driver.store.idle())
-        self.assertEqual(self.driver.store.warnings()["damage"], None)
+        self.assertEqual(self.driver.store.warnings()["corrupt"], None)
         self.assertEqual(self.driver.get("b", b"3"), b"new" * 100)
 
     def test_missingAndUnreadable(self) -> None:
@@ -98,7 +98,7 @@ class ScrubberTests(SynchronousTestCase):
         self.files.arm(Fault(0, errno.EIO, only=frozenset({"read"})))
         self.scrub()
         self.files.arm(None)
-        self.assertEqual(self.driver.store.warnings()["damage"], "5 objects or blobs are damaged")
+        self.assertEqual(self.driver.store.warnings()["corrupt"], "5 objects or blobs are corrupt")
 
     def test_deletedMeanwhile(self) -> None:
         """A blob that was deleted after its row was read is not damaged."""
@@ -118,7 +118,7 @@ class ScrubberTests(SynchronousTestCase):
 
         scrubber = self.scrubber(Stale())
         reactor.settleWith(Deferred.fromCoroutine(scrubber.scrub()), lambda: reactor.advance(HOUR))
-        self.assertEqual(store.warnings()["damage"], None)
+        self.assertEqual(store.warnings()["corrupt"], None)
 
     def test_smallObjects(self) -> None:
         """The bytes that are kept in the catalog are checked too."""
@@ -129,7 +129,7 @@ class ScrubberTests(SynchronousTestCase):
         connection.close()
         self.driver.open()
         self.scrub()
-        self.assertEqual(self.driver.store.warnings()["damage"], "1 objects or blobs are damaged")
+        self.assertEqual(self.driver.store.warnings()["corrupt"], "1 objects or blobs are corrupt")
 
     def test_rate(self) -> None:
         """A blob of eight pieces at one piece a second takes its eight seconds."""

@@ -1,6 +1,7 @@
 """Checks of C{storagegate doctor}, and their findings."""
 
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 from attrs import frozen
 
@@ -24,34 +25,12 @@ class Finding:
 
 
 class Check:
-    """Makes the findings of one check, which has a name of one word."""
+    """Makes the findings of one check, each a state in one line; see L{Finding}."""
 
     def __init__(self, name: str) -> None:
         """
         @param name: The word that begins each line of the check.
         """
-        self._name = name
-
-    def ok(self, text: str) -> Finding:
-        """
-        Make a finding without a problem.
-
-        @param text: The state, in one line.
-        """
-        return Finding("ok", self._name, text)
-
-    def warning(self, text: str) -> Finding:
-        """
-        Make a warning.
-
-        @param text: The risk, in one line.
-        """
-        return Finding("warning", self._name, text)
-
-    def problem(self, text: str) -> Finding:
-        """
-        Make a problem.
-
-        @param text: The error, in one line, and its remedy if one is known.
-        """
-        return Finding("problem", self._name, text)
+        self.ok, self.warning, self.problem = (
+            partial(Finding, level, name) for level in get_args(Level)
+        )

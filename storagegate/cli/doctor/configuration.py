@@ -29,8 +29,7 @@ def read(
     """
     Read the configuration as the daemon does.
 
-    @param flags: The flags by name; C{config} is the path of the file.
-    @param environment: The variables of the environment.
+    @param flags: By name; C{config} is the path of the file.
     @return: The configuration, L{None} if it is invalid, and the findings.
     """
     try:
@@ -42,12 +41,7 @@ def read(
 
 
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
-    """
-    Import the services and apply each table of the gateway, as the daemon does.
-
-    @param configuration: Its services are named C{MODULE:NAME}, its tables by their key below
-        C{gateway}.
-    """
+    """Import the services and apply each table of the gateway, as the daemon does."""
     from storagegate.core.definitions import DefinitionError
     from storagegate.daemon.gatewayservice import NamingError, configureGateway, loadObject
     from storagegate.gateway.gateway import ProtocolGateway
@@ -77,8 +71,6 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
     Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
 
-    @param description: The endpoint as in the configuration; other types have no certificates to
-        check.
     @param days: A certificate that expires sooner is a warning.
     """
     kind = description.partition(":")[0]
@@ -95,8 +87,7 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     """
     Check the client certificates of the gateway, for instances and registries.
 
-    @param tables: The gateway's tables in the configuration. Another check reports errors in them.
-    @param days: A certificate that expires sooner is a warning.
+    @param tables: Those of the gateway; another check reports errors in them.
     """
     options = discoveryOptions(tables)
     if options is None:
@@ -117,12 +108,7 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:
-    """
-    Check the first certificate of a PEM file: the one that clients receive.
-
-    @param path: The PEM file; a missing one is a problem.
-    @param days: A certificate that expires sooner is a warning.
-    """
+    """Check the first certificate of a PEM file: the one that clients receive."""
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
@@ -175,12 +161,13 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     """
     Check the header and the size of the catalog's file.
 
-    @param directory: The data directory, in which the catalog may be absent.
     @param isInUse: Whether a daemon has it open: then only whether it can be read.
     """
     path = os.path.join(directory, _NAME)
     try:
-        with open(path, "rb", opener=_open) as file:
+        # A pipe of that name must not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
             head = file.read(_HEAD.size)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
@@ -202,11 +189,6 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
         )
     else:
         yield _CATALOG.ok(f"{path} begins and ends as a catalog does")
-
-
-def _open(path: str, flags: int) -> int:
-    # A pipe of that name must not block.
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 _VERSIONS = Check("versions")
@@ -266,7 +248,7 @@ def _isWithin(version: str, bounds: str) -> bool:
         match = _BOUND.fullmatch(bound)
         if match is None:
             continue
-        operator, wanted = match[1], _numbers(match[2])
+        wanted = _numbers(match[2])
         length = max(len(have), len(wanted))
         one, other = (each + (0,) * (length - len(each)) for each in (have, wanted))
         isMet = {
@@ -277,7 +259,7 @@ def _isWithin(version: str, bounds: str) -> bool:
             ">": one > other,
             "<": one < other,
             "~=": one >= other and one[: len(wanted) - 1] == wanted[:-1],
-        }[operator]
+        }[match[1]]
         if not isMet:
             return False
     return True

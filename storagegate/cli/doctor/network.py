@@ -24,6 +24,7 @@ from storagegate.gateway.transports.registry import listenerTransports
 
 # A colon, and the text up to the next one without a backslash before it.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
+_SYSTEMD = "systemd:"
 _NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
@@ -55,34 +56,19 @@ class RecordingReactor:
 
     addresses: list[dict[str, Any]] = field(factory=list)
 
-    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> None:
+    def listenTCP(self, port: int, *others: Any, interface: str = "", **more: Any) -> None:
         """Record a call."""
         self.addresses.append({"port": port, "host": interface})
 
-    def listenSSL(
-        self,
-        port: int,
-        factory: Any,
-        contextFactory: Any,
-        backlog: int = 50,
-        interface: str = "",
-    ) -> None:
-        """Record a call."""
-        self.addresses.append({"port": port, "host": interface})
+    listenSSL = listenTCP
 
-    def listenUNIX(
-        self, address: str, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
-    ) -> None:
+    def listenUNIX(self, address: str, *others: Any, **more: Any) -> None:
         """Record a call."""
         self.addresses.append({"path": address})
 
 
 def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
-    """
-    Return the address of each enabled listener.
-
-    @param configuration: Of it, the listeners; one that is off is left out.
-    """
+    """Return the address of each listener that is not off."""
     listeners = configuration.listeners
     found = [
         _endpoint(name, description)
@@ -103,15 +89,6 @@ def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
             address = _endpoint(row.name, description)
         found.append(address)
     return found
-
-
-def isInherited(description: str) -> bool:
-    """
-    Return whether the service manager opens the socket.
-
-    @param description: The endpoint of a listener.
-    """
-    return description.startswith("systemd:")
 
 
 def arguments(description: str) -> tuple[list[str], dict[str, str]]:
@@ -136,7 +113,7 @@ def _plain(text: str) -> str:
 
 
 def _endpoint(name: str, description: str) -> ListenerAddress:
-    if isInherited(description):
+    if description.startswith(_SYSTEMD):
         return ListenerAddress(name, description)
     recorder = RecordingReactor()
     try:
@@ -154,11 +131,9 @@ def _endpoint(name: str, description: str) -> ListenerAddress:
 
 def resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
     """
-    Resolve the address of a listener.
+    Resolve the address of a listener with a port.
 
-    @param listener: One with a port; without a host it is C{0.0.0.0}.
-    @param kind: The type of its socket.
-    @raise OSError: The host is unknown.
+    @raise OSError: If the host is unknown.
     """
     flags = socket.AI_PASSIVE
     return socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, type=kind, flags=flags)
@@ -179,12 +154,11 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
     """
     Try to bind the address of a listener, and release it.
 
-    @param listener: One with an error in its description is a problem at once.
     @param daemon: The process that has the data directory open and may have the port.
     """
     if listener.error is not None:
         yield _PORTS.problem(f"{listener.name}: {listener.description}: {listener.error}")
-    elif isInherited(listener.description):
+    elif listener.description.startswith(_SYSTEMD):
         yield _PORTS.ok(f"{listener.name}: systemd opens it")
     elif listener.path is not None:
         yield _ofPath(listener, daemon)
@@ -193,12 +167,7 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
 
 
 def daemonOf(directory: str) -> int | None:
-    """
-    Return the process that has a data directory open, from the system's table of locks.
-
-    @param directory: The data directory; L{None} is returned if it has no lock file or none is
-        locked.
-    """
+    """Return the process that has a data directory open, from the system's table of locks."""
     try:
         inode = os.stat(os.path.join(directory, "lock")).st_ino
         with open("/proc/locks", encoding="ascii") as file:
@@ -317,9 +286,8 @@ def _nameOf(pid: int) -> str:
 
 def discoveryOptions(tables: Mapping[str, Any]) -> Any:
     """
-    Read the C{DiscoveryOptions} of a gateway.
+    Read the C{DiscoveryOptions} of a gateway from its tables.
 
-    @param tables: The gateway's tables in the configuration.
     @return: C{None} if they are absent or invalid, which another check reports.
     """
     if "discovery" not in tables:
@@ -345,7 +313,7 @@ def checkPeers(tables: Mapping[str, Any]) -> Iterator[Finding]:
     """
     Connect to the registries, instances and collectors of discovery and tracing.
 
-    @param tables: The gateway's tables in the configuration. Another check reports errors in them.
+    @param tables: Those of the gateway; another check reports errors in them.
     """
     peers = [*_ofDiscovery(tables), *_ofTracing(tables)]
     for start in range(0, len(peers), _PARALLEL):

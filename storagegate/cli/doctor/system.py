@@ -50,10 +50,6 @@ class ClockWatch:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        @param wall: Returns the time of day, in seconds.
-        @param monotonic: Returns seconds that are never set back.
-        """
         self._difference = lambda: wall() - monotonic()
         self._start = self._difference()
 
@@ -79,7 +75,6 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
     Evaluate the kernel's state of the clock.
 
     @param status: C{timex.status} of C{adjtimex(2)}.
-    @param maximumErrorUs: In microseconds.
     """
     if status & _UNSYNCHRONISED:
         return _CLOCK.warning(
@@ -90,11 +85,7 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
 
 
 def checkFiles(directory: str) -> Iterator[Finding]:
-    """
-    Compare the clock with the last writes to the data, which must not be in the future.
-
-    @param directory: The data directory; a file that is absent is passed over.
-    """
+    """Compare the clock with the last writes to the data, which must not be in the future."""
     for name in ("catalog.sqlite", "catalog.sqlite-wal"):
         path = os.path.join(directory, name)
         try:
@@ -122,11 +113,7 @@ def checkLimits() -> Iterator[Finding]:
 
 
 def evaluateFiles(hard: int) -> Finding:
-    """
-    Evaluate the hard limit of descriptors.
-
-    @param hard: The limit, or C{RLIM_INFINITY}.
-    """
+    """Evaluate the hard limit of descriptors."""
     if hard == resource.RLIM_INFINITY:
         return _LIMITS.ok("there is no limit of open files")
     text = f"{hard} open files are allowed (ulimit -Hn, LimitNOFILE=)"
@@ -144,22 +131,14 @@ _SECRETS = (".sqlite", ".sqlite-wal", ".sqlite-shm", "root-credentials")
 
 
 def nearest(directory: str) -> str:
-    """
-    Return the directory, or its nearest ancestor that exists.
-
-    @param directory: A path that may be absent.
-    """
+    """Return a directory that may be absent, or its nearest ancestor that exists."""
     while not os.path.exists(directory):
         directory = os.path.dirname(directory)
     return directory
 
 
 def checkData(directory: str) -> Iterator[Finding]:
-    """
-    Check the data directory and the files directly in it.
-
-    @param directory: The data directory; the first start makes it if it is absent.
-    """
+    """Check the data directory, which the first start makes, and the files directly in it."""
     if not os.path.exists(directory):
         above = nearest(directory)
         if os.access(above, os.W_OK | os.X_OK) and os.path.isdir(above):
@@ -190,9 +169,9 @@ def checkSecretFile(path: str, what: str) -> Iterator[Finding]:
     if not os.access(path, os.R_OK):
         yield _PERMISSIONS.problem(f"{what} {path} cannot be read by {_user(os.geteuid())}")
     elif mode & stat.S_IROTH:
-        yield _PERMISSIONS.problem(f"{what} {path} can be read by everybody: chmod o-r {path}")
+        yield _PERMISSIONS.problem(f"{what} {path} can be read by every user: chmod o-r {path}")
     else:
-        yield _PERMISSIONS.ok(f"{what} {path} is not for everybody")
+        yield _PERMISSIONS.ok(f"{what} {path} is hidden from other users")
 
 
 def _ofDirectory(directory: str) -> Iterator[Finding]:

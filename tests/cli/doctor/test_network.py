@@ -258,7 +258,7 @@ class CertificateTests(SynchronousTestCase):
             "C": {"instances": [], "tls": {}},
         }
         found = lines(configuration.checkInstances({"discovery": {"services": services}}, 14))
-        self.assertRegex(found[0], "^ok the key .* is not for everybody$")
+        self.assertRegex(found[0], "^ok the key .* is hidden from other users$")
         self.assertRegex(found[1], "^warning .* expires in 10 days, on ")
         expected = "problem gateway.discovery: the option services.B.tls.caFile: /nowhere: No such"
         self.assertIn(expected, found[2])

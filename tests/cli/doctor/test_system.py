@@ -82,7 +82,9 @@ class PermissionTests(SynchronousTestCase):
         self.assertRegex(lines(system.checkSecretFile(str(path), "the key"))[0], "^ok ")
         path.chmod(0o644)
         [line] = lines(system.checkSecretFile(str(path), "the key"))
-        self.assertEqual(line, f"problem the key {path} can be read by everybody: chmod o-r {path}")
+        self.assertEqual(
+            line, f"problem the key {path} can be read by every user: chmod o-r {path}"
+        )
 
 
 # Syncs for ever, with a line after the first.

@@ -73,7 +73,7 @@ class RottenTests(S3Case):
                 self.refused(daemon, "/rotten/large")
                 ready = exchange(daemon.address("admin"), Outgoing("GET", "/readyz"))
                 self.assertEqual(ready.status, 200)
-                self.assertIn(b"1 objects or blobs are damaged", ready.body)
+                self.assertIn(b"1 objects or blobs are corrupt", ready.body)
                 self.assertTrue(self.send(daemon, "GET", "/rotten/sound").body == LARGE)
                 self.assertEqual(daemon.stop(), 0)
                 daemon.start()
