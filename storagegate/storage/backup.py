@@ -123,7 +123,10 @@ class _Backup:
         makeDirectory(holdPath, 0o700)
         descriptor = os.open(holdPath, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            _lock(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BackupError("another backup is running") from None
             # Names that a killed copy has left.
             _empty(holdPath)
             try:
@@ -249,13 +252,6 @@ class _Backup:
 
     def _connect(self, purpose: Purpose) -> sqlite3.Connection:
         return connect(os.path.join(self._source.data, _CATALOG), Durability.FULL, purpose)
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BackupError("another backup is running") from None
 
 
 def _copyFile(source: str, target: str) -> None:

@@ -89,6 +89,7 @@ def owners(connection: Connection, blob: str) -> list[tuple[str, bytes]]:
     return [(bucket, key) for bucket, key in rows]
 
 
+@oneByOne
 def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
     """
     Write the counted references into the rows.
@@ -202,7 +203,7 @@ class _Check:
             else:
                 self._problem(
                     f"blob {each.blob} has {each.recorded} references, not {each.counted}",
-                    partial(self._mutate, oneByOne(setCounts), [each]),
+                    partial(self._mutate, setCounts, [each]),
                 )
         return frozenset(each.blob for each in mismatches if each.recorded is None)
 
@@ -212,10 +213,8 @@ class _Check:
         for name in sorted(set(names) - set(left)):
             self._problem(f"staging/{name} is no file of the store")
         if left:
-            self._problem(f"{len(left)} uploads were left in staging", self._sweep)
-
-    def _sweep(self) -> None:
-        sweepStaging(self._layout, self._files, self._syncs, self._known)
+            sweep = partial(sweepStaging, self._layout, self._files, self._syncs, self._known)
+            self._problem(f"{len(left)} uploads were left in staging", sweep)
 
     def _rows(self, verify: bool) -> None:
         """Compare each row with its file."""

@@ -30,14 +30,12 @@ _BACKLOG = 100_000
 """Ids kept in memory (10 MB of them); more are read from the catalog again."""
 
 
+@define(eq=False)
 class BlobLease:
     """The right of a reader to the blobs of one object, until L{release}."""
 
-    __slots__ = ("_blobs", "_release")
-
-    def __init__(self, blobs: Sequence[str], release: Callable[[Sequence[str]], None]) -> None:
-        self._blobs = blobs
-        self._release = release
+    _blobs: Sequence[str]
+    _release: Callable[[Sequence[str]], None]
 
     def release(self) -> None:
         """End the lease. A second time does nothing."""

@@ -265,12 +265,12 @@ class Observers(list[Observer]):
         self._memory.put(OBSERVERS, len(self))
 
 
+@define(eq=False)
 class SharedWriteLock(WriteLock):
     """The right to write, which processes get in turn."""
 
-    def __init__(self, memory: StoreMemory) -> None:
-        self._memory = memory
-        self._since: float | None = None
+    _memory: StoreMemory
+    _since: float | None = field(default=None, init=False)
 
     def __enter__(self) -> None:
         """Acquire the lock, after the commits of processes that wait already."""
@@ -374,11 +374,11 @@ class SharedLatch(FailStopLatch):
             self._memory.fail(reason)
 
 
+@define(eq=False)
 class SharedWALSizeCounter(WALSizeCounter):
     """How much all processes have written to the WAL."""
 
-    def __init__(self, memory: StoreMemory) -> None:
-        self._memory = memory
+    _memory: StoreMemory
 
     @property
     def total(self) -> int:  # type: ignore[override]

@@ -524,7 +524,7 @@ def _enter(
     reactor: Any,
     files: Files,
     durability: str,
-    sharing: ProcessGroupConfig | None,
+    sharing: "ProcessGroupConfig | None",
 ) -> "ProcessGroup | None":
     """Lock a store, or join the other processes that serve it, until C{opened} is closed."""
     if sharing is None:

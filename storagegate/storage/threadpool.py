@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -79,30 +79,28 @@ class _Job:
 
 
 @implementer(IWorkPool)
+@define(eq=False)
 class BoundedThreadPool:
-    """Up to C{threads} threads with a bounded queue. All methods: reactor thread."""
+    """
+    Up to C{threads} threads with a bounded queue. All methods: reactor thread.
 
-    def __init__(
-        self,
-        reactor: IReactorFromThreads,
-        threads: int = THREADS,
-        waitingLimit: int = WAITING_LIMIT,
-        name: str = "storagegate-store",
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._reactor = reactor
-        self._size = threads
-        self._waitingLimit = waitingLimit
-        self._name = name
-        self._now = now
-        self._threads: list[Thread] = []
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._pending = 0
-        self._order: deque[_Job] = deque()
-        self._lock = Lock()
-        self._ended: list[_Job | Thread] = []
-        self._woken = False
-        self._stopped: Deferred[None] | None = None
+    @ivar _waitingLimit: Jobs that may wait for a thread.
+    @ivar _name: The beginning of the threads' names.
+    """
+
+    _reactor: IReactorFromThreads
+    _size: int = field(default=THREADS, alias="threads")
+    _waitingLimit: int = WAITING_LIMIT
+    _name: str = "storagegate-store"
+    _now: Callable[[], float] = time.monotonic
+    _threads: list[Thread] = field(factory=list, init=False)
+    _queue: SimpleQueue[_Job | None] = field(factory=SimpleQueue, init=False)
+    _pending: int = field(default=0, init=False)
+    _order: deque[_Job] = field(factory=deque, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+    _ended: list[_Job | Thread] = field(factory=list, init=False)
+    _woken: bool = field(default=False, init=False)
+    _stopped: Deferred[None] | None = field(default=None, init=False)
 
     def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
         """See L{IWorkPool.run}."""
@@ -120,7 +118,11 @@ class BoundedThreadPool:
         self._order.append(job)
         self._queue.put(job)
         if self._pending > len(self._threads) and len(self._threads) < self._size:
-            self._startThread()
+            name = f"{self._name}-{len(self._threads)}"
+            # Daemon threads: an exit that skips close() is a crash, which every job must survive.
+            thread = Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         return job.deferred
 
     def figures(self) -> PoolFigures:
@@ -142,13 +144,6 @@ class BoundedThreadPool:
         for _ in self._threads:
             self._queue.put(None)
         return self._stopped
-
-    def _startThread(self) -> None:
-        name = f"{self._name}-{len(self._threads)}"
-        # Daemon threads: an exit that skips close() is a crash, which every job must survive.
-        thread = Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     def _forgetTaken(self) -> None:
         while self._order and self._order[0].taken:
@@ -183,16 +178,13 @@ class BoundedThreadPool:
         self._forgetTaken()
         for item in ended:
             if isinstance(item, Thread):
-                self._threadEnded(item)
+                item.join()
+                self._threads.remove(item)
+                if not self._threads and self._stopped is not None:
+                    self._stopped.callback(None)
             else:
                 self._pending -= 1
                 item.deferred.callback(item.result)
-
-    def _threadEnded(self, thread: Thread) -> None:
-        thread.join()
-        self._threads.remove(thread)
-        if not self._threads and self._stopped is not None:
-            self._stopped.callback(None)
 
 
 J = TypeVar("J")

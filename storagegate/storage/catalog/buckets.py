@@ -45,6 +45,7 @@ def bucketId(connection: Connection, name: str) -> int:
     return number
 
 
+@oneByOne
 def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     """
     Create a bucket.
@@ -64,6 +65,7 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     )
 
 
+@oneByOne
 def deleteBucket(transaction: Transaction, name: str) -> None:
     """
     Remove a bucket.
@@ -97,6 +99,7 @@ def readKeysGeneration(connection: Connection) -> int:
     return generation
 
 
+@oneByOne
 def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
     """
     Issue a key.
@@ -109,6 +112,7 @@ def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
     _incrementGeneration(transaction)
 
 
+@oneByOne
 def removeAccessKey(transaction: Transaction, accessKey: str) -> bool:
     """Revoke a key; return whether it existed."""
     gone = transaction.value(
@@ -122,10 +126,6 @@ def removeAccessKey(transaction: Transaction, accessKey: str) -> bool:
 
 def _incrementGeneration(transaction: Transaction) -> None:
     transaction.execute("UPDATE meta SET value = value + 1 WHERE name = 'keysGeneration'")
-
-
-ADD_KEY = oneByOne(addAccessKey)
-REMOVE_KEY = oneByOne(removeAccessKey)
 
 
 @define(eq=False)
@@ -158,11 +158,11 @@ class CatalogAdmin:
 
         @raise KeyExists: The access key is taken.
         """
-        self._change(ADD_KEY, key)
+        self._change(addAccessKey, key)
 
     def removeAccessKey(self, accessKey: str) -> bool:
         """Revoke a key; return whether it existed."""
-        return self._change(REMOVE_KEY, accessKey) is True
+        return self._change(removeAccessKey, accessKey) is True
 
     def _change(self, apply: Apply, argument: object) -> object:
         try:

@@ -57,9 +57,13 @@ class KeyRange:
         @param bucketId: The number of the bucket's row, not its name.
         @param most: The largest number of steps.
         """
+        floor = b""
+        if self.after:
+            isGroup = self.groupOf(self.after) == self.after
+            floor = self.after + (_BEYOND if isGroup else _NEXT)
         return {
             "bucket": bucketId,
-            "floor": max(self.prefix, self._floor()),
+            "floor": max(self.prefix, floor),
             "end": self.prefix + _BEYOND,
             # The byte that no key holds stands for no delimiter.
             "delimiter": self.delimiter or _BEYOND,
@@ -77,12 +81,6 @@ class KeyRange:
             return None
         found = text.find(self.delimiter, len(self.prefix))
         return None if found < 0 else text[: found + len(self.delimiter)]
-
-    def _floor(self) -> bytes:
-        if not self.after:
-            return b""
-        behindGroup = self.groupOf(self.after) == self.after
-        return self.after + (_BEYOND if behindGroup else _NEXT)
 
 
 def walkSQL(table: str) -> str:

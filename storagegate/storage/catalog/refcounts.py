@@ -104,44 +104,34 @@ def applyDeltas(
     gains = {blob: n for blob, n in counts.items() if n > 0}
     losses = {blob: n for blob, n in counts.items() if n < 0}
     if gains:
-        _gain(transaction, deltas, gains)
-    if losses:
-        _lose(transaction, losses)
-
-
-def _gain(
-    transaction: Transaction, deltas: Sequence[ReferenceDelta], gains: Mapping[str, int]
-) -> None:
-    sizes: dict[str, int] = {}
-    crcs: dict[str, int] = {}
-    for delta in deltas:
-        crcs.update(delta.newBlobs)
-        for segment in delta.segments:
-            end = segment.offset + segment.length
-            sizes[segment.blob] = max(end, sizes.get(segment.blob, 0))
-    rows = [(blob, sizes[blob], crcs.get(blob, 0), n) for blob, n in gains.items()]
-    transaction.execute(
-        "INSERT INTO blobs (id, size, crc, refs)"
-        " SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)"
-        " WHERE TRUE ON CONFLICT DO UPDATE SET refs = refs + excluded.refs",
-        (asJSON(rows),),
-    )
-
-
-def _lose(transaction: Transaction, losses: Mapping[str, int]) -> None:
-    transaction.execute(
-        "UPDATE blobs SET refs = refs + change.n"
-        " FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS change"
-        " WHERE blobs.id = change.id",
-        (asJSON(list(losses.items())),),
-    )
-    transaction.garbage += _decodeNames(
-        transaction.value(
-            "SELECT json_group_array(id) FROM blobs"
-            " WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
-            (asJSON(list(losses)),),
+        sizes: dict[str, int] = {}
+        crcs: dict[str, int] = {}
+        for delta in deltas:
+            crcs.update(delta.newBlobs)
+            for segment in delta.segments:
+                end = segment.offset + segment.length
+                sizes[segment.blob] = max(end, sizes.get(segment.blob, 0))
+        rows = [(blob, sizes[blob], crcs.get(blob, 0), n) for blob, n in gains.items()]
+        transaction.execute(
+            "INSERT INTO blobs (id, size, crc, refs)"
+            " SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)"
+            " WHERE TRUE ON CONFLICT DO UPDATE SET refs = refs + excluded.refs",
+            (asJSON(rows),),
         )
-    )
+    if losses:
+        transaction.execute(
+            "UPDATE blobs SET refs = refs + change.n"
+            " FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS change"
+            " WHERE blobs.id = change.id",
+            (asJSON(list(losses.items())),),
+        )
+        transaction.garbage += _decodeNames(
+            transaction.value(
+                "SELECT json_group_array(id) FROM blobs"
+                " WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
+                (asJSON(list(losses)),),
+            )
+        )
 
 
 def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) -> list[None]:

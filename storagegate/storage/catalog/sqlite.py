@@ -47,7 +47,6 @@ from storagegate.storage.catalog.writer import (
     Committer,
     Mutation,
     WriteLock,
-    oneByOne,
 )
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.interfaces import ICatalog
@@ -181,13 +180,6 @@ _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 # Bytes that a segment, and the summary of its part, take in a row.
 _SEGMENT_WEIGHT = 200
-
-_CREATE_BUCKET = oneByOne(buckets.createBucket)
-_DELETE_BUCKET = oneByOne(buckets.deleteBucket)
-_CREATE_UPLOAD = oneByOne(uploads.createUpload)
-_PUT_PART = oneByOne(uploads.putPart)
-_COMPLETE_UPLOAD = oneByOne(uploads.completeUpload)
-_ABORT_UPLOAD = oneByOne(uploads.abortUpload)
 
 
 @implementer(ICatalog)
@@ -422,11 +414,13 @@ class SQLiteCatalog:
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
         """Create a bucket."""
-        return self._writer.submit(Mutation(_CREATE_BUCKET, bucket))
+        return self._writer.submit(Mutation(buckets.createBucket, bucket))
 
     def deleteBucket(self, name: str) -> Deferred[None]:
         """Remove an empty bucket."""
-        return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True, names=((name, b""),)))
+        return self._writer.submit(
+            Mutation(buckets.deleteBucket, name, frees=True, names=((name, b""),))
+        )
 
     def putObject(
         self,
@@ -455,7 +449,7 @@ class SQLiteCatalog:
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
         """Create a multipart upload."""
         upload.key.decode()
-        return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
+        return self._writer.submit(Mutation(uploads.createUpload, upload))
 
     def putPart(
         self,
@@ -467,7 +461,7 @@ class SQLiteCatalog:
     ) -> Deferred[None]:
         """Store a part."""
         name = uploads.UploadName(bucket, key, uploadId)
-        return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, newBlobs)))
+        return self._writer.submit(Mutation(uploads.putPart, uploads.PartPut(name, part, newBlobs)))
 
     def completeUpload(
         self,
@@ -481,22 +475,25 @@ class SQLiteCatalog:
         weight = _SEGMENT_WEIGHT * len(parts)
         return self._writer.submit(
             Mutation(
-                _COMPLETE_UPLOAD, completion, weight=weight, names=((record.bucket, record.key),)
+                uploads.completeUpload,
+                completion,
+                weight=weight,
+                names=((record.bucket, record.key),),
             )
         )
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
         """End an upload."""
         name = uploads.UploadName(bucket, key, uploadId)
-        return self._writer.submit(Mutation(_ABORT_UPLOAD, name, frees=True))
+        return self._writer.submit(Mutation(uploads.abortUpload, name, frees=True))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
         """Issue a key."""
-        return self._writer.submit(Mutation(buckets.ADD_KEY, key))
+        return self._writer.submit(Mutation(buckets.addAccessKey, key))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
         """Revoke a key."""
-        return self._writer.submit(Mutation(buckets.REMOVE_KEY, accessKey, frees=True))
+        return self._writer.submit(Mutation(buckets.removeAccessKey, accessKey, frees=True))
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
         """Remove the rows of blobs whose files are gone."""

@@ -18,7 +18,7 @@ from storagegate.storage.catalog.objects import (
     segmentsText,
 )
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.catalog.writer import Transaction, asJSON
+from storagegate.storage.catalog.writer import Transaction, asJSON, oneByOne
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.records import (
     Checksum,
@@ -64,6 +64,7 @@ class Completion:
     condition: WriteCondition
 
 
+@oneByOne
 def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     """
     Begin an upload.
@@ -85,6 +86,7 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     )
 
 
+@oneByOne
 def putPart(transaction: Transaction, put: PartPut) -> None:
     """
     Store a part in place of one of the same number.
@@ -114,6 +116,7 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     )
 
 
+@oneByOne
 def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRecord:
     """
     Make an object of the named parts and end the upload.
@@ -141,6 +144,7 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     return record
 
 
+@oneByOne
 def abortUpload(transaction: Transaction, upload: UploadName) -> None:
     """
     End an upload and drop its parts.

@@ -381,7 +381,14 @@ class Reserve:
         if disk.f_bavail * disk.f_frsize <= size:
             return False
         try:
-            _fill(self._path, size)
+            descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+            except OSError:
+                os.unlink(self._path)
+                raise
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if error.errno not in _DISK_FULL:
                 raise
@@ -391,14 +398,3 @@ class Reserve:
 
 def _sizeOn(disk: os.statvfs_result) -> int:
     return min(_MOST, disk.f_blocks * disk.f_frsize // _RESERVE_SHARE)
-
-
-def _fill(path: str, size: int) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(descriptor)

@@ -7,12 +7,12 @@ from storagegate.storage.catalog.buckets import createBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
 from storagegate.storage.catalog.objects import Deletion, Put, deleteObjects, putObjects
 from storagegate.storage.catalog.uploads import createUpload
-from storagegate.storage.catalog.writer import Apply, Mutation, oneByOne, runTogether
+from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import ALWAYS, bucketNamed
 
-CREATE_BUCKET = oneByOne(createBucket)
-CREATE_UPLOAD = oneByOne(createUpload)
+CREATE_BUCKET = createBucket
+CREATE_UPLOAD = createUpload
 
 
 def memoryCatalog() -> Connection:

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.storage.catalog import SQLiteCatalog, openForTools
+from storagegate.storage.catalog.buckets import openForTools
 from storagegate.storage.catalog.connections import (
     MIGRATIONS,
     PAGE_SIZE,
@@ -19,6 +19,7 @@ from storagegate.storage.catalog.connections import (
     prepare,
 )
 from storagegate.storage.catalog.objects import checkInline, lookUp
+from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import KeyExists, StoreBusy

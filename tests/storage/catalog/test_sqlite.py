@@ -8,7 +8,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from storagegate.storage.catalog import SQLiteCatalog
+from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.interfaces import ICatalog
 from tests.contract.catalog import CatalogContract
 from tests.contract.delayedcatalog import DelayedCatalog

@@ -13,7 +13,7 @@ from storagegate.storage import fsck
 from storagegate.storage.catalog.objects import lookUp
 from storagegate.storage.catalog.refcounts import blobRows, forgetBlobs
 from storagegate.storage.catalog.uploads import PartPut, UploadName, abortUpload, putPart
-from storagegate.storage.catalog.writer import Mutation, oneByOne, runTogether
+from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import (
     blobRecord,
@@ -24,9 +24,9 @@ from tests.contract.catalogcase import (
 )
 from tests.storage.catalog.memory import CREATE_UPLOAD, change, deletionOf, memoryCatalog, putOf
 
-PUT_PART = oneByOne(putPart)
-ABORT = oneByOne(abortUpload)
-SET_COUNTS = oneByOne(fsck.setCounts)
+PUT_PART = putPart
+ABORT = abortUpload
+SET_COUNTS = fsck.setCounts
 
 
 @define

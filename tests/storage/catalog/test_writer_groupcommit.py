@@ -105,7 +105,7 @@ class CommitterTests(CommitterCase):
             putOf(inlineRecord(b"1")),
             putOf(inlineRecord(b"2", bucket="none")),
             putOf(inlineRecord(b"3")),
-            Mutation(oneByOne(deleteBucket), "b"),
+            Mutation(deleteBucket, "b"),
         )
         self.assertIsInstance(outcomes[0], BucketExists)
         self.assertEqual(outcomes[1].key, b"1")
