@@ -121,12 +121,7 @@ def _isFramework(path: str) -> bool:
 
 
 def errorPage(status: int, shape: Mapping[str, Any]) -> str:
-    """
-    Write the page that a browser gets in place of an error's JSON.
-
-    @param status: The status of the response, for the title.
-    @param shape: What other clients get as JSON.
-    """
+    """Write the page that a browser gets in place of an error's JSON."""
     request = f"{shape['method']} {shape['path']}" if "path" in shape else ""
     return _PAGE.format(
         title=escape(f"{status} {shape['error']}"),
@@ -136,11 +131,7 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
 
 
 def paint(text: str, colour: int) -> str:
-    """
-    Return text in a colour, which a L{ConsoleStream} removes where none is shown.
-
-    @param colour: The number of the ANSI escape sequence.
-    """
+    """Return text in a colour, which a L{ConsoleStream} removes where none is shown."""
     return f"\x1b[1;{colour}m{text}\x1b[0m"
 
 
@@ -160,21 +151,13 @@ def hasColours(stream: Any) -> bool:
 
 
 class ConsoleStream:
-    """
-    C{sys.stdout} or C{sys.stderr}, looked up at each write.
-
-    @ivar name: C{stdout} or C{stderr}.
-    """
+    """C{sys.stdout} or C{sys.stderr}, looked up at each write."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def write(self, text: str) -> None:
-        """
-        Write text, in colours if the stream shows them.
-
-        @param text: Text with the escape sequences of L{paint}.
-        """
+        """Write text, in colours if the stream shows them."""
         stream = getattr(sys, self.name)
         if stream is None:
             return
@@ -233,23 +216,13 @@ def beginConsole() -> None:
 
 
 def announce(port: IListeningPort, isSecure: bool) -> None:
-    """
-    Print where an application listens.
-
-    @param port: The open port, whose address is printed.
-    @param isSecure: Whether it is on TLS.
-    """
+    """Print where an application listens."""
     line = f"listening on {paint(addressOf(port.getHost(), isSecure), _GREEN)}\n"
     ConsoleStream("stdout").write(line)
 
 
 def addressOf(address: Any, isSecure: bool) -> str:
-    """
-    Return the URL of a listener, or the name of its socket.
-
-    @param address: The Twisted address, as of C{port.getHost()}.
-    @param isSecure: Whether the URL is one of C{https}.
-    """
+    """Return the URL of a listener, or the name of its socket."""
     host = getattr(address, "host", None)
     if host is None:
         name = address.name

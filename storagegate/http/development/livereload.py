@@ -71,9 +71,6 @@ class ChangeNotifier:
     """
 
     def __init__(self, suffixes: tuple[str, ...]) -> None:
-        """
-        @param suffixes: Of the files below directories; others are ignored there.
-        """
         self.roots: dict[str, dict[str, tuple[int, int, int]]] = {}
         self._suffixes = suffixes
 
@@ -156,11 +153,7 @@ class LiveReloadHub:
         return f"{self._process}.{self._count}"
 
     def connect(self, res: Any) -> None:
-        """
-        Begin a stream of events; it ends when its client disconnects, or by L{endAll}.
-
-        @param res: The response that becomes the stream; 503 if too many are open.
-        """
+        """Begin a stream of events; it ends when its client disconnects, or by L{endAll}."""
         if len(self._streams) >= _MAX_STREAMS:
             res.status(503).header("Retry-After", "5").send("There are too many open pages")
             return
@@ -185,20 +178,12 @@ class LiveReloadHub:
             self.files.add(name)
 
     def reload(self, files: list[str]) -> None:
-        """
-        Reload all pages; a page without a stream reloads when it connects again.
-
-        @param files: The paths that have changed.
-        """
+        """Reload all pages; a page without a stream reloads when it connects again."""
         self._count += 1
         self._broadcast(_event("reload", {"version": self.version, "files": files}))
 
     def fail(self, report: Mapping[str, Any]) -> None:
-        """
-        Show an error in all pages.
-
-        @param report: C{title}, C{file}, C{line} and C{text}.
-        """
+        """Show an error in all pages."""
         self._error = report
         self._broadcast(_event("error", report))
 
@@ -275,11 +260,7 @@ def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
 
 
 def _changeHead(res: Any, version: str | None) -> None:
-    """
-    Change a head before it is sent, and have the script inserted into the body.
-
-    @param version: The version of the page; C{None} for a response to something else.
-    """
+    """Change a head before it is sent, and have the script inserted into the body."""
     contentType = res.get("Content-Type")
     if not isinstance(contentType, str):
         return
@@ -309,19 +290,12 @@ class TagInserter:
     flushes = False
 
     def __init__(self, tag: bytes) -> None:
-        """
-        @param tag: The bytes to insert before the end tag of the body.
-        """
         self._tag = tag
         self._held = b""
         self._isDone = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """
-        Return a chunk, without bytes at its end that may begin the mark.
-
-        @param chunk: The next bytes of the page, cut anywhere.
-        """
+        """Return a chunk, without bytes at its end that may begin the mark."""
         if self._isDone:
             return chunk
         page, self._held = self._held + chunk, b""
@@ -349,11 +323,7 @@ class TagInserter:
 
 
 def staticRoots(app: LayerList) -> frozenset[str]:
-    """
-    Return the directories that an application and its routers serve with C{staticFiles}.
-
-    @param app: An application or router; those mounted in it count, too.
-    """
+    """Return the directories that an application and its routers serve with C{staticFiles}."""
     roots: set[str] = set()
     routers: list[Any] = [app]
     # A router may be mounted several times, also in itself.

@@ -70,11 +70,7 @@ def processReloader() -> "Reloader":
 
 
 class Reloader:
-    """
-    Reload the applications of a process, and the pages that they serve.
-
-    @ivar hub: The open pages.
-    """
+    """Reload the applications of a process, and the pages that they serve."""
 
     def __init__(self) -> None:
         self.hub = LiveReloadHub()
@@ -171,11 +167,7 @@ class Reloader:
         return True
 
     def released(self, port: IListeningPort) -> None:
-        """
-        Note that an application has closed a port.
-
-        @param port: A port that L{listen} has opened.
-        """
+        """Note that an application has closed a port."""
         _, endpoint = self._ports.pop(port, (None, ""))
         if not self._isRetired:
             self._send("drop", endpoint)

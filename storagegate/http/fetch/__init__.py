@@ -132,11 +132,7 @@ class Headers:
 
 
 def decodeFields(fields: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """
-    Make L{Headers} of received fields, which the parser has checked.
-
-    @param fields: Pairs of a name and a value, as on the wire.
-    """
+    """Make L{Headers} of received fields, which the parser has checked."""
     headers = Headers()
     headers._fields = [
         (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields
@@ -181,11 +177,7 @@ class ByteSource:
 
 
 class WholeSource(ByteSource):
-    """
-    Bytes in memory.
-
-    @ivar content: All of them.
-    """
+    """Bytes in memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -474,11 +466,7 @@ def parseURL(url: str) -> TargetURL:
 
 
 def encodeTarget(target: str) -> str:
-    """
-    Percent-encode a path and query; escapes in them stay.
-
-    @param target: A path, perhaps with a query, of any characters.
-    """
+    """Percent-encode a path and query; escapes in them stay."""
     return quote(target, safe=_SAFE)
 
 

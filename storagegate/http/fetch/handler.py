@@ -165,9 +165,6 @@ class RequestBodySender:
     def __init__(
         self, request: EncodedRequest, source: AsyncIterator[bytes], send: Callable[[bytes], None]
     ) -> None:
-        """
-        @param send: Called with the encoded pieces.
-        """
         self._request = request
         self._source = source
         self._send = send
@@ -180,11 +177,7 @@ class RequestBodySender:
         self._running: Deferred[None] | None = None
 
     def start(self, failed: Callable[[Failure], None]) -> None:
-        """
-        Start sending.
-
-        @param failed: Called with the failure of the source.
-        """
+        """Start sending."""
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(failed)
 
@@ -544,11 +537,7 @@ def makeFetchHandler(app: Any) -> FetchHandler:
 
 
 def makeSite(app: Any) -> Site:
-    """
-    Make the site that owns connections in memory.
-
-    @param app: The application, whose resource, limits and clock the site has.
-    """
+    """Make the site that owns connections in memory."""
     return Site(app.resource, app.settings.limits(), app.runtime.clock, describeRejection)
 
 

@@ -83,12 +83,7 @@ def compressible(contentType: str) -> bool:
 
 
 def shouldCompress(req: Any, res: Any) -> bool:
-    """
-    Return whether a response compresses by its type: the default filter of L{compression}.
-
-    @param req: Not used: a filter gets it, too.
-    @param res: The response with its final fields.
-    """
+    """Return whether a response compresses by its type: the default filter of L{compression}."""
     contentType = res.get("Content-Type")
     return isinstance(contentType, str) and compressible(contentType)
 

@@ -342,11 +342,7 @@ Origin = tuple[str, str, str]
 
 
 def parseOrigin(text: str) -> Origin | None:
-    """
-    Read an origin (RFC 6454 section 6.2); C{None} for C{null} and malformed ones.
-
-    @param text: The value of an C{Origin} field, in any case.
-    """
+    """Read an origin (RFC 6454 section 6.2); C{None} for C{null} and malformed ones."""
     match = _ORIGIN.fullmatch(text.lower())
     if match is None:
         return None

@@ -30,11 +30,7 @@ _ID_BYTES = 24
 
 
 def waiting(result: Any) -> Awaitable[Any] | None:
-    """
-    Return a result of a store if it has to be awaited, else C{None}.
-
-    @param result: What a method of a store returned: a value, a coroutine or a Deferred.
-    """
+    """Return a result of a store if it has to be awaited, else C{None}."""
     return result if hasattr(result, "__await__") else None
 
 
@@ -80,12 +76,7 @@ class RequestSession:
         self._watch()
 
     def resume(self, id: str, data: object) -> None:
-        """
-        Give the request the session that its cookie names, if that is still valid.
-
-        @param id: The id that the cookie of the request names.
-        @param data: The stored session, or C{None}.
-        """
+        """Give the request the session that its cookie names, if that is still valid."""
         session = self._open(id, data) if isinstance(data, Mapping) else None
         if session is None:
             self.start()

@@ -40,13 +40,7 @@ Opener = Callable[[bytes, bytes], OpenFile]
 
 @frozen(kw_only=True)
 class StaticOptions:
-    """
-    The options of L{staticFiles}, validated.
-
-    @ivar root: The directory, absolute.
-    @ivar index: Names of the files for a directory.
-    @ivar extensions: Optional endings of names, with the dot.
-    """
+    """The options of L{staticFiles}, validated."""
 
     root: bytes
     index: Sequence[bytes]

@@ -100,9 +100,6 @@ class DirectoryStore:
     """
 
     def __init__(self, run: Callable[..., Deferred[Any]], directory: str) -> None:
-        """
-        @param run: Calls a function in a thread.
-        """
         self._run = run
         self._directory = directory
         self._paths: list[str] = []

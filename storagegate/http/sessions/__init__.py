@@ -94,11 +94,7 @@ def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
 
 
 def encodeCookie(data: Mapping[str, Any]) -> bytes:
-    """
-    Encode the cookie only.
-
-    @param data: As for L{encodeParts}.
-    """
+    """Encode the cookie only."""
     return _encoder.encode(data.get("cookie"))
 
 
@@ -323,23 +319,14 @@ class IReplacingStore(ISessionStore):
     """
 
     def replace(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """
-        Do as C{set}, but nothing if no session of this id exists.
-
-        @param data: As for L{ISessionStore.set}.
-        @param maxAgeMs: Milliseconds until the session expires.
-        """
+        """Do as C{set}, but nothing if no session of this id exists."""
 
 
 class IBoundStore(ISessionStore):
     """A store that needs the time or threads of the application."""
 
     def bind(runtime: Runtime) -> None:
-        """
-        Use this runtime, unless one is set. Called at the first request of each middleware.
-
-        @param runtime: The clock and the threads of the application.
-        """
+        """Use this runtime, unless one is set. Called at the first request of each middleware."""
 
 
 # The attributes that a handler may change for one session; changed ones are stored with it.
@@ -462,10 +449,6 @@ class Session(dict[str, Any]):
     def __init__(
         self, request: Any, id: str | None = None, cookie: SessionCookie | None = None
     ) -> None:
-        """
-        @param request: The L{RequestSession<storagegate.http.middleware.session.RequestSession>}.
-        @param id: The id, C{None} until the session has one.
-        """
         object.__setattr__(self, "_request", request)
         object.__setattr__(self, "_id", id)
         object.__setattr__(self, "_cookie", cookie)
