@@ -58,8 +58,10 @@ _DOCUMENTS = ("document", "iframe", "frame")
 
 _CONDITIONS = (b"if-none-match", b"if-modified-since")
 
-_BODY = b"</body"
-_BODY_END = re.compile(_BODY + rb"[\s>]", re.IGNORECASE)
+_BODY_END = re.compile(rb"</body[\s>]", re.IGNORECASE)
+
+# The beginning of that mark at the end of a chunk.
+_CUT_END = re.compile(rb"<(?:/(?:b(?:o(?:dy?)?)?)?)?\Z", re.IGNORECASE)
 
 
 class ChangeNotifier:
@@ -161,8 +163,7 @@ class LiveReloadHub:
         res.startBody(None)
         self._streams[res] = None
         res.on("close", lambda: self._streams.pop(res, None))
-        # The delay before a page reconnects, in milliseconds.
-        self._send(res, "retry: 500\n\n" + _event("hello", {"version": self.version}))
+        self._send(res, _event("hello", {"version": self.version}))
         if self._error is not None:
             self._send(res, _event("error", self._error))
 
@@ -212,7 +213,8 @@ class LiveReloadHub:
 
 
 def _event(name: str, data: Mapping[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+    # A page that loses the stream connects again after half a second.
+    return f"retry: 500\nevent: {name}\ndata: {json.dumps(data)}\n\n"
 
 
 def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
@@ -303,10 +305,10 @@ class TagInserter:
         if mark is not None:
             self._isDone = True
             return page[: mark.start()] + self._tag + page[mark.start() :]
-        for length in range(min(len(_BODY), len(page)), 0, -1):
-            if _BODY.startswith(page[-length:].lower()):
-                self._held = page[-length:]
-                return page[:-length]
+        cut = _CUT_END.search(page, max(0, len(page) - len(b"</body")))
+        if cut is not None:
+            self._held = cut[0]
+            return page[: cut.start()]
         return page
 
     def flush(self) -> bytes:

@@ -44,9 +44,9 @@ class Headers:
         @raise ValueError: If a name is no token, or a value has a control character or one outside
             Latin-1.
         """
-        self._fields: list[tuple[str, str]] = []
+        self._fields: dict[str, list[str]] = {}
         if isinstance(init, Headers):
-            self._fields = list(init._fields)
+            self._fields = {name: list(values) for name, values in init._fields.items()}
         elif init is not None:
             for name, value in init.items() if isinstance(init, Mapping) else init:
                 for each in value if isinstance(value, list | tuple) else (value,):
@@ -58,16 +58,16 @@ class Headers:
 
         @param name: The name of the field, in any case.
         """
-        values = self._valuesOf(name)
-        return ", ".join(values) if values else None
+        values = self._fields.get(_lower(name))
+        return None if values is None else ", ".join(values)
 
     def getSetCookie(self) -> list[str]:
         """Return the values of Set-Cookie as a list."""
-        return self._valuesOf("set-cookie")
+        return list(self._fields.get("set-cookie", ()))
 
     def has(self, name: str) -> bool:
         """Return whether a field is set."""
-        return bool(self._valuesOf(name))
+        return _lower(name) in self._fields
 
     def set(self, name: str, value: str | int) -> None:
         """
@@ -76,13 +76,8 @@ class Headers:
         @param value: Text without control characters, or a number.
         @raise ValueError: If name or value are malformed.
         """
-        field = _check(name, value)
-        first = next((i for i, each in enumerate(self._fields) if each[0] == field[0]), None)
-        if first is None:
-            self._fields.append(field)
-            return
-        later = [each for each in self._fields[first + 1 :] if each[0] != field[0]]
-        self._fields[first:] = [field, *later]
+        lowered, text = _check(name, value)
+        self._fields[lowered] = [text]
 
     def append(self, name: str, value: str | int) -> None:
         """
@@ -91,24 +86,27 @@ class Headers:
         @param value: Text without control characters, or a number.
         @raise ValueError: If name or value are malformed.
         """
-        self._fields.append(_check(name, value))
+        lowered, text = _check(name, value)
+        self._fields.setdefault(lowered, []).append(text)
 
     def delete(self, name: str) -> None:
         """Remove a field, if it is set."""
-        lowered = _lower(name)
-        self._fields = [field for field in self._fields if field[0] != lowered]
+        self._fields.pop(_lower(name), None)
 
     def items(self) -> list[tuple[str, str]]:
         """Return the pairs of an iteration as a list."""
         return list(self)
 
     def encode(self) -> list[tuple[bytes, bytes]]:
-        """Return the fields as bytes, in the order they were added."""
-        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in self._fields]
+        """Return the fields as bytes, in the order they were first added."""
+        return [
+            (name.encode("ascii"), value.encode("latin-1"))
+            for name, values in self._fields.items()
+            for value in values
+        ]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for name in sorted({name for name, _ in self._fields}):
-            values = self._valuesOf(name)
+        for name, values in sorted(self._fields.items()):
             if name == "set-cookie":
                 yield from ((name, value) for value in values)
             else:
@@ -124,19 +122,19 @@ class Headers:
         return value
 
     def __repr__(self) -> str:
-        return f"Headers({self._fields!r})"
-
-    def _valuesOf(self, name: str) -> list[str]:
-        lowered = _lower(name)
-        return [value for each, value in self._fields if each == lowered]
+        return f"Headers({self.items()!r})"
 
 
 def decodeFields(fields: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Make L{Headers} of received fields, which the parser has checked."""
     headers = Headers()
-    headers._fields = [
-        (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields
-    ]
+    decoded = headers._fields
+    for name, value in fields:
+        lowered = name.decode("ascii").lower()
+        if lowered in decoded:
+            decoded[lowered].append(value.decode("latin-1"))
+        else:
+            decoded[lowered] = [value.decode("latin-1")]
     return headers
 
 
