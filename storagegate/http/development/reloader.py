@@ -33,7 +33,6 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from storagegate.core.streams import SharedFuture
 from storagegate.http.development.console import ErrorReport, isInstalled
@@ -118,37 +117,41 @@ class Reloader:
             if command is not None:
                 becomeSupervisor(*command)
             _log.warn("hmr: this process cannot be started again, so only pages are reloaded")
-
-        def refused(reason: Failure) -> Failure:
-            if reason.value is not None:
-                self.fail(reason.value)
-            return reason
-
-        opening = Deferred.fromCoroutine(self._listen(app, reactor, endpoint, site))
-        return opening.addErrback(refused)
+        return Deferred.fromCoroutine(self._listen(app, reactor, endpoint, site))
 
     async def _listen(self, app: Any, reactor: Any, endpoint: str, site: Site) -> Opened:
         description, isNew = endpoint, True
-        if self._control is not None:
-            known = next((each for each in self._inherited if each[0] == endpoint), None)
-            isNew = known is None
-            if known is not None:
-                self._inherited.remove(known)
-                descriptor = known[1]
-            else:
-                bound = await bind(reactor, endpoint)
-                # The port object would unlink the path of a UNIX socket when it closes.
-                descriptor = bound.port.socket.detach()
-                self._send("hold", endpoint, descriptor)
-            tail = ":" + endpoint if endpoint.startswith(("ssl:", "tls:")) else ""
-            description = f"inherited:{descriptor}{tail}"
-            if self._thread is None:
-                reactor.callWhenRunning(self._ready, reactor)
-            await self._turn.wait()
-        port = await listen(reactor, description, site)
+        try:
+            if self._control is not None:
+                description, isNew = await self._inherit(reactor, endpoint)
+                if self._thread is None:
+                    reactor.callWhenRunning(self._ready, reactor)
+                await self._turn.wait()
+            port = await listen(reactor, description, site)
+        except Exception as error:
+            self.fail(error)
+            raise
         self._ports[port] = (app, endpoint)
         self._watch(reactor)
         return port, isNew
+
+    async def _inherit(self, reactor: Any, endpoint: str) -> tuple[str, bool]:
+        """
+        Take over a socket of the predecessor, or bind one and give it to the supervisor, too.
+
+        @return: The endpoint string of the inherited socket, and whether it is new.
+        """
+        known = next((each for each in self._inherited if each[0] == endpoint), None)
+        if known is not None:
+            self._inherited.remove(known)
+            descriptor = known[1]
+        else:
+            bound = await bind(reactor, endpoint)
+            # The port object would unlink the path of a UNIX socket when it closes.
+            descriptor = bound.port.socket.detach()
+            self._send("hold", endpoint, descriptor)
+        tail = ":" + endpoint if endpoint.startswith(("ssl:", "tls:")) else ""
+        return f"inherited:{descriptor}{tail}", known is None
 
     def fail(self, error: BaseException) -> bool:
         """

@@ -106,7 +106,6 @@ class ProgramSupervisor:
         self._leaving: _Child | None = None
         # Files that have changed since the start of the program that serves.
         self._changed: set[str] = set()
-        self._stops = 0
         self._status = 0
 
     def run(self) -> int:
@@ -115,17 +114,18 @@ class ProgramSupervisor:
 
         @return: Its exit status; negative for a signal.
         """
+        stops: list[int] = []
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._countStop)
+            signal.signal(number, lambda number, frame: stops.append(number))
         self._start()
-        stops = 0
+        handled = 0
         while self._children:
             controls: dict[Any, _Child] = {each.control: each for each in self._children}
             for control in wait([each for each in controls if not each.closed], _POLL_SECONDS):
                 self._receive(controls[control])
-            if self._stops > stops:
-                stops = self._stops
-                self._stop(isUrgent=stops > 1)
+            if len(stops) > handled:
+                handled = len(stops)
+                self._stop(isUrgent=handled > 1)
             for child in list(self._children):
                 if child.process.poll() is not None:
                     self._ended(child)
@@ -138,9 +138,6 @@ class ProgramSupervisor:
                 with suppress(OSError):
                     os.unlink(held.getsockname())
         return self._status
-
-    def _countStop(self, number: int, frame: object) -> None:
-        self._stops += 1
 
     def _stop(self, isUrgent: bool = False) -> None:
         """Stop all processes; those that serve or have served in order, unless it is urgent."""
@@ -191,7 +188,7 @@ class ProgramSupervisor:
                 self._sockets.remove(held)
         elif kind == "left":
             self._left(child)
-        elif kind == "changed" and self._serving is not None and not self._stops:
+        elif kind == "changed" and self._serving is not None:
             self._start(value)
         elif kind == "failed" and child is self._starting:
             self._failed(*value)

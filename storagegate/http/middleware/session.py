@@ -77,30 +77,26 @@ class RequestSession:
 
     def resume(self, id: str, data: object) -> None:
         """Give the request the session that its cookie names, if that is still valid."""
-        session = self._open(id, data) if isinstance(data, Mapping) else None
-        if session is None:
-            self.start()
-            return
+        if not isinstance(data, Mapping):
+            return self.start()
+        cookie = self.makeCookie()
+        cookie.restore(data.get("cookie"))
+        if cookie.ends(self._options.absoluteMaxAge) <= self._req.app.runtime.now():
+            return self.start()
+        session = Session(self, id, cookie)
+        session.update(data)
+        session.pop("cookie", None)
+        self._req.session = self._session = session
         self._first = self._came = self._kept = session
         self._firstContent = self._checked = encodeContent(session)
         if not self._options.resave:
             self._saved, self._savedContent = session, self._firstContent
         self._watch()
+        return None
 
     def _watch(self) -> None:
         self._res.beforeHead(self._sendCookie)
         self._res.holdEnd(self._keep)
-
-    def _open(self, id: str, data: Mapping[str, Any]) -> Session | None:
-        cookie = self.makeCookie()
-        cookie.restore(data.get("cookie"))
-        if cookie.ends(self._options.absoluteMaxAge) <= self._req.app.runtime.now():
-            return None
-        session = Session(self, id, cookie)
-        session.update(data)
-        session.pop("cookie", None)
-        self._req.session = self._session = session
-        return session
 
     def _make(self) -> Session:
         # The application's function may raise; here that fails the request.
@@ -126,7 +122,7 @@ class RequestSession:
         return SessionCookie(self._options.cookie, req.app.runtime.now, req.secure)
 
     async def regenerate(self) -> Session:
-        """Give the request another session, with a new id and no content."""
+        """See L{Session.regenerate}."""
         old = self._session
         # Synchronously, so that a handler that does not wait cannot use the old id.
         session = self._make()
@@ -135,18 +131,13 @@ class RequestSession:
         return session
 
     async def destroy(self) -> None:
-        """Leave the request without a session, and delete the stored one."""
+        """See L{Session.destroy}."""
         old, self._session, self._req.session = self._session, None, None
         if old is not None:
             await resolve(self._store.destroy(old.id))
 
     async def reload(self, session: Session) -> None:
-        """
-        Read the stored content again.
-
-        @param session: The current session of the request, whose content is replaced.
-        @raise SessionError: It does not exist, or the request has another session by now.
-        """
+        """See L{Session.reload}."""
         self._checkCurrent(session)
         data = await resolve(self._store.get(session.id))
         if not isinstance(data, Mapping):
@@ -156,12 +147,7 @@ class RequestSession:
         session.pop("cookie", None)
 
     async def save(self, session: Session) -> None:
-        """
-        Store the session now.
-
-        @param session: The current session of the request.
-        @raise SessionError: It cannot be stored, or the request has another session by now.
-        """
+        """See L{Session.save}."""
         self._checkCurrent(session)
         await resolve(self._write(session, self._content(session)))
 
@@ -180,18 +166,22 @@ class RequestSession:
             self._failed = False
 
     def _setCookie(self, session: Session) -> None:
-        if not self._wantsCookie(session):
+        options = self._options
+        if session is not self._came:
+            isWanted = options.saveUninitialized or self._modified(session)
+        else:
+            isLasting = session.cookie.expiresAt is not None
+            isWanted = options.rolling or (isLasting and self._modified(session))
+        if not isWanted or (session.cookie.secure and not self._req.secure):
             return
         cookie = session.cookie
-        if cookie.secure and not self._req.secure:
-            return
         self._touch(session)
         expires = cookie.expiresAt
         if expires is not None:
-            expires = cookie.ends(self._options.absoluteMaxAge)
+            expires = cookie.ends(options.absoluteMaxAge)
         value = serializeCookie(
-            self._options.name,
-            f"s:{signValue(session.id, self._options.secrets[0])}",
+            options.name,
+            f"s:{signValue(session.id, options.secrets[0])}",
             path=cookie.path,
             domain=cookie.domain,
             expires=expires,
@@ -201,24 +191,15 @@ class RequestSession:
         )
         self._res.append("Set-Cookie", value)
 
-    def _wantsCookie(self, session: Session) -> bool:
-        options = self._options
-        if session is not self._came:
-            return options.saveUninitialized or self._modified(session)
-        if options.rolling:
-            return True
-        return session.cookie.expiresAt is not None and self._modified(session)
-
     def _keep(self) -> Awaitable[Any] | None:
         """Store, touch or delete the session. Called before the response ends."""
         if self._failed:
             return None
         session = self._current()
         if session is None:
-            left = self._session
-            if left is None or self._options.unset != "destroy":
+            if self._session is None or self._options.unset != "destroy":
                 return None
-            return waiting(self._store.destroy(left.id))
+            return waiting(self._store.destroy(self._session.id))
         if session is self._idle and not session:
             return None
         self._touch(session)

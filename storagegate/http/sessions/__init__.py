@@ -144,28 +144,23 @@ _SAME_SITE = ("strict", "lax", "none")
 
 def readMs(value: Any) -> float | None:
     """
-    Validate an age.
+    Read an age.
 
-    @param value: Milliseconds; C{None} or C{False} for no end.
-    @return: Milliseconds; C{None} for no end.
-    @raise ValueError: If it is no number from 0 to a hundred years.
+    @param value: Milliseconds, up to a hundred years; C{None} or C{False} for no end.
     """
     if value is None or value is False:
         return None
-    if value is True or not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError("is a number of milliseconds")
-    if not 0 <= value <= _LONGEST_MS:
+    # So written, it also refuses NaN.
+    if value is True or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_MS:
         raise ValueError("is a number of milliseconds, up to a hundred years")
     return value
 
 
 def readExpires(value: Any) -> float | None:
     """
-    Validate a point in time.
+    Read a point in time, as seconds since 1970.
 
-    @param value: A C{datetime}, or seconds since 1970; C{None} or C{False} for no end.
-    @return: Seconds since the epoch; C{None} for no end.
-    @raise ValueError: If it is neither a number nor a C{datetime} with a time zone.
+    @param value: These, or a C{datetime} with a time zone; C{None} or C{False} for no end.
     """
     if value is None or value is False:
         return None
@@ -405,11 +400,9 @@ class SessionCookie:
             "expires": self.expiresAt,
         }
         for name in _FLAGS:
-            value = getattr(self, name)
-            default = getattr(self._defaults, name)
             # "auto" is resolved for each request.
-            if value != default and default != "auto":
-                kept[name] = value
+            if getattr(self._defaults, name) not in (getattr(self, name), "auto"):
+                kept[name] = getattr(self, name)
         return kept
 
     def restore(self, kept: object) -> None:
