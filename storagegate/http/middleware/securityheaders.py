@@ -128,18 +128,13 @@ def _check(name: str, source: object) -> str:
 
 
 def _write(directives: Directives, req: Any, res: Any) -> str:
-    return ";".join(
-        " ".join(
-            (
-                name,
-                *(
-                    source if isinstance(source, str) else _check(name, source(req, res))
-                    for source in sources
-                ),
-            )
-        )
-        for name, sources in directives.items()
-    )
+    policy = []
+    for name, sources in directives.items():
+        texts = [
+            each if isinstance(each, str) else _check(name, each(req, res)) for each in sources
+        ]
+        policy.append(" ".join([name, *texts]))
+    return ";".join(policy)
 
 
 Policy = bool | str | Mapping[str, Any]
