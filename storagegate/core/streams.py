@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
 
@@ -23,6 +24,7 @@ LOW_ITEMS = 64
 T = TypeVar("T")
 
 
+@define(eq=False)
 class BoundedStream(Generic[T]):
     """
     A queue of bounded size between one producer and one consumer.
@@ -30,54 +32,29 @@ class BoundedStream(Generic[T]):
     A producer that can be paused is paused once C{capacity} is reached. Without one, an item beyond
     C{capacity} ends the stream with C{RATE_LIMITED}, so that a slow consumer never delays others.
 
+    @ivar _capacity: How much is held before the producer is paused, or the stream overflows.
+    @ivar _producer: Paused at C{capacity}; resumed each time the consumer begins to wait, also if
+        it was not paused, and as C{resumeBelow} says. It may put items while it is resumed.
+    @ivar _sizeOf: Size of an item, in the unit of C{capacity}. By default each item counts 1.
+    @ivar _resumeBelow: A paused producer is resumed when less than this is held. 0: only when the
+        consumer waits.
     @ivar held: Size of the items that wait for the consumer.
     @ivar isEnded: Whether items are refused from now on; some may still wait for the consumer.
-    @ivar error: What the consumer gets at the end, C{None} for a good one.
+    @ivar error: The error at the end, C{None} for a good one.
     """
 
-    __slots__ = (
-        "_capacity",
-        "_consumer",
-        "_drained",
-        "_drainedBelow",
-        "_isPaused",
-        "_items",
-        "_producer",
-        "_resumeBelow",
-        "_sizeOf",
-        "error",
-        "held",
-        "isEnded",
-    )
-
-    def __init__(
-        self,
-        capacity: int = MAX_ITEMS,
-        producer: IPushProducer | None = None,
-        *,
-        sizeOf: Callable[[T], int] | None = None,
-        resumeBelow: int = 0,
-    ) -> None:
-        """
-        @param capacity: How much is held before the producer is paused, or the stream overflows.
-        @param producer: Paused at C{capacity}; resumed each time the consumer begins to wait, also
-            if it was not paused, and as C{resumeBelow} says. It may put items while it is resumed.
-        @param sizeOf: Size of an item, in the unit of C{capacity}. By default each item counts 1.
-        @param resumeBelow: A paused producer is resumed when less than this is held. 0: only when
-            the consumer waits.
-        """
-        self.held = 0
-        self.isEnded = False
-        self.error: BaseException | None = None
-        self._capacity = capacity
-        self._producer = producer
-        self._sizeOf = sizeOf
-        self._resumeBelow = resumeBelow
-        self._items: deque[T] = deque()
-        self._isPaused = False
-        self._consumer: Deferred[None] | None = None
-        self._drained: Deferred[None] | None = None
-        self._drainedBelow = 0
+    _capacity: int = MAX_ITEMS
+    _producer: IPushProducer | None = None
+    _sizeOf: Callable[[T], int] | None = field(default=None, kw_only=True)
+    _resumeBelow: int = field(default=0, kw_only=True)
+    held: int = field(default=0, init=False)
+    isEnded: bool = field(default=False, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    _items: deque[T] = field(factory=deque, init=False)
+    _isPaused: bool = field(default=False, init=False)
+    _consumer: Deferred[None] | None = field(default=None, init=False)
+    _drained: Deferred[None] | None = field(default=None, init=False)
+    _drainedBelow: int = field(default=0, init=False)
 
     # For the producer
 

@@ -33,7 +33,6 @@ def readAhead(fd: int, offset: int, count: int) -> None:
     Bring a part of a file into the page cache. Called in a thread.
 
     @param fd: A descriptor that is open for reading; its own position is not used.
-    @param offset: The first byte, from the beginning of the file.
     @param count: How many bytes are read; the end of the file may come before.
     @raise OSError: If the disk cannot be read.
     """
@@ -50,11 +49,8 @@ def isWarm(fd: int, offset: int, count: int) -> bool:
     """
     Return whether a part of a file can be read without waiting for a disk.
 
-    A file system that cannot tell counts as cold: a thread too many is better than a stall.
-
-    @param fd: A descriptor that is open for reading; its own position is not used.
-    @param offset: The first byte, from the beginning of the file.
-    @param count: Bytes in the range; one byte of each 128 KiB is probed.
+    One byte of each 128 KiB is probed. A file system that does not know counts as cold: a thread
+    too many is better than a stall.
     """
     probe = [bytearray(1)]
     try:
@@ -78,19 +74,6 @@ class SendfileTransfer:
         read, whatever the descriptor is next.
     """
 
-    __slots__ = (
-        "_fd",
-        "_onFailed",
-        "_onReady",
-        "_outcome",
-        "_run",
-        "_warmUntil",
-        "finished",
-        "offset",
-        "reading",
-        "remaining",
-    )
-
     def __init__(
         self,
         fd: int,
@@ -101,10 +84,7 @@ class SendfileTransfer:
         onFailed: Callable[[Failure], None],
     ) -> None:
         """
-
         @param fd: A descriptor that is open for reading, until L{finished} fires.
-        @param count: How many bytes are sent.
-        @param run: Calls a function with arguments in a thread and returns a Deferred.
         @param onReady: Called when L{advance} makes sense again after reading ahead.
         @param onFailed: Called when reading ahead failed, or the caller cancelled.
         """
@@ -117,13 +97,14 @@ class SendfileTransfer:
         self._warmUntil = offset
         self._outcome: Failure | None = None
         self.reading = False
-        self.finished: Deferred[None] = Deferred(self._cancelled)
+        self.finished: Deferred[None] = Deferred(
+            lambda finished: onFailed(Failure(CancelledError()))
+        )
 
     def advance(self, socketNumber: int) -> None:
         """
         Send what the socket takes, up to the end of a window; or start reading ahead.
 
-        @param socketNumber: The descriptor of a socket that does not block.
         @raise TruncatedFile: If the file has ended.
         @raise OSError: If the file or the socket has failed.
         """
@@ -174,6 +155,3 @@ class SendfileTransfer:
                 self._onReady()
 
         self._run(readAhead, self._fd, self.offset, window).addBoth(done)
-
-    def _cancelled(self, finished: Deferred[None]) -> None:
-        self._onFailed(Failure(CancelledError()))

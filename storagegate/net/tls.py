@@ -45,11 +45,7 @@ class TLSFileError(OSError):
 
 
 def readFile(value: Any) -> str:
-    """
-    Read the name of a file.
-
-    @param value: The value of an option, of any type; whether the file exists is not checked.
-    """
+    """Read the name of a file, which need not exist."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("is the name of a file")
     return value
@@ -110,7 +106,6 @@ def checkFiles(options: ClientTLSOptions, table: str) -> None:
     """
     Check that the files can be used now.
 
-    @param options: The options that name the files; those that are C{None} are not read.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them cannot be used.
     """
@@ -135,7 +130,6 @@ def makeContext(options: ClientTLSOptions, host: str) -> Any:
     """
     Make the context of a connection from the files as they are now.
 
-    @param options: The options that name the files.
     @param host: A name or an IP address, without brackets.
     @return: An C{IOpenSSLClientConnectionCreator}.
     @raise TLSFileError: If a file cannot be used.
@@ -154,10 +148,7 @@ class TLSContexts:
 
     def __init__(self, table: str, options: InstanceTLSOptions) -> None:
         """
-
         @param table: The name of the options, for errors and the log.
-        @param options: The trust roots, the client certificate, and whether certificates are
-            verified.
         """
         self._table = table
         self._options = options
@@ -246,11 +237,9 @@ def _creator(name: str, loaded: Mapping[str, Any], protocols: list[bytes] | None
     from twisted.internet.ssl import optionsForClientTLS
 
     own = {**loaded}
+    trust = own.pop("trustRoot")
     return optionsForClientTLS(
-        name,
-        trustRoot=own.pop("trustRoot"),
-        acceptableProtocols=protocols,
-        extraCertificateOptions=own,
+        name, trustRoot=trust, acceptableProtocols=protocols, extraCertificateOptions=own
     )
 
 
@@ -324,11 +313,7 @@ def refusesCertificate(error: BaseException | None) -> bool:
 
 
 def describeError(error: BaseException | None) -> str:
-    """
-    Return the problem with a connection in one line.
-
-    @param error: An error of OpenSSL, of the verification of names, or any other.
-    """
+    """Return the problem with a connection in one line."""
     from OpenSSL.SSL import Error as TLSError
     from twisted.internet.ssl import VerificationError
 

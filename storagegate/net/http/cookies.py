@@ -15,6 +15,7 @@ The grammar, RFC 6265 section 4::
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
@@ -52,20 +53,16 @@ def parseCookies(header: str) -> dict[str, str]:
     for pair in header.split(";"):
         name, equals, value = pair.partition("=")
         name = name.strip(" \t")
-        if equals and len(pair) <= COOKIE_BYTES and name not in cookies:
-            cookies[name] = _decoded(value.strip(" \t"))
+        if not equals or len(pair) > COOKIE_BYTES or name in cookies:
+            continue
+        value = value.strip(" \t")
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        cookies[name] = value
+        if "%" in value and not _BAD_ESCAPE.search(value):
+            with suppress(UnicodeDecodeError):
+                cookies[name] = unquote(value, errors="strict")
     return cookies
-
-
-def _decoded(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] == '"':
-        value = value[1:-1]
-    if "%" not in value or _BAD_ESCAPE.search(value):
-        return value
-    try:
-        return unquote(value, errors="strict")
-    except UnicodeDecodeError:
-        return value
 
 
 def serializeCookie(

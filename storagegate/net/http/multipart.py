@@ -105,13 +105,12 @@ def parseParameters(text: str) -> tuple[str, dict[str, str]]:
         name = name.lower()
         if name in parameters:
             raise BadMultipart(f"a header field has the parameter {name} twice")
-        parameters[name] = _unquote(parameter)
+        if parameter[:1] == '"':
+            # A backslash before anything else is itself: old browsers send C:\dir\file.
+            parameters[name] = _ESCAPED.sub(r"\1", parameter[1:-1])
+        else:
+            parameters[name] = parameter.rstrip(" \t")
     return value.strip(" \t").lower(), parameters
-
-
-def _unquote(text: str) -> str:
-    # A backslash before anything else is itself: old browsers send C:\dir\file.
-    return _ESCAPED.sub(r"\1", text[1:-1]) if text[:1] == '"' else text.rstrip(" \t")
 
 
 def _unescape(text: str) -> str:
@@ -223,12 +222,7 @@ PART_END = PartEnd.PART_END
 
 Event = PartHead | bytes | PartEnd
 
-
-class _State(enum.Enum):
-    PREAMBLE = enum.auto()
-    HEAD = enum.auto()
-    CONTENT = enum.auto()
-    EPILOGUE = enum.auto()
+_State = enum.Enum("_State", "PREAMBLE HEAD CONTENT EPILOGUE")
 
 
 def boundaryOf(contentType: str) -> str:

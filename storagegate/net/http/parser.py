@@ -19,6 +19,7 @@ import re
 from typing import Self
 
 import httptools
+from attrs import define
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
@@ -50,6 +51,7 @@ _MAX_HOSTS = 1024
 _BROKEN = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
 
 
+@define(init=False, eq=False)
 class RequestHead:
     """
     The head of one request.
@@ -64,19 +66,6 @@ class RequestHead:
     @ivar keepAlive: Whether the client keeps the connection open.
     @ivar expectsContinue: Whether the client waits for a C{100 Continue} with its body.
     """
-
-    __slots__ = (
-        "contentLength",
-        "expectsContinue",
-        "headerList",
-        "headers",
-        "keepAlive",
-        "method",
-        "path",
-        "queryString",
-        "uri",
-        "version",
-    )
 
     method: bytes
     uri: bytes
@@ -547,7 +536,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
     )
 
     def __init__(self, head: RequestHead, channel: IRequestChannel, limits: HTTPLimits) -> None:
-        super().__init__(limits.bodyBuffer, self, sizeOf=len)
+        BoundedStream.__init__(self, limits.bodyBuffer, self, sizeOf=len)
         self.length = length = head.contentLength
         self.taken = 0
         self.trailers = ()

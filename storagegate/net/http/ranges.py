@@ -47,18 +47,14 @@ class ByteRange:
         return self.last - self.first + 1
 
     def contentRange(self, size: int) -> bytes:
-        """
-        Write the C{Content-Range} of an answer from something of some size.
-
-        @param size: Bytes in the whole representation.
-        """
+        """Write the C{Content-Range} of a response, for the size of the whole in bytes."""
         return b"bytes %d-%d/%d" % (self.first, self.last, size)
 
 
 @frozen
 class RangeSpec:
     """
-    What a client asks for, whatever the size is.
+    The range of a request, before the size is known.
 
     @ivar first: Offset of the first byte; L{None} if the last C{last} bytes are meant.
     @ivar last: Offset of the last byte, past every file if there was none.
@@ -68,11 +64,7 @@ class RangeSpec:
     last: int
 
     def within(self, size: int) -> ByteRange | None:
-        """
-        Find the bytes in something of some size; L{None} if none of them is in it.
-
-        @param size: Bytes in the whole representation.
-        """
+        """Return the bytes within a whole of C{size} bytes; L{None} if none of them is in it."""
         if self.first is None:
             first, last = max(0, size - self.last), size - 1
         else:
@@ -95,26 +87,17 @@ def parseRangeSpecs(value: bytes) -> Sequence[RangeSpec] | None:
         match = _RANGE.fullmatch(piece)
         if match is None:
             return None
-        spec = _readSpec(*match.groups())
-        if spec is None:
+        first, last = match.groups()
+        start = parsePosition(first) if first else None
+        end = parsePosition(last) if last else _FAR
+        if not (first or last) or (start is not None and start > end):
             return None
-        specs.append(spec)
+        specs.append(RangeSpec(start, end))
     return specs
 
 
-def _readSpec(first: bytes, last: bytes) -> RangeSpec | None:
-    if not first:
-        return RangeSpec(None, parsePosition(last)) if last else None
-    start, end = parsePosition(first), parsePosition(last) if last else _FAR
-    return RangeSpec(start, end) if start <= end else None
-
-
 def parsePosition(digits: bytes) -> int:
-    """
-    Read an offset of ASCII digits; one that no file reaches is cut.
-
-    @param digits: ASCII digits, any number of them.
-    """
+    """Read an offset of any number of ASCII digits; one that no file reaches is cut."""
     try:
         return parseDecimal(digits, _FAR)
     except ValueError:
@@ -123,11 +106,11 @@ def parsePosition(digits: bytes) -> int:
 
 def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | None:
     """
-    Read a C{Range} of something of some size.
+    Read a C{Range}.
 
     @param value: The value of the field; L{None} if the request has none.
     @param size: Bytes in the whole representation.
-    @return: What of it there is; L{None} if there is no such field, or it is to be ignored.
+    @return: The ranges within it; L{None} if there is no such field, or it is to be ignored.
     """
     if value is None:
         return None
@@ -139,11 +122,7 @@ def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | No
 
 
 def unsatisfiedRange(size: int) -> bytes:
-    """
-    Write the C{Content-Range} of a 416.
-
-    @param size: Bytes in the whole representation.
-    """
+    """Write the C{Content-Range} of a 416."""
     return b"bytes */%d" % size
 
 
@@ -199,11 +178,7 @@ def _parse(value: bytes) -> int | None:
 
 @lru_cache(maxsize=4096)
 def formatHttpDate(seconds: int) -> bytes:
-    """
-    Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch.
-
-    @param seconds: Whole seconds since the epoch.
-    """
+    """Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch."""
     return formatdate(seconds, usegmt=True).encode()
 
 
@@ -221,14 +196,8 @@ def changedSince(value: bytes | None, modified: int) -> bool | None:
 
 def utcSeconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
     """
-    Return seconds since the epoch; L{None} for a moment that the calendar does not have.
-
-    @param year: With the century.
-    @param month: 1 to 12.
-    @param day: 1 to 31.
-    @param hour: 0 to 23.
-    @param minute: 0 to 59.
-    @param second: 0 to 59; a leap second is no moment here.
+    Return seconds since the epoch; L{None} for a moment that the calendar does not have, and a leap
+    second.
     """
     try:
         return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp())
