@@ -322,20 +322,6 @@ class EncodedBody:
         self._working = False
 
 
-def asBytes(chunk: Any) -> bytes:
-    """
-    Return a piece of a body as bytes; text is UTF-8.
-
-    @param chunk: What a handler gave: text, C{bytes}, C{bytearray} or a C{memoryview}.
-    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
-    """
-    if isinstance(chunk, str):
-        return chunk.encode()
-    if isinstance(chunk, bytes | bytearray | memoryview):
-        return bytes(chunk)
-    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")
-
-
 def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
     """
     Encode a body at once. May be called in a thread.

@@ -22,7 +22,6 @@ from storagegate.http.encoding import (
     EncodedBody,
     IBodyEncoder,
     ResponseHooks,
-    asBytes,
     encodeWhole,
     waitForAll,
 )
@@ -347,7 +346,7 @@ class HTTPResponse:
         @raise ResponseSent: If it was ended before.
         """
         self._checkUnanswered()
-        chunk = b"" if body is None else asBytes(body)
+        chunk = b"" if body is None else _asBytes(body)
         if self._begun:
             if chunk:
                 self.write(chunk)
@@ -482,7 +481,7 @@ class HTTPResponse:
         @raise ResponseSent: If the response was ended.
         """
         self._checkUnanswered()
-        data = asBytes(chunk)
+        data = _asBytes(chunk)
         if not self._begun:
             self.startBody(None)
         if self.raw.disconnected:
@@ -730,3 +729,16 @@ class HTTPResponse:
         if self.statusCode == 204 and length is not None and length[1] == "0":
             # True, and without it some browsers wait for a body.
             fields["content-length"] = length
+
+
+def _asBytes(chunk: Any) -> bytes:
+    """
+    Return a piece of a body as bytes; text is UTF-8.
+
+    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
+    """
+    if isinstance(chunk, str):
+        return chunk.encode()
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        return bytes(chunk)
+    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")
