@@ -56,6 +56,24 @@ def listValues(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def copyFields(res: Any, fields: Iterable[tuple[str, str]]) -> None:
+    """
+    Set the fields of a response that was made elsewhere; C{Vary} and cookies are added.
+
+    @param res: The response of the framework, with the fields that middleware has set.
+    """
+    grouped: dict[str, list[str]] = {}
+    for name, value in fields:
+        grouped.setdefault(name, []).append(value)
+    for name, values in grouped.items():
+        if name.lower() == "vary":
+            res.vary(*values)
+        elif name.lower() == "set-cookie":
+            res.append(name, values)
+        else:
+            res.header(name, values if len(values) > 1 else values[0])
+
+
 # An application names a few types; making sure of one takes 2 microseconds.
 @lru_cache(maxsize=256)
 def typeField(name: str) -> CheckedField:

@@ -23,6 +23,7 @@ from storagegate.http.dispatch import (
     RouteLayer,
     readHandlers,
 )
+from storagegate.http.fields import copyFields
 from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
@@ -119,6 +120,7 @@ class RegistrationMethod(Protocol):
 
 def _registration(method: str | None) -> RegistrationMethod:
     def register(self: Any, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for one method, or for all; without handlers, be a decorator."""
         return self._register(method, arguments, cancelOnDisconnect)
 
     register.__name__ = register.__qualname__ = (method or "all").lower()
@@ -350,18 +352,13 @@ class _ResourceResponse:
         """Begin the response. A phrase is not sent."""
         res = self._res
         res.statusCode = code
-        fields: dict[str, list[str]] = {}
-        for field, value in headers:
-            fields.setdefault(field.decode("ascii"), []).append(value.decode("latin-1"))
-        for name, values in fields.items():
-            if name.lower() == "content-length":
-                length = int(values[0])
-            elif name.lower() == "vary":
-                res.vary(*(part.strip() for part in ",".join(values).split(",")))
-            elif name.lower() == "set-cookie":
-                res.append(name, values)
+        fields: list[tuple[str, str]] = []
+        for name, value in headers:
+            if name.lower() == b"content-length":
+                length = int(value)
             else:
-                res.header(name, values if len(values) > 1 else values[0])
+                fields.append((name.decode("ascii"), value.decode("latin-1")))
+        copyFields(res, fields)
         res.startBody(length)
 
     def send(self, chunk: bytes) -> None:

@@ -18,6 +18,7 @@ from storagegate.http.fetch import (
     decodeFields,
     receivedRequest,
 )
+from storagegate.http.fields import copyFields
 
 if TYPE_CHECKING:
     # Takes 20 ms to import.
@@ -123,16 +124,7 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
     """
     source = response._use()
     res.statusCode = response.status
-    fields: dict[str, list[str]] = {}
-    for name, value in response.headers:
-        fields.setdefault(name, []).append(value)
-    for name, values in fields.items():
-        if name == "vary":
-            res.vary(*(each.strip() for each in values[0].split(",")))
-        elif name == "set-cookie":
-            res.append(name, values)
-        elif name not in _HOP_FIELDS:
-            res.header(name, values[0])
+    copyFields(res, [field for field in response.headers if field[0] not in _HOP_FIELDS])
     if isinstance(source, WholeSource):
         res.end(source.content)
         return None
