@@ -133,6 +133,7 @@ def makeEncoder(
 ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
 
 
+@attrs.define(eq=False)
 class ResponseHooks:
     """
     The callbacks that middleware adds to one response. Each is called once.
@@ -142,12 +143,9 @@ class ResponseHooks:
     @ivar holds: Return what the end of the response waits for.
     """
 
-    __slots__ = ("beforeHead", "choosers", "holds")
-
-    def __init__(self) -> None:
-        self.beforeHead: list[Callable[[], Any]] = []
-        self.choosers: list[ChooseEncoder] = []
-        self.holds: list[Callable[[], Awaitable[Any] | None]] = []
+    beforeHead: list[Callable[[], Any]] = attrs.field(factory=list)
+    choosers: list[ChooseEncoder] = attrs.field(factory=list)
+    holds: list[Callable[[], Awaitable[Any] | None]] = attrs.field(factory=list)
 
     def runBeforeHead(self) -> None:
         """Call the L{beforeHead} callbacks."""

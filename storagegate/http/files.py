@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
+from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -94,6 +95,7 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.
 _WALK_FLAGS = _DIRECTORY | os.O_NOFOLLOW
 
 
+@define(eq=False)
 class OpenFile:
     """
     A regular file, open for reading.
@@ -103,13 +105,10 @@ class OpenFile:
     @ivar coding: How its content is encoded, L{None} if it is not.
     """
 
-    __slots__ = ("coding", "fd", "name", "status")
-
-    def __init__(self, fd: int, name: bytes, status: os.stat_result) -> None:
-        self.fd = fd
-        self.name = name
-        self.status = status
-        self.coding: str | None = None
+    fd: int
+    name: bytes
+    status: os.stat_result
+    coding: str | None = None
 
     def close(self) -> None:
         """Close it."""

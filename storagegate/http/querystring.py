@@ -20,6 +20,8 @@ import re
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from attrs import define, field
+
 QUERY_PARAMETERS = 1000
 """Parameters of a query that are read, as in Node: no page has more, and what follows is noise."""
 
@@ -128,6 +130,7 @@ def _splitNested(pair: bytes) -> tuple[bytes, bytes]:
 # Nested names
 
 
+@define(eq=False)
 class _Branch:
     """
     The value of a name with brackets: a list or a dictionary, which is only known at the end.
@@ -137,12 +140,9 @@ class _Branch:
     @ivar after: The index after the largest one.
     """
 
-    __slots__ = ("after", "entries", "isList")
-
-    def __init__(self, isList: bool) -> None:
-        self.isList = isList
-        self.entries: dict[int | str, _Branch | str] = {}
-        self.after = 0
+    isList: bool
+    entries: dict[int | str, "_Branch | str"] = field(factory=dict)
+    after: int = 0
 
     def put(self, key: int | str, entry: "_Branch | str") -> None:
         """Set an entry; the key is an C{int} in a list only."""
