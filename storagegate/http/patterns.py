@@ -421,7 +421,7 @@ class PathPattern:
         """
         text = PathText(path, self.caseSensitive)
         for shape in self.shapes:
-            found = self._spanning(shape, text) if shape.wildcard else self._plain(shape, text)
+            found = self._matchShape(shape, text)
             if found is not None:
                 return found
         return None
@@ -443,37 +443,24 @@ class PathPattern:
         flags = re.ASCII if self.caseSensitive else re.ASCII | re.IGNORECASE
         return re.compile(r"\A" + expression, flags)
 
-    def _plain(self, shape: Shape, text: PathText) -> Match | None:
-        count = len(shape.head)
-        rest = len(text.segments) - 1 - count
-        if rest < 0 or not _fits(shape.head, text, 1):
-            return None
-        if self.prefix:
-            return self._params(shape, text), text.offset(count + 1) - 1
-        if rest == 0 or (rest == 1 and text.segments[-1] == "" and not self.strict):
-            return self._params(shape, text), len(text.path)
-        return None
-
-    def _spanning(self, shape: Shape, text: PathText) -> Match | None:
+    def _matchShape(self, shape: Shape, text: PathText) -> Match | None:
         first = len(shape.head) + 1
         last = len(text.segments) - len(shape.tail)
-        if last <= first or not _fits(shape.head, text, 1):
+        if last < first or not _fits(shape.head, text, 1):
             return None
-        if not shape.tail:
-            return self._params(shape, text, len(text.segments)), len(text.path)
-        if self.prefix:
-            # As in a greedy expression: the wildcard takes as much as it can.
-            ends = range(last, first, -1)
+        if shape.wildcard is None:
+            ends = range(first, first + 1)
         else:
-            folded = not self.strict and text.segments[-1] == ""
-            ends = range(last, last - 2 if folded else last - 1, -1)
+            # As in a greedy expression: the wildcard takes as much as it can, one segment at least.
+            ends = range(last, first if self.prefix else max(first, last - 2), -1)
         for end in ends:
-            if end > first and _fits(shape.tail, text, end):
-                taken = text.offset(end + len(shape.tail)) - 1
-                return self._params(shape, text, end), taken if self.prefix else len(text.path)
+            folds = last - end == 1 and text.segments[-1] == "" and not self.strict
+            if (self.prefix or end == last or folds) and _fits(shape.tail, text, end):
+                taken = text.offset(end + len(shape.tail)) - 1 if self.prefix else len(text.path)
+                return self._params(shape, text, end), taken
         return None
 
-    def _params(self, shape: Shape, text: PathText, end: int = 0) -> Params | MalformedEscape:
+    def _params(self, shape: Shape, text: PathText, end: int) -> Params | MalformedEscape:
         if not self.names:
             return NO_PARAMS
         # Absent optional parameters stay None; the order is that of the pattern.
