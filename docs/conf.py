@@ -24,6 +24,8 @@ html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_static_path: list[str] = []
 exclude_patterns = ["build"]
 highlight_language = "none"
+# Files of haproxy and Caddy are shown as they are.
+suppress_warnings = ["misc.highlighting_failure"]
 
 
 def listPages(app: Sphinx, name: str, source: list[str]) -> None:

@@ -1,0 +1,247 @@
+"""The daemon behind nginx, haproxy and Caddy, each with the file that docs/proxies.rst shows."""
+
+import json
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from unittest import skipUnless
+
+import grpc
+from twisted.trial.unittest import SynchronousTestCase
+from websockets.sync.client import connect
+
+from tests.support.certificates import Authority
+from tests.support.clients import Account, botoClient
+from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
+from tests.support.documents import DOCS, codeBlocks
+from tests.support.ports import heldPort
+
+SECONDS = 60
+
+LISTENERS = {"s3": "9000", "http": "8080", "grpc": "50051", "tcp": "9102", "udp": "9103"}
+"""The daemon's listeners, and the ports on which the page has them."""
+
+SERVING = b"\x08\x01"
+"""A C{HealthCheckResponse} whose status is C{SERVING}."""
+
+LIST = {"service": "UserService", "method": "ListUsers", "data": {}}
+
+
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProxyTests:
+    """One daemon, one proxy, and a client of each kind."""
+
+    language = ""
+    forwardsTCP = True
+    forwardsUDP = False
+
+    def setUp(self) -> None:
+        """Start the daemon, then the proxy with the file of the page, its names and ports set."""
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+        self.daemon = Daemon(
+            self.directory / "data",
+            *(
+                flag
+                for name in ("http", "tcp")
+                for flag in (f"--{name}", "tcp:0:interface=127.0.0.1")
+            ),
+            *(flag for name in ("grpc", "udp") for flag in (f"--{name}", "127.0.0.1:0")),
+            expect=tuple(LISTENERS),
+        ).start()
+        self.addCleanup(self.daemon.kill)
+        authority = Authority(self.directory)
+        certificate, key = authority.issue("*.example.com")
+        both = self.directory / "both.pem"
+        both.write_bytes(certificate.read_bytes() + key.read_bytes())
+        self.authority = authority.path
+        self.ports = {name: heldPort(self) for name in ("443", "9202", "9203")}
+        [block] = codeBlocks(DOCS / "proxies.rst", self.language)
+        text = block.code
+        replaced = {
+            **{f"127.0.0.1:{port}": self.at(name) for name, port in LISTENERS.items()},
+            "/etc/ssl/example.both.pem": str(both),
+            "/etc/ssl/example.pem": str(certificate),
+            "/etc/ssl/example.key": str(key),
+        }
+        for written, there in replaced.items():
+            text = text.replace(written, there)
+        for written, port in self.ports.items():
+            text = re.sub(rf"(?<=[ :]){written}\b", str(port), text)
+        self.start(text)
+        self.waitFor(self.ports["443"])
+
+    def at(self, name: str) -> str:
+        """Give the address of a listener of the daemon."""
+        host, port = self.daemon.address(name)
+        return f"{host}:{port}"
+
+    def start(self, text: str) -> None:
+        """Start the proxy."""
+        raise NotImplementedError
+
+    def runProxy(self, *command: str) -> None:
+        """Run the proxy in the foreground."""
+        with (self.directory / "proxy.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env={"HOME": str(self.directory), "PATH": PATH},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+
+    def waitFor(self, port: int) -> None:
+        """Wait for a listener of the proxy."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise AssertionError((self.directory / "proxy.log").read_text()) from None
+                time.sleep(0.1)
+
+    def test_s3(self) -> None:
+        """boto3's signatures hold, for keys with every odd path, and for bodies of some size."""
+        client = botoClient(
+            f"https://s3.example.com:{self.ports['443']}",
+            Account(ACCESS_KEY, SECRET_KEY),
+            cafile=str(self.authority),
+            patient=False,
+        )
+        resolve = socket.getaddrinfo
+        self.patch(socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.1", *rest))
+        client.create_bucket(Bucket="behind")
+        body = bytes(range(256)) * 4096 * 9
+        for key in ("plain", "a/b", "a%2Fb", "a//b", "a b+c", "ümlaut/&=?"):
+            client.put_object(Bucket="behind", Key=key, Body=body)
+            self.assertEqual(client.get_object(Bucket="behind", Key=key)["Body"].read(), body)
+        client.upload_file(__file__, "behind", "file")
+        listed = {each["Key"] for each in client.list_objects_v2(Bucket="behind")["Contents"]}
+        self.assertIn("a//b", listed)
+        self.assertEqual(len(listed), 7)
+
+    def test_http(self) -> None:
+        """A call, and the same over a WebSocket."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        with closing(self.secure(context, "api.example.com", self.ports["443"])) as connection:
+            connection.sendall(
+                b"POST /api/UserService/ListUsers HTTP/1.1\r\nHost: api.example.com\r\n"
+                b"Connection: close\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 2\r\n\r\n{}"
+            )
+            reply = b"".join(iter(lambda: connection.recv(65536), b""))
+        self.assertTrue(reply.startswith(b"HTTP/1.1 200"), reply)
+        with connect(
+            "wss://api.example.com/ws",
+            ssl=context,
+            sock=socket.create_connection(("127.0.0.1", self.ports["443"])),
+            open_timeout=SECONDS,
+        ) as websocket:
+            for number in (1, 2):
+                websocket.send(json.dumps({"id": number, **LIST}))
+                reply = json.loads(websocket.recv(SECONDS))
+                self.assertEqual((reply["id"], reply["type"]), (number, "stream_end"))
+
+    def test_grpc(self) -> None:
+        """A call and its status."""
+        credentials = grpc.ssl_channel_credentials(self.authority.read_bytes())
+        options = [
+            ("grpc.ssl_target_name_override", "grpc.example.com"),
+            ("grpc.default_authority", "grpc.example.com"),
+        ]
+        target = f"127.0.0.1:{self.ports['443']}"
+        with grpc.secure_channel(target, credentials, options) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            self.assertEqual(check(b"", timeout=SECONDS), SERVING)
+            with self.assertRaises(grpc.RpcError) as raised:
+                channel.unary_unary("/user.UserService/Nothing")(b"", timeout=SECONDS)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+
+    def test_tcp(self) -> None:
+        """A line and its reply over TLS."""
+        if not self.forwardsTCP:
+            self.assertNotIn("9202", codeBlocks(DOCS / "proxies.rst", self.language)[0].code)
+            return
+        context = ssl.create_default_context(cafile=str(self.authority))
+        with closing(self.secure(context, "api.example.com", self.ports["9202"])) as connection:
+            connection.sendall(json.dumps({"id": 7, **LIST}).encode() + b"\n")
+            with connection.makefile("rb") as file:
+                self.assertEqual(json.loads(file.readline())["id"], 7)
+
+    def test_udp(self) -> None:
+        """A datagram and its reply."""
+        if not self.forwardsUDP:
+            self.assertNotIn("9203", codeBlocks(DOCS / "proxies.rst", self.language)[0].code)
+            return
+        payload = json.dumps({"id": 8, **LIST}).encode()
+        frame = b"\1\1" + len(payload).to_bytes(4, "big") + payload
+        with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as client:
+            client.settimeout(SECONDS)
+            client.sendto(frame, ("127.0.0.1", self.ports["9203"]))
+            self.assertEqual(json.loads(client.recv(65536)[6:])["id"], 8)
+
+    def secure(self, context: ssl.SSLContext, name: str, port: int) -> ssl.SSLSocket:
+        """Connect over TLS."""
+        plain = socket.create_connection(("127.0.0.1", port), SECONDS)
+        return context.wrap_socket(plain, server_hostname=name)
+
+
+@skipUnless(shutil.which("nginx", path=PATH), "nginx is not installed")
+class NginxTests(ProxyTests, SynchronousTestCase):
+    """nginx."""
+
+    language = "nginx"
+    forwardsUDP = True
+
+    def start(self, text: str) -> None:
+        """Start it, its files in the directory of the test."""
+        module = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
+        head = f"load_module {module};\n" if module.exists() else ""
+        folders = "".join(
+            f"{name}_temp_path {self.directory / name};\n"
+            for name in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
+        )
+        text = text.replace("http {\n", f"http {{\n{folders}access_log off;\n", 1)
+        (self.directory / "nginx.conf").write_text(
+            f"{head}daemon off;\nuser root;\npid nginx.pid;\nerror_log stderr;\n{text}"
+        )
+        self.runProxy("nginx", "-p", str(self.directory), "-c", "nginx.conf", "-e", "stderr")
+
+
+@skipUnless(shutil.which("haproxy", path=PATH), "haproxy is not installed")
+class HaproxyTests(ProxyTests, SynchronousTestCase):
+    """haproxy."""
+
+    language = "haproxy"
+
+    def start(self, text: str) -> None:
+        """Start it."""
+        (self.directory / "haproxy.cfg").write_text(text)
+        self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
+
+
+@skipUnless(shutil.which("caddy", path=PATH), "caddy is not installed")
+class CaddyTests(ProxyTests, SynchronousTestCase):
+    """Caddy."""
+
+    language = "caddy"
+    forwardsTCP = False
+
+    def start(self, text: str) -> None:
+        """Start it without the listener of its own settings, and without one for redirects."""
+        head = "{\n    admin off\n    auto_https disable_redirects\n}\n"
+        (self.directory / "Caddyfile").write_text(head + text)
+        self.runProxy("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
