@@ -5,11 +5,8 @@ The browser's upload form: C{multipart/form-data} whose last field is the file::
     field  = a part with a name; its value is text, small
     file   = the part named "file"; S3 takes nothing after it
 
-The fields are read whole before a byte of the file is passed on, for they carry the signature.
-
-Reading the document of a form's policy; what it means is in C{postpolicy}.
-
-The policy of a browser form: what it may contain::
+The fields are read whole before a byte of the file is passed on, for they carry the signature. The
+policy says what the form may contain::
 
     policy    = Base64 of {"expiration": "2030-01-01T00:00:00Z", "conditions": [*condition]}
     condition = {"field": "value"} / ["eq" / "starts-with", "$field", "value"]
@@ -17,7 +14,6 @@ The policy of a browser form: what it may contain::
 
 Names of fields and operators may be written in any case. A condition holds or the form is refused;
 a field without a condition is refused too, and so is a form whose policy leaves the bucket open.
-Who signed the policy is for C{sigv4post}.
 """
 
 import json
@@ -54,7 +50,7 @@ class FormHead:
 
 
 def formBoundary(contentType: bytes) -> str | None:
-    """The boundary that a C{Content-Type} names, or L{None} where it is no form."""
+    """Return the boundary that a C{Content-Type} names; L{None} if it is no form's."""
     kind, options = parse_options_header(contentType.decode("latin-1"))
     return (options.get("boundary") or None) if kind == "multipart/form-data" else None
 
@@ -64,116 +60,92 @@ def _malformed(why: str) -> S3Error:
 
 
 class PostForm:
-    """
-    A form as it comes in: first L{readHead}, then iterate over the file's bytes.
-
-    @param chunks: The request's body.
-    @raise S3Error: C{MalformedPOSTRequest} for a boundary that cannot be one.
-    """
+    """A form as it arrives: first L{readHead}, then iterate over the file's bytes."""
 
     def __init__(self, chunks: AsyncIterator[bytes], boundary: str) -> None:
-        self._chunks = chunks
+        """
+        @param chunks: The request's body.
+        @raise S3Error: C{MalformedPOSTRequest} for a boundary that cannot be one.
+        """
         try:
-            self._parser = PushMultipartParser(
+            parser = PushMultipartParser(
                 boundary, max_segment_count=FIELD_COUNT, header_charset="utf8", strict=True
             )
         except MultipartError as error:
             raise _malformed(str(error)) from error
-        self._pieces: list[bytes] = []
-        self._fields: dict[str, str] = {}
-        self._fieldBytes = 0
-        self._segment: MultipartSegment | None = None
-        self._value: list[bytes] = []
-        self._fileName: str | None = None
-        self._fileEnded = False
+        self._events = self._parse(parser, chunks)
         self._head: FormHead | None = None
+        self._isOver = False
+
+    async def _parse(
+        self, parser: PushMultipartParser, chunks: AsyncIterator[bytes]
+    ) -> AsyncIterator[MultipartSegment | bytes | bytearray | None]:
+        """Iterate over heads of fields, pieces of values, and L{None} at the end of each."""
+        try:
+            async for chunk in chunks:
+                # The end of the line behind the last boundary may be a piece of its own.
+                if not self._isOver or chunk.strip(b"\r\n"):
+                    for event in parser.parse(chunk):
+                        yield event
+            parser.close()
+        except MultipartError as error:
+            raise _malformed(str(error)) from error
 
     async def readHead(self) -> FormHead:
         """
-        Read all fields; a second call gives them again.
+        Read all fields; a second call returns them again.
 
         @raise S3Error: C{MalformedPOSTRequest}, C{MaxPostPreDataLengthExceededError},
-            C{IncorrectNumberOfFilesInPostRequest} where no file comes.
+            C{IncorrectNumberOfFilesInPostRequest} if there is no file.
         """
-        while self._fileName is None:
-            if not await self._more():
-                raise S3Error("IncorrectNumberOfFilesInPostRequest")
         if self._head is None:
-            self._head = FormHead(self._fields, self._fileName)
+            self._head = await self._readHead()
         return self._head
 
+    async def _readHead(self) -> FormHead:
+        fields: dict[str, str] = {}
+        size, name, value = 0, "", b""
+        async for event in self._events:
+            if isinstance(event, MultipartSegment):
+                if event.name == "file":
+                    fileName = (event.filename or "").replace("\\", "/")
+                    return FormHead(fields, fileName.rpartition("/")[2])
+                name, value = (event.name or "").lower(), b""
+            elif event is not None:
+                size += len(event)
+                if size > FIELDS_LIMIT:
+                    raise S3Error("MaxPostPreDataLengthExceededError")
+                value += event
+            elif not name:
+                raise _malformed("a field has no name")
+            elif name in fields:
+                raise S3Error("InvalidArgument", "POST requires exactly one value for each field.")
+            else:
+                try:
+                    fields[name] = value.decode()
+                except UnicodeDecodeError as error:
+                    raise _malformed("a field is not UTF-8") from error
+        raise S3Error("IncorrectNumberOfFilesInPostRequest")
+
     def readAvailable(self) -> bytes | None:
-        """A form's file always comes in pieces."""
+        """Return L{None}: a form's file always comes in pieces."""
         return None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """
-        Pass the file's bytes on.
+        Iterate over the file's bytes.
 
-        @raise S3Error: C{MalformedPOSTRequest} where the form does not end with the file.
+        @raise S3Error: C{MalformedPOSTRequest} if the form does not end with the file.
         """
-        while True:
-            pieces, self._pieces = self._pieces, []
-            for piece in pieces:
-                yield piece
-            if not await self._more():
-                break
-        if not self._fileEnded:
-            raise _malformed("it ends before its last boundary")
-        for piece in self._pieces:
-            yield piece
-
-    async def _more(self) -> bool:
-        try:
-            chunk = await anext(self._chunks)
-        except StopAsyncIteration:
-            try:
-                self._parser.close()
-            except MultipartError as error:
-                raise _malformed(str(error)) from error
-            return False
-        if self._fileEnded and not chunk.strip(b"\r\n"):
-            return True  # the line's end behind the last boundary, in a piece of its own
-        try:
-            for event in self._parser.parse(chunk):
-                self._take(event)
-        except MultipartError as error:
-            raise _malformed(str(error)) from error
-        return True
-
-    def _take(self, event: MultipartSegment | bytes | bytearray | None) -> None:
-        if isinstance(event, MultipartSegment):
-            if self._fileEnded:
+        async for event in self._events:
+            if isinstance(event, MultipartSegment):
                 raise _malformed("the file must be the last field")
-            self._segment = event
-            if event.name == "file":
-                name = (event.filename or "").replace("\\", "/")
-                self._fileName = name.rpartition("/")[2]
-        elif event is None:
-            if self._fileName is not None:
-                self._fileEnded = True
+            if event is None:
+                self._isOver = True
             else:
-                self._endField()
-        elif self._fileName is not None:
-            self._pieces.append(bytes(event))
-        else:
-            self._fieldBytes += len(event)
-            if self._fieldBytes > FIELDS_LIMIT:
-                raise S3Error("MaxPostPreDataLengthExceededError")
-            self._value.append(bytes(event))
-
-    def _endField(self) -> None:
-        segment, value = self._segment, b"".join(self._value)
-        self._value = []
-        name = segment.name.lower() if segment is not None and segment.name else ""
-        if not name:
-            raise _malformed("a field has no name")
-        if name in self._fields:
-            raise S3Error("InvalidArgument", "POST requires exactly one value for each field.")
-        try:
-            self._fields[name] = value.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _malformed("a field is not UTF-8") from error
+                yield bytes(event)
+        if not self._isOver:
+            raise _malformed("it ends before its last boundary")
 
 
 POLICY_LIMIT = 20_000
@@ -188,20 +160,6 @@ SIZE_LIMIT = 1 << 63
 _EXPIRATION = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z", re.ASCII
 )
-
-
-@frozen
-class Comparison:
-    """
-    A condition on a field.
-
-    @ivar operator: C{"eq"} or C{"starts-with"}.
-    @ivar field: A lower-case name.
-    """
-
-    operator: str
-    field: str
-    value: str
 
 
 @frozen
@@ -224,10 +182,6 @@ class SizeLimits:
             fields = {"ProposedSize": str(size), "MaxSizeAllowed": str(self.largest)}
             raise S3Error("EntityTooLarge", fields=fields)
 
-    def narrow(self, smallest: int, largest: int) -> "SizeLimits":
-        """Return the limits within these and some others."""
-        return SizeLimits(max(self.smallest, smallest), min(self.largest, largest))
-
 
 @frozen
 class Policy:
@@ -235,10 +189,11 @@ class Policy:
     A policy that was read.
 
     @ivar expiration: Seconds since the epoch.
+    @ivar comparisons: Operators (C{"eq"}, C{"starts-with"}), lower-case fields and values.
     """
 
     expiration: float
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[tuple[str, str, str], ...]
     sizes: SizeLimits
 
 
@@ -249,10 +204,9 @@ def parsePolicy(policyBase64: str) -> Policy:
     @raise S3Error: C{InvalidPolicyDocument}.
     """
     document = _parseJSON(policyBase64)
-    if "expiration" not in document:
-        raise _invalid("Policy missing expiration.")
-    if "conditions" not in document:
-        raise _invalid("Policy missing conditions.")
+    for name in ("expiration", "conditions"):
+        if name not in document:
+            raise _invalid(f"Policy missing {name}.")
     conditions = document["conditions"]
     if not isinstance(conditions, list):
         raise _invalid("Invalid 'conditions' value: must be a List.")
@@ -260,12 +214,13 @@ def parsePolicy(policyBase64: str) -> Policy:
         raise _invalid("too many conditions.")
     comparisons = []
     sizes = SizeLimits()
-    for condition in conditions:
-        parsed = _parseCondition(condition)
-        if isinstance(parsed, Comparison):
-            comparisons.append(parsed)
+    for parsed in map(_parseCondition, conditions):
+        if isinstance(parsed, SizeLimits):
+            sizes = SizeLimits(
+                max(sizes.smallest, parsed.smallest), min(sizes.largest, parsed.largest)
+            )
         else:
-            sizes = sizes.narrow(parsed.smallest, parsed.largest)
+            comparisons.append(parsed)
     return Policy(_expiration(document["expiration"]), tuple(comparisons), sizes)
 
 
@@ -298,7 +253,7 @@ def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of a policy")
 
 
-def _parseCondition(condition: Any) -> Comparison | SizeLimits:
+def _parseCondition(condition: Any) -> tuple[str, str, str] | SizeLimits:
     if isinstance(condition, dict):
         if len(condition) != 1:
             raise _invalid(
@@ -308,7 +263,7 @@ def _parseCondition(condition: Any) -> Comparison | SizeLimits:
         [(field, value)] = condition.items()
         if not isinstance(value, str):
             raise _invalid("Invalid Simple-Condition: value must be a string.")
-        return Comparison("eq", field.lower(), value)
+        return "eq", field.lower(), value
     if not isinstance(condition, list):
         raise _invalid("Invalid condition test: must be a List or Object.")
     if not condition or not isinstance(condition[0], str):
@@ -323,7 +278,7 @@ def _parseCondition(condition: Any) -> Comparison | SizeLimits:
     field, value = condition[1:]
     if not isinstance(field, str) or not field.startswith("$") or not isinstance(value, str):
         raise _invalid(f"Invalid {operator}: a $field and a string are expected.")
-    return Comparison(operator, field[1:].lower(), value)
+    return operator, field[1:].lower(), value
 
 
 def _bound(value: Any) -> int:
@@ -349,8 +304,6 @@ def _invalid(detail: str) -> S3Error:
 
 
 _EXEMPT = frozenset({"file", "policy", "x-amz-signature", "awsaccesskeyid", "signature"})
-_IGNORED = "x-ignore-"
-"""Fields that begin with this are for others and need no condition."""
 
 
 def checkPolicy(
@@ -375,32 +328,25 @@ def checkPolicy(
     if now > policy.expiration:
         raise _refuse("Policy expired.")
     values = {**fields, "bucket": bucket}
-    covered = set()
-    for condition in policy.comparisons:
-        if not _holds(condition, values.get(condition.field, "")):
-            raise _refuse(f"Policy Condition failed: {_show(condition)}")
-        covered.add(condition.field)
-    extra = [name for name in values if name not in covered and not _needsNone(name)]
+    covered = set(_EXEMPT)
+    for operator, field, wanted in policy.comparisons:
+        value = values.get(field, "")
+        if operator == "eq":
+            holds = value == wanted
+        elif field == "content-type":
+            # A list of types: each of them has to begin so.
+            holds = all(part.strip().startswith(wanted) for part in value.split(","))
+        else:
+            holds = value.startswith(wanted)
+        if not holds:
+            shown = json.dumps([operator, f"${field}", wanted])
+            raise _refuse(f"Policy Condition failed: {shown}")
+        covered.add(field)
+    # Fields that begin with x-ignore- are for others and need no condition.
+    extra = [name for name in values if name not in covered and not name.startswith("x-ignore-")]
     if extra:
         raise _refuse(f"Extra input fields: {', '.join(extra)}")
     return policy.sizes
-
-
-def _needsNone(name: str) -> bool:
-    return name in _EXEMPT or name.startswith(_IGNORED)
-
-
-def _holds(condition: Comparison, value: str) -> bool:
-    if condition.operator == "eq":
-        return value == condition.value
-    if condition.field == "content-type":
-        # A list of types: each of them has to begin so.
-        return all(part.strip().startswith(condition.value) for part in value.split(","))
-    return value.startswith(condition.value)
-
-
-def _show(condition: Comparison) -> str:
-    return json.dumps([condition.operator, f"${condition.field}", condition.value])
 
 
 def _refuse(detail: str) -> S3Error:
