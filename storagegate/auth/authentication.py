@@ -90,7 +90,7 @@ class Authentication:
             if len(token) > MAX_TOKEN_LENGTH:
                 raise codedError("UNAUTHENTICATED", INVALID)
             if not self._isOfOther(name, names, token):
-                return self._decided(provider, token, context)
+                return self._verify(provider, token, context)
         return None
 
     def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
@@ -102,23 +102,23 @@ class Authentication:
         fromIssuer: bool = unverified(token, 1).get("iss") == self._oauthIssuer
         return fromIssuer != (name == "oauth")
 
-    def _decided(self, provider: TokenProvider, token: str, context: RequestContext) -> Any:
+    def _verify(self, provider: TokenProvider, token: str, context: RequestContext) -> Any:
         try:
             user = provider.verify(token, context)
         except Exception as error:
-            raise self._refusal(error) from None
+            raise self._errorFor(error) from None
         if hasattr(user, "__await__"):
-            return self._awaited(user)
-        return _admitted(user)
+            return self._verifyLater(user)
+        return _checkUser(user)
 
-    async def _awaited(self, waiting: Any) -> Any:
+    async def _verifyLater(self, waiting: Any) -> Any:
         try:
             user = await waiting
         except Exception as error:
-            raise self._refusal(error) from None
-        return _admitted(user)
+            raise self._errorFor(error) from None
+        return _checkUser(user)
 
-    def _refusal(self, error: Exception) -> Exception:
+    def _errorFor(self, error: Exception) -> Exception:
         """Return the error for callers: that of an outage differs from that of an invalid token."""
         if isinstance(error, ServiceError | GrpcError | CancelledError):
             return error
@@ -129,7 +129,7 @@ class Authentication:
         return codedError("UNAUTHENTICATED", INVALID)
 
 
-def _admitted(user: Any) -> Any:
+def _checkUser(user: Any) -> Any:
     if not user:
         raise codedError("UNAUTHENTICATED", INVALID)
     return user
@@ -161,13 +161,6 @@ def readRules(given: Any, defaults: Rules) -> dict[str, tuple[str, ...]]:
     return rules
 
 
-def _readJWT(given: Any) -> TokenProvider:
-    # PyJWT takes 2 MB, which is of no use without such tokens.
-    from storagegate.auth.jwt import readJWT
-
-    return readJWT(given)
-
-
 class ProvidersDict(TypedDict, total=False):
     """The providers of authentication by name, with their options."""
 
@@ -193,17 +186,6 @@ class AuthenticationDict(TypedDict, total=False):
     rules: RulesDict
 
 
-def _checkExtract(name: str, options: Mapping[str, Any], defaults: Rules) -> None:
-    """
-    Check the transports that C{extractToken} has functions for.
-
-    @raise OptionError: If there is no such transport.
-    """
-    extract = options.get("extractToken")
-    if isinstance(extract, Mapping) and not set(extract) <= set(defaults):
-        raise OptionError(f"the option {name}.extractToken {EXTRACT}")
-
-
 def readAuthentication(
     config: Any, defaults: Rules, oauth: Callable[[Any], TokenProvider] | None = None
 ) -> Authentication:
@@ -211,7 +193,7 @@ def readAuthentication(
     Read the whole configuration: C{providers} and C{rules}.
 
     @param defaults: The rules of all transports, where the configuration has none.
-    @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
+    @param oauth: Reads the options of the provider C{oauth}; C{None} for the usual one.
     @raise OptionError: If there is no such option, or its value is invalid or unsafe.
     """
     if not isinstance(config, Mapping):
@@ -224,17 +206,16 @@ def readAuthentication(
     given = config.get("providers", {})
     if not isinstance(given, Mapping):
         raise OptionError("the option authentication.providers is a mapping of names to options")
-    readers: dict[str, Callable[[Any], TokenProvider]] = {"jwt": _readJWT, "apikey": readAPIKey}
-    if oauth is not None:
-        readers["oauth"] = oauth
-    for name in given:
-        if name not in readers:
-            raise OptionError(
-                f"there is no option authentication.providers.{name}; there are {sorted(readers)}"
-            )
-    providers = {name: readers[name](options) for name, options in given.items()}
+    providers = {}
     for name, options in given.items():
-        _checkExtract(f"authentication.providers.{name}", options, defaults)
+        if name not in PROVIDERS:
+            raise OptionError(
+                f"there is no option authentication.providers.{name}; there are {sorted(PROVIDERS)}"
+            )
+        providers[name] = _readProvider(name, options, oauth)
+        extract = options.get("extractToken")
+        if isinstance(extract, Mapping) and not set(extract) <= set(defaults):
+            raise OptionError(f"the option authentication.providers.{name}.extractToken {EXTRACT}")
     rules = readRules(config.get("rules", {}), defaults)
     for protocol in config.get("rules", {}):
         for name in rules[protocol]:
@@ -245,3 +226,20 @@ def readAuthentication(
                     f"and there is no authentication.providers.{name}"
                 )
     return Authentication(providers, rules)
+
+
+def _readProvider(
+    name: str, options: Any, oauth: Callable[[Any], TokenProvider] | None
+) -> TokenProvider:
+    if name == "apikey":
+        return readAPIKey(options)
+    # PyJWT and the client that fetches keys take megabytes, of no use without such tokens.
+    if name == "jwt":
+        from storagegate.auth.jwt import readJWT
+
+        return readJWT(options)
+    if oauth is None:
+        from storagegate.auth.oauth import readOAuth
+
+        oauth = readOAuth
+    return oauth(options)

@@ -24,13 +24,13 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from storagegate.auth.tokens import (
     TokenError,
     VerifiedTokenCache,
-    extracted,
-    looksLikeJWT,
+    extractedJWT,
     readExtract,
+    readOptions,
 )
 from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
 from storagegate.core.invoker import CallCredentials
-from storagegate.core.options import OptionError, makeOptions
+from storagegate.core.options import OptionError
 
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
@@ -145,7 +145,11 @@ def readKeySet(document: bytes) -> KeySet:
 
 
 def _readKey(entry: Any) -> VerificationKey | None:
-    if not isinstance(entry, Mapping) or not _isForSignatures(entry):
+    # Keys for verifying signatures are marked by RFC 7517 section 4.
+    if not isinstance(entry, Mapping) or entry.get("use", "sig") != "sig":
+        return None
+    operations = entry.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
         return None
     parser = _PARSERS.get(str(entry.get("kty")))
     if parser is None:
@@ -162,14 +166,6 @@ def _readKey(entry: Any) -> VerificationKey | None:
     if not algorithms or not isinstance(kid, str | None):
         return None
     return VerificationKey(kid, key, algorithms)
-
-
-def _isForSignatures(entry: Mapping[str, Any]) -> bool:
-    """Return whether a key is for verifying signatures (RFC 7517 section 4)."""
-    operations = entry.get("key_ops", ["verify"])
-    return (
-        entry.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
-    )
 
 
 # RFC 7518 section 3.2: a key is at least as long as the hash.
@@ -214,8 +210,7 @@ class JWTProvider:
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
         """Return the token, if it has the form of a JSON Web Token."""
-        token = extracted(self.extract, context.protocol, credentials)
-        return token if token is not None and looksLikeJWT(token) else None
+        return extractedJWT(self.extract, context.protocol, credentials)
 
     def verify(self, token: str, context: RequestContext) -> dict[str, Any]:
         """
@@ -353,9 +348,7 @@ def readJWT(given: Any) -> JWTProvider:
     @raise OptionError: If there is no such option, or its value is none or not safe.
     """
     name = "authentication.providers.jwt"
-    if not isinstance(given, Mapping):
-        raise OptionError(f"the option {name} is a mapping")
-    options = makeOptions(JWTOptions, given, f"{name}.")
+    options = readOptions(JWTOptions, given, "jwt")
     if options.secret is not None and options.publicKey is None:
         key, fitting, algorithms = options.secret, SYMMETRIC, options.algorithms or ("HS256",)
     elif options.publicKey is not None and options.secret is None:

@@ -24,7 +24,7 @@ that is connected to is checked. Redirections are not followed.
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +34,6 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.auth.authentication import Authentication, Rules, readAuthentication
 from storagegate.auth.jwt import (
     ASYMMETRIC,
     LEEWAY_SECONDS,
@@ -49,16 +48,15 @@ from storagegate.auth.jwt import (
 from storagegate.auth.tokens import (
     TokenError,
     VerifiedTokenCache,
-    extracted,
-    looksLikeJWT,
+    extractedJWT,
     readExtract,
+    readOptions,
     unverified,
 )
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import codedError
 from storagegate.core.httpurls import HTTP
 from storagegate.core.invoker import CallCredentials
-from storagegate.core.options import OptionError, makeOptions
 from storagegate.net.endpoints import processReactor
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.net.tls import ClientTLSOptions
@@ -114,8 +112,10 @@ def readURL(value: Any) -> DocumentURL:
     if match is None or "#" in value or "\\" in value or int(match[3] or 1) > 65535:
         raise ValueError("is an https URL")
     url = DocumentURL(value, match[1], match[2].strip("[]").lower())
-    if url.scheme == HTTP and not _namesLoopback(url.host):
-        raise ValueError("is an https URL; http is for this machine alone")
+    if url.scheme == HTTP and url.host != "localhost":
+        address = _asAddress(url.host)
+        if address is None or not address.is_loopback:
+            raise ValueError("is an https URL; http is for this machine alone")
     return url
 
 
@@ -134,9 +134,7 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
         return address.is_loopback
     if address.is_link_local or address.is_unspecified or address.is_multicast:
         return False
-    if address in _METADATA:
-        return False
-    return url.host in trusted or address.is_global
+    return address not in _METADATA and (url.host in trusted or address.is_global)
 
 
 def _bare(address: Address) -> Address:
@@ -155,11 +153,6 @@ def _asAddress(host: str) -> Address | None:
         return None
 
 
-def _namesLoopback(host: str) -> bool:
-    address = _asAddress(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
 class MetadataFetcher:
     """Fetches documents of an issuer."""
 
@@ -167,6 +160,7 @@ class MetadataFetcher:
         self, reactor: Any, trusted: frozenset[str], tls: ClientTLSOptions | None = None
     ) -> None:
         """
+        @param reactor: C{None} for that of the process at the first fetch.
         @param trusted: The hosts of the configuration, which may be in a private network.
         @param tls: The trust roots; C{None} for those of the system.
         """
@@ -181,11 +175,13 @@ class MetadataFetcher:
         @raise HTTPStatusError: If the status of the response is not 200.
         @raise HTTPClientError: If there is no response from an allowed address.
         """
-
-        def allows(address: str) -> bool:
-            return addressAllowed(address, url, self._trusted)
-
-        client = HTTPClient(self._reactor, url.text, self._tls, MAX_DOCUMENT_BYTES, allows)
+        client = HTTPClient(
+            self._reactor or processReactor(),
+            url.text,
+            self._tls,
+            MAX_DOCUMENT_BYTES,
+            lambda address: addressAllowed(address, url, self._trusted),
+        )
         response = await client.request("GET", seconds=TIMEOUT_SECONDS)
         if response.status != 200:
             raise HTTPStatusError(url.text, response.status)
@@ -284,20 +280,25 @@ class JWKSCache:
 
     async def _discover(self) -> DocumentURL:
         """Return the URL of the keys, from the metadata of the issuer."""
-        first, second = _metadataURLs(self._issuer)
+        issuer = self._issuer.text
+        path = urlsplit(issuer).path.rstrip("/")
+        root = issuer[: len(issuer.rstrip("/")) - len(path)]
         try:
-            document = await self._fetch(first)
+            url = readURL(f"{root}{path}/.well-known/openid-configuration")
+            document = await self._fetch(url)
         except HTTPStatusError as error:
             if error.status != 404:
                 raise
-            document = await self._fetch(second)
+            # RFC 8414 section 3.1: before the path.
+            url = readURL(f"{root}/.well-known/oauth-authorization-server{path}")
+            document = await self._fetch(url)
         try:
             metadata = json.loads(document)
         except RecursionError:
             raise FetchError("the issuer's document is nested too deeply") from None
         # RFC 8414 section 3.3: a document of another issuer must not be used.
-        if not isinstance(metadata, dict) or metadata.get("issuer") != self._issuer.text:
-            raise FetchError(f"the document of {self._issuer.text} is about another issuer")
+        if not isinstance(metadata, dict) or metadata.get("issuer") != issuer:
+            raise FetchError(f"the document of {issuer} is about another issuer")
         url = readURL(metadata.get("jwks_uri"))
         if url.scheme == HTTP and self._issuer.scheme != HTTP:
             raise FetchError("the issuer's keys are to be fetched without TLS")
@@ -316,16 +317,6 @@ class JWKSCache:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(None)
-
-
-def _metadataURLs(issuer: DocumentURL) -> tuple[DocumentURL, DocumentURL]:
-    """Return the URLs of metadata: after the path, or, RFC 8414 section 3.1, before it."""
-    path = urlsplit(issuer.text).path.rstrip("/")
-    root = issuer.text[: len(issuer.text.rstrip("/")) - len(path)]
-    return (
-        readURL(f"{root}{path}/.well-known/openid-configuration"),
-        readURL(f"{root}/.well-known/oauth-authorization-server{path}"),
-    )
 
 
 def _readIssuer(value: Any) -> DocumentURL:
@@ -382,8 +373,7 @@ class OAuthProvider:
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
         """Return the token, if it has the form of a JSON Web Token."""
-        token = extracted(self._options.extractToken, context.protocol, credentials)
-        return token if token is not None and looksLikeJWT(token) else None
+        return extractedJWT(self._options.extractToken, context.protocol, credentials)
 
     def verify(self, token: str, context: RequestContext) -> Any:
         """
@@ -403,9 +393,9 @@ class OAuthProvider:
         key = self._keys.known(kid, algorithm)
         if key is not None:
             return self._claims(token, key)
-        return self._later(token, kid, algorithm)
+        return self._verifyLater(token, kid, algorithm)
 
-    async def _later(self, token: str, kid: str | None, algorithm: str) -> dict[str, Any]:
+    async def _verifyLater(self, token: str, kid: str | None, algorithm: str) -> dict[str, Any]:
         key = await self._keys.find(kid, algorithm)
         if key is None:
             raise TokenError("the issuer has no such key")
@@ -424,7 +414,7 @@ class OAuthProvider:
 
 
 def readOAuth(
-    given: Any, fetch: Fetch | None = None, seconds: Callable[[], float] | None = None
+    given: Any, fetch: Fetch | None = None, seconds: Callable[[], float] = time.monotonic
 ) -> OAuthProvider:
     """
     Read the options of the provider C{oauth}, see L{OAuthOptions}.
@@ -433,33 +423,8 @@ def readOAuth(
     @param seconds: Returns seconds of a monotonic clock.
     @raise OptionError: If there is no such option, or its value is invalid or unsafe.
     """
-    name = "authentication.providers.oauth"
-    if not isinstance(given, Mapping):
-        raise OptionError(f"the option {name} is a mapping")
-    options = makeOptions(OAuthOptions, given, f"{name}.")
-    trusted = {url.host for url in (options.issuer, options.jwksUri) if url is not None}
-    more = {} if seconds is None else {"seconds": seconds}
-    keys = JWKSCache(options.issuer, fetch or _fetcher(frozenset(trusted)), options.jwksUri, **more)
-    return OAuthProvider(options, keys)
-
-
-def _fetcher(trusted: frozenset[str]) -> Fetch:
-    """Return a function that fetches by HTTP, with the reactor of the time of the first fetch."""
-    fetchers: list[MetadataFetcher] = []
-
-    async def fetch(url: DocumentURL) -> bytes:
-        if not fetchers:
-            fetchers.append(MetadataFetcher(processReactor(), trusted))
-        return await fetchers[0].fetch(url)
-
-    return fetch
-
-
-def readProviders(config: Mapping[str, Any], defaults: Rules) -> Authentication:
-    """
-    Read the whole configuration of authentication: C{providers} and C{rules}.
-
-    @param defaults: The rules of all transports, where the configuration has none.
-    @raise OptionError: If there is no such option, or its value is none or not safe.
-    """
-    return readAuthentication(config, defaults, readOAuth)
+    options = readOptions(OAuthOptions, given, "oauth")
+    if fetch is None:
+        trusted = {url.host for url in (options.issuer, options.jwksUri) if url is not None}
+        fetch = MetadataFetcher(None, frozenset(trusted)).fetch
+    return OAuthProvider(options, JWKSCache(options.issuer, fetch, options.jwksUri, seconds))

@@ -1,6 +1,4 @@
-"""
-Tokens: their extraction and form, a cache of verified ones, and the provider of API keys.
-"""
+"""Tokens: their extraction and form, a cache of verified ones, and the provider of API keys."""
 
 import hmac
 import json
@@ -10,9 +8,9 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from inspect import iscoroutinefunction
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from attrs import field, frozen
+from attrs import AttrsInstance, field, frozen
 from attrs.converters import optional
 from twisted.logger import Logger
 
@@ -21,12 +19,13 @@ from storagegate.core.context import RequestContext
 from storagegate.core.invoker import CallCredentials, adaptHandler
 from storagegate.core.options import OptionError, makeOptions, readFieldName
 
+_Options = TypeVar("_Options", bound=AttrsInstance)
+
 EXTRACT = "is a plain function, or a mapping of protocols to such functions"
 """What L{readExtract} takes, as errors say it."""
 
 # A JSON object begins with a brace and a quotation mark or a space, or a brace and a line's end.
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
-
 
 # The name of the scheme is case-insensitive, and followed by spaces (RFC 9110 section 11.4).
 _BEARER = re.compile(r"bearer(?: +|\Z)", re.IGNORECASE)
@@ -55,15 +54,6 @@ class TokenProvider(Protocol):
 
         @return: The user, or an awaitable of it; a falsy value refuses the token.
         """
-
-
-def looksLikeJWT(token: str) -> bool:
-    """
-    Return whether a token has the three parts of a JSON Web Token, the first of them a JSON object.
-
-    API keys with dots have another form.
-    """
-    return _JWT.fullmatch(token) is not None
 
 
 def unverified(token: str, part: int) -> Mapping[str, Any]:
@@ -101,6 +91,27 @@ def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str 
     return token if isinstance(token, str) and token else None
 
 
+def extractedJWT(extract: Any, protocol: str, credentials: CallCredentials) -> str | None:
+    """
+    Return the token of a call as L{extracted} does, if it is a JSON Web Token: three parts, the
+    first of them a JSON object. API keys with dots have another form.
+    """
+    token = extracted(extract, protocol, credentials)
+    return token if token is not None and _JWT.fullmatch(token) else None
+
+
+def readOptions(options: type[_Options], given: Any, provider: str) -> _Options:
+    """
+    Read the options of a provider.
+
+    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
+    """
+    name = f"authentication.providers.{provider}"
+    if not isinstance(given, Mapping):
+        raise OptionError(f"the option {name} is a mapping")
+    return makeOptions(options, given, f"{name}.")
+
+
 def readExtract(value: Any) -> Any:
     """
     Read a function that extracts the token: C{(native)}, or a mapping of protocols to such.
@@ -114,21 +125,21 @@ def readExtract(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def noteKind(log: Logger, told: set[str], error: Exception) -> None:
+def noteKind(log: Logger, logged: set[str], error: Exception) -> None:
     """
     Log an exception of a provider, at a visible level only if it is the first of its class.
 
     It may be a bug of the provider; invalid tokens occur every day. Neither its text nor its
     traceback is logged: they may quote the token.
 
-    @param told: The names of the classes that were logged.
+    @param logged: The names of the classes that were logged.
     """
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    if kind in told:
+    if kind in logged:
         log.debug("a token was refused by {kind}", kind=kind)
     else:
-        told.add(kind)
-        log.warn("verify raised {kind}; from now on this is told at debug level", kind=kind)
+        logged.add(kind)
+        log.warn("verify raised {kind}; from now on this is logged at debug level", kind=kind)
 
 
 MAX_CHECKED = 1024
@@ -257,13 +268,6 @@ class APIKeyOptions:
 
 
 def readAPIKey(given: Any) -> APIKeyProvider:
-    """
-    Read the options of the provider C{apikey}, see L{APIKeyOptions}.
-
-    @raise OptionError: If there is no such option, or its value is none.
-    """
-    name = "authentication.providers.apikey"
-    if not isinstance(given, Mapping):
-        raise OptionError(f"the option {name} is a mapping")
-    options = makeOptions(APIKeyOptions, given, f"{name}.")
+    """Read the options of the provider C{apikey}, see L{APIKeyOptions}."""
+    options = readOptions(APIKeyOptions, given, "apikey")
     return APIKeyProvider(options.validate, options.header, options.extractToken)

@@ -15,7 +15,11 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.auth.authentication import Authentication, AuthenticationDict
+from storagegate.auth.authentication import (
+    Authentication,
+    AuthenticationDict,
+    readAuthentication,
+)
 from storagegate.core.definitions import (
     DefinitionError,
     RateLimitDict,
@@ -197,12 +201,9 @@ class ProtocolGateway:
         self, config: Options = None, **more: Unpack[AuthenticationDict]
     ) -> Self:
         """Configure who is known, see L{storagegate.auth.authentication}."""
-        # The libraries of tokens are large, and needed only where a provider is configured.
-        from storagegate.auth.oauth import readProviders
-
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
-        self.authentication = readProviders(joinOptions(config, more), defaultRules())
+        self.authentication = readAuthentication(joinOptions(config, more), defaultRules())
         self.authentication.ownKeys.update(ownKeys)
         self.invoker.authenticator = self.authentication
         return self

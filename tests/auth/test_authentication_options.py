@@ -32,7 +32,7 @@ class ReadingTests(SynchronousTestCase):
         for config, name in (
             ({"provider": {}}, "authentication.provider;"),
             ({"providers": {"saml": {}}}, "authentication.providers.saml;"),
-            ({"providers": {"oauth": {}}}, "authentication.providers.oauth;"),
+            ({"providers": {"oauth": {}}}, "authentication.providers.oauth.issuer is missing"),
             ({"providers": {"jwt": {"sekret": ""}}}, "authentication.providers.jwt.sekret;"),
             ({"providers": {"apikey": {"heder": ""}}}, "authentication.providers.apikey.heder;"),
             ({"rules": {"ftp": []}}, "authentication.rules.ftp"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.jwt import JWTProvider, readJWT
-from storagegate.auth.tokens import TokenError, looksLikeJWT
+from storagegate.auth.tokens import TokenError, extractedJWT
 from storagegate.core.invoker import CallCredentials
 from tests.support.tokens import (
     AUDIENCE,
@@ -268,9 +268,9 @@ class RecognitionTests(JWTCase):
     def test_shapes(self) -> None:
         """What has three parts and begins as a JSON object is a JWT, unsigned ones included."""
         for token in (signed(), forged({"alg": "none"}), part(b'{\n"alg":1}') + ".."):
-            self.assertTrue(looksLikeJWT(token), token)
+            self.assertEqual(extractedJWT(None, "http", CallCredentials(token)), token)
         for token in ("", "key", "a.b.c", "ACCESS:a.b.c", "sk.live.1", "..", signed() + ".x"):
-            self.assertFalse(looksLikeJWT(token), token)
+            self.assertIsNone(extractedJWT(None, "http", CallCredentials(token)), token)
 
     def test_place(self) -> None:
         """It is where the wire has tokens, or where the user's own function finds it."""

@@ -13,7 +13,6 @@ from storagegate.auth.oauth import (
     DocumentURL,
     OAuthProvider,
     readOAuth,
-    readProviders,
 )
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
@@ -44,7 +43,7 @@ class OptionTests(SynchronousTestCase):
 
     def read(self, **given: Any) -> Any:
         """Read the options, these ones changed."""
-        return readProviders(
+        return readAuthentication(
             {"providers": {"oauth": {**OPTIONS, **given}}}, defaultRules()
         ).providers["oauth"]
 
