@@ -24,6 +24,8 @@ from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from time import monotonic
 
+from attrs import define, field
+
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, Purpose, connect
@@ -75,7 +77,7 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
         raise BackupError(f"{to} is not empty")
     makeDirectory(target, 0o700)
     try:
-        _Backup(source, target, files or Files(), report).run()
+        _Backup(BlobLayout(source), BlobLayout(target), files or Files(), report).run()
     except BaseException:
         _empty(target)
         raise
@@ -84,15 +86,15 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
     return problems
 
 
+@define(eq=False)
 class _Backup:
     """One copy of one store."""
 
-    def __init__(self, source: str, target: str, files: Files, report: Report) -> None:
-        self._source = BlobLayout(source)
-        self._target = BlobLayout(target)
-        self._files = files
-        self._report = report
-        self._rounds = 0
+    _source: BlobLayout
+    _target: BlobLayout
+    _files: Files
+    _report: Report
+    _rounds: int = field(default=0, init=False)
 
     def run(self) -> None:
         """Make the copy."""

@@ -8,16 +8,16 @@ blobs without references, files of uploads that have ended. The others are repor
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from sqlite3 import Connection
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from storagegate.core.files import crc32c
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.catalog import objects, refcounts
-from storagegate.storage.catalog.connections import Durability as CatalogDurability
-from storagegate.storage.catalog.connections import Purpose, connect, prepare
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.writer import (
     Apply,
     Mutation,
@@ -124,44 +124,34 @@ def check(
     @raise StoreLocked: The store is open.
     @raise StoreError: There is no store, or its catalog cannot be opened.
     """
-    layout = BlobLayout(directory)
     path = os.path.join(directory, "catalog.sqlite")
     if not os.path.exists(path):
         raise CatalogUnusable(f"there is no store in {directory}")
-    lock = DirectoryLock.take(directory)
-    try:
-        prepare(path, CatalogDurability.FULL)
-        connection = connect(path, CatalogDurability.FULL, Purpose.WRITER)
-        try:
-            return _Check(connection, layout, files or Files(), repair, report).run(verify)
-        finally:
-            connection.close()
-    finally:
-        lock.release()
+    files = files or Files()
+    syncs = SyncGroup(files, FailStopLatch(), True)
+    with ExitStack() as stack:
+        stack.callback(DirectoryLock.take(directory).release)
+        prepare(path, Durability.FULL)
+        connection = stack.enter_context(closing(connect(path, Durability.FULL, Purpose.WRITER)))
+        checking = _Check(connection, BlobLayout(directory), files, syncs, repair, report)
+        return checking.run(verify)
 
 
 _PIECE = 1024 * 1024
 """Bytes read at a time."""
 
 
+@define(eq=False)
 class _Check:
     """One check of one store."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        layout: BlobLayout,
-        files: Files,
-        repair: bool,
-        report: Report,
-    ) -> None:
-        self._connection = connection
-        self._layout = layout
-        self._files = files
-        self._repair = repair
-        self._report = report
-        self._syncs = SyncGroup(files, FailStopLatch(), True)
-        self._left = 0
+    _connection: Connection
+    _layout: BlobLayout
+    _files: Files
+    _syncs: SyncGroup
+    _repair: bool
+    _report: Report
+    _left: int = field(default=0, init=False)
 
     def run(self, verify: bool) -> int:
         """Check everything; return how many problems are left."""

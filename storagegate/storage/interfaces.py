@@ -454,7 +454,7 @@ class IBlobReader(Interface):
         @param offset: The first byte, from the beginning of the blob.
         @param length: At most a few hundred KiB: it is in memory at once.
         @param hashers: Receive the bytes.
-        @return: Fewer bytes than asked for only at the end of the blob.
+        @return: Fewer bytes than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
         """
 
@@ -465,7 +465,7 @@ class IBlobReader(Interface):
         @param hashers: Each receives all bytes of the range, in order.
         @param offset: The first byte, from the beginning of the blob.
         @param length: Bytes; the range may be as long as the blob.
-        @return: How many bytes there were: fewer than asked for only at the end of the blob.
+        @return: How many bytes there were: fewer than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
         """
 

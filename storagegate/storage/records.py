@@ -236,22 +236,17 @@ class BlobRow:
     damaged: bool
 
 
-@frozen
-class InlinePosition:
-    """Where in the catalog a check of inline bytes has come to."""
-
-    bucketId: int
-    key: bytes
+InlinePosition = tuple[int, bytes]
+"""Where a check of inline bytes has come to: the number of a bucket, and a key in it."""
 
 
 @frozen
 class InlineCheck:
     """
-    What a page of such a check found.
+    The result of the check of a page of inline bytes.
 
     @ivar damaged: Bucket and key of objects whose bytes are not those that were written.
-    @ivar bytesRead: How much was read.
-    @ivar next: Where to go on; L{None} at the end.
+    @ivar next: Where the next page begins; L{None} at the end.
     """
 
     damaged: tuple[tuple[str, bytes], ...]

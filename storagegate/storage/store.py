@@ -406,7 +406,7 @@ class ObjectStore:
         try:
             free, total = self.space()
         except OSError as error:
-            return f"the disk does not answer: {error.strerror or error}"
+            return f"the disk does not respond: {error.strerror or error}"
         return f"{free >> 10} KiB are free" if isLow(free, total) else None
 
     def idle(self) -> Deferred[None]:

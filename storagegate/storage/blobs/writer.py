@@ -211,7 +211,14 @@ class FileBlobWriter:
             raise self._error
         if self._ended or self._waiting is not None:
             raise RuntimeError("the writer accepts no chunk now")
-        self._append(chunk)
+        self._held += len(chunk)
+        self._size += len(chunk)
+        if len(chunk) >= _SMALL:
+            self._buffers.append(chunk)
+        elif self._buffers and isinstance(last := self._buffers[-1], bytearray):
+            last += chunk
+        else:
+            self._buffers.append(bytearray(chunk))
         if self._held < self._threshold:
             return None
         if not self._busy:
@@ -249,16 +256,6 @@ class FileBlobWriter:
             self._remove().addCallback(self._failWaiting)
         else:
             self._failWaiting()
-
-    def _append(self, chunk: bytes) -> None:
-        self._held += len(chunk)
-        self._size += len(chunk)
-        if len(chunk) >= _SMALL:
-            self._buffers.append(chunk)
-        elif self._buffers and isinstance(last := self._buffers[-1], bytearray):
-            last += chunk
-        else:
-            self._buffers.append(bytearray(chunk))
 
     def _takeBuffers(self) -> list[Buffer]:
         buffers, self._buffers = self._buffers, []

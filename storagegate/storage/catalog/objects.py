@@ -426,20 +426,19 @@ def checkInline(connection: Connection, start: InlinePosition | None, limit: int
     @param start: The position after which the page begins; L{None} begins with the first bucket.
     @param limit: The most objects in the page.
     """
-    begin = InlinePosition(-1, b"") if start is None else start
     damaged: list[tuple[str, bytes]] = []
     read = bytesRead = 0
-    last = begin
+    last: InlinePosition = (-1, b"") if start is None else start
     # Row by row, for a page of them may hold many megabytes.
     for bucketId, key, bucket, checksum, inline in connection.execute(
         "SELECT bucketId, key, (SELECT name FROM buckets WHERE id = bucketId),"
         " storageChecksum, bytes FROM objects LEFT JOIN inline USING (sequence)"
         " WHERE (bucketId, key) > (?, ?)"
         " ORDER BY bucketId, key, sequence DESC LIMIT ?",
-        (begin.bucketId, begin.key, limit),
+        (*last, limit),
     ):
         read += 1
-        last = InlinePosition(bucketId, key)
+        last = (bucketId, key)
         bytesRead += len(inline or b"")
         if not _isIntact(inline, checksum):
             damaged.append((bucket, key))
