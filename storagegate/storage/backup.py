@@ -65,6 +65,8 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
     @param to: A directory that is empty or does not exist; when the copy fails, it is empty again.
     @param verify: Whether every byte of the copy is read and compared with its checksum.
     @param report: Called with one line for each step and each problem.
+    @param data: The data directory of the store.
+    @param files: The operating system's calls, or a replacement.
     @return: How many problems the copy has.
     @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
     """

@@ -33,11 +33,7 @@ class FailStopLatch:
         self.failure: str | None = None
 
     def set(self, reason: str) -> None:
-        """
-        Stop all writes. The first reason stays.
-
-        @param reason: One line for the log and for the error of each refused write.
-        """
+        """Stop all writes. The first reason stays."""
         if self.failure is None:
             self.failure = reason
             self._log.critical("the store is read-only until a restart: {reason}", reason=reason)
@@ -81,6 +77,7 @@ class Files:
         Read up to C{length} bytes from C{offset}; none at the end.
 
         @param fd: Its position stays.
+        @param offset: From the beginning of the file.
         """
         return os.pread(fd, length, offset)
 
@@ -133,6 +130,7 @@ class Files:
         Remove a range of a file from the page cache.
 
         @param length: Bytes in the range; 0 reaches to the end of the file.
+        @param offset: From the beginning of the file.
         """
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -214,11 +212,7 @@ class DirectoryLock:
 
     @staticmethod
     def isTaken(directory: str) -> bool:
-        """
-        Return whether a process has a data directory locked.
-
-        @param directory: An existing directory; it is locked for an instant if it was free.
-        """
+        """Return whether a process has a data directory locked; lock it for an instant if not."""
         try:
             DirectoryLock.take(directory).release()
         except StoreLocked:

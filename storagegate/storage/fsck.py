@@ -96,6 +96,8 @@ def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
 
     A blob without a row gets none: its checksum is unknown, and the operator has to decide about
     the objects that have references to it.
+
+    @param mismatches: The result of L{recount}.
     """
     transaction.execute(
         "UPDATE blobs SET refs = truth.n"
@@ -120,6 +122,8 @@ def check(
     @param repair: Whether problems are repaired if that is possible.
     @param verify: Whether all bytes are read and compared with their checksums.
     @param report: Called with one line for each problem.
+    @param directory: The data directory of the store.
+    @param files: The operating system's calls, or a replacement.
     @return: How many problems are left.
     @raise StoreLocked: The store is open.
     @raise StoreError: There is no store, or its catalog cannot be opened.

@@ -93,6 +93,8 @@ class GarbageCollector:
         It must be called in the reactor iteration in which a look-up returned the blobs. So it
         precedes their removal: a look-up that does not suspend is in the same iteration, and any
         other ends within the grace.
+
+        @param blobs: Ids, each once.
         """
         held = tuple(blobs)
         for blob in held:
@@ -106,6 +108,8 @@ class GarbageCollector:
         """
         Remove blobs that have just lost their last reference, when their grace and their leases
         have ended.
+
+        @param blobs: Ids; beyond 100,000 that wait they are read from the catalog again.
         """
         if not self._graceSeconds:
             self._collect(blobs)

@@ -267,25 +267,13 @@ class ICatalog(Interface):
         """
 
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """
-        Revoke a key; the result is whether it existed.
-
-        @param accessKey: The public half of the key, as clients send it.
-        """
+        """Revoke a key; the result is whether it existed."""
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
-        """
-        Find which of these blobs have a row.
-
-        @param ids: Blob ids; those without a row are absent from the result.
-        """
+        """Find which of these blobs have a row."""
 
     async def referenced(ids: Sequence[str]) -> frozenset[str]:
-        """
-        Find which of these blobs have references.
-
-        @param ids: Blob ids; those without a row count as not referenced.
-        """
+        """Find which of these blobs have references; one without a row has none."""
 
     async def garbage(after: str, limit: int) -> list[str]:
         """
@@ -296,11 +284,7 @@ class ICatalog(Interface):
         """
 
     async def blobRow(id: str) -> BlobRow | None:
-        """
-        Look a blob up.
-
-        @param id: The blob's id; the result is L{None} if it has no row.
-        """
+        """Look a blob up; L{None} if it has no row."""
 
     async def blobRows(after: str, limit: int) -> list[BlobRow]:
         """
@@ -327,11 +311,7 @@ class ICatalog(Interface):
         """
 
     def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """
-        Remove the rows of blobs that were removed. Those with references stay.
-
-        @param ids: Blob ids; those without a row are ignored.
-        """
+        """Remove the rows of blobs that were removed. Those with references stay."""
 
     def markCorrupt(blob: str) -> Deferred[None]:
         """
@@ -400,22 +380,14 @@ class Hasher(Protocol):
     """An object that L{IBlobReader} feeds bytes to: from C{hashlib}, or a CRC."""
 
     def update(self, data: bytes, /) -> object:
-        """
-        Add bytes; called in any thread, but never in two at the same time.
-
-        @param data: The next bytes, in the order of the blob.
-        """
+        """Add bytes; called in any thread, but never in two at the same time."""
 
 
 class ByteSink(Protocol):
     """The part of a started response that L{IBlobReader.sendTo} uses."""
 
     def send(self, chunk: bytes) -> Deferred[None] | None:
-        """
-        Send bytes; a returned Deferred must fire before the next.
-
-        @param chunk: The next bytes of the body.
-        """
+        """Send bytes; a returned Deferred must fire before the next."""
 
     async def sendFile(
         self, fd: int, offset: int, count: int, run: Callable[..., Deferred[Any]]
@@ -526,11 +498,7 @@ class IBlobStore(Interface):
         """
 
     def confirm(blobs: Sequence[str]) -> None:
-        """
-        Remove, in the background, the marks of new blobs: the catalog has committed these.
-
-        @param blobs: Ids of blobs that a writer of this store has made.
-        """
+        """Remove the marks of new blobs in the background: the catalog has committed them."""
 
     async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
         """
@@ -540,18 +508,10 @@ class IBlobStore(Interface):
         """
 
     def forget(blobs: Sequence[str]) -> None:
-        """
-        Close, as soon as they have no readers, blobs that another process has removed.
-
-        @param blobs: Their ids; those that are not open here are ignored.
-        """
+        """Close, as soon as they have no readers, blobs that another process has removed."""
 
     def markCorrupt(blobs: Iterable[str]) -> None:
-        """
-        Refuse to open these blobs from now on.
-
-        @param blobs: Their ids, whether they are open or not.
-        """
+        """Refuse to open these blobs from now on."""
 
     def failStop(reason: str) -> None:
         """

@@ -83,6 +83,7 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
 
     @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
     @param directory: Its data directory.
+    @param meters: Receives them.
     """
     rows = meters.histogram(
         "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS

@@ -457,6 +457,7 @@ class ProcessGroup:
 
         @param directory: The data directory.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
+        @param files: The operating system's calls.
         @raise CatalogUnusable: The catalog cannot be opened.
         """
         if not self._left:

@@ -61,6 +61,7 @@ def sweepStaging(
 
     @param syncs: Makes directories durable.
     @param known: Returns those of the ids that the catalog has.
+    @param files: The operating system's calls.
     """
     shards = Shards(layout, files, syncs)
     swept = Swept()
@@ -122,6 +123,8 @@ async def removeUnconfirmed(
     Remove blobs that were written and never committed, and confirm those that were committed.
 
     @param olderThanSeconds: Longer than an upload may last.
+    @param catalog: Decides which blobs were committed.
+    @param blobs: Lists those that were never confirmed, and confirms or removes them.
     @raise StoreError: The catalog or the blobs cannot be read, or written, now.
     @raise OSError: The disk refuses.
     """

@@ -29,6 +29,9 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
     Compare a blob with its row.
 
     @param crc: L{None} where only the sizes are compared.
+    @param size: Bytes that the row names.
+    @param foundSize: Bytes that the blob has.
+    @param foundCrc: The CRC-32C of those bytes.
     @return: The problem, or L{None}.
     """
     if foundSize != size:
@@ -56,6 +59,7 @@ class CorruptionLog:
         Mark a blob as corrupt, until it is deleted, and log it.
 
         @param problem: The problem, as the end of a sentence.
+        @param row: Of a blob that may have been deleted meanwhile.
         @raise StoreError: It could not be recorded in the catalog.
         """
         # A blob that was deleted meanwhile is not corrupt.
@@ -247,6 +251,7 @@ class VerifyingReader:
         """
         Send a segment, piece by piece.
 
+        @param sink: Receives pieces of 256 KiB at most.
         @raise CorruptBlob: The blob is corrupt; C{sink} has not received the last piece.
         """
         row: BlobRow | None = await self._catalog.blobRow(segment.blob)

@@ -82,6 +82,7 @@ class StoreMemory:
         """
         Map the memory.
 
+        @param descriptor: Of L{MEMORY_SIZE} bytes that all processes map.
         @raise StoreError: The descriptor is not such memory.
         """
         try:

@@ -76,6 +76,7 @@ class SQLiteFile:
         Call a function; if it writes, in one transaction.
 
         @param act: Calls L{execute}. It may be called again, after a call that changed nothing.
+        @param writes: Whether the function runs in a transaction.
         @raise Exception: The error of the kind, if the file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
@@ -181,6 +182,7 @@ def transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
     """
     Call a function in one transaction.
 
+    @param act: Executes statements; its result is returned.
     @raise Exception: Any error of the function or the commit; nothing was changed.
     """
     # At once for writing: a reader that turns writer while others write is refused.

@@ -239,6 +239,7 @@ class ObjectStore:
             L{prepare}, and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
         @param blobs: The back end of the blobs, likewise.
+        @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line gives the reason.
         @raise OSError: The disk refuses.
@@ -273,6 +274,8 @@ class ObjectStore:
         It is created if it does not exist, and files that a crash has left are removed.
 
         @param files: The operating system's calls, or a replacement.
+        @param directory: The data directory.
+        @param durability: See L{open}.
         @return: The lock. The processes inherit its descriptor; until the last of them and the
             caller have ended, no other process can open the store.
         @raise StoreLocked: Another process has it open.
@@ -302,6 +305,7 @@ class ObjectStore:
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
+        @param record: See L{ICatalog.putObject}; so is C{condition}.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (record, condition, newBlobs)
@@ -314,6 +318,7 @@ class ObjectStore:
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
+        @param part: Replaces one of the same number.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (bucket, key, uploadId, part, newBlobs)
@@ -360,6 +365,8 @@ class ObjectStore:
         Keep the blobs of a content until the lease is released, even if the object is replaced.
 
         Call it in the same iteration of the reactor in which the look-up returned the content.
+
+        @param content: Without segments nothing is held.
         """
         return self._collector.hold({segment.blob for segment in content.segments})
 

@@ -39,6 +39,7 @@ class IWorkPool(Interface):
         """
         Run a function in a thread; the Deferred fires in the reactor thread.
 
+        @param function: Blocks, and touches nothing that belongs to the reactor thread.
         @raise StoreBusy: Too many jobs wait, or the pool has stopped. As a failure.
         """
 
@@ -47,6 +48,7 @@ class IWorkPool(Interface):
         Run a function in a thread even if many jobs wait: for jobs that free resources. The caller
         limits their number.
 
+        @param function: See L{run}.
         @raise StoreBusy: The pool has stopped. As a failure.
         """
 

@@ -341,7 +341,7 @@ class WritingTests(StoreCase):
     def test_silentDisk(self) -> None:
         """A disk that does not even say how much room it has is ill."""
         self.files.arm(Fault(0, errno.EIO, only=frozenset({"space"})))
-        wrong = "the disk does not answer: Input/output error"
+        wrong = "the disk does not respond: Input/output error"
         self.assertEqual(self.driver.store.health()["disk"], wrong)
         self.files.arm(None)
 

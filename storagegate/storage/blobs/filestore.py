@@ -262,11 +262,7 @@ class BackgroundUnlinker:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
 
     def unlink(self, paths: Iterable[str]) -> None:
-        """
-        Unlink these names later.
-
-        @param paths: Names; they are dropped when 65,536 names wait already.
-        """
+        """Unlink these names later; they are dropped when 65,536 wait already."""
         if len(self._paths) < _BACKLOG:
             self._paths.extend(paths)
         if not self._running:

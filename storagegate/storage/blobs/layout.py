@@ -109,6 +109,7 @@ class SyncGroup:
         """
         Make a file's bytes durable.
 
+        @param fd: A descriptor that all bytes were written to.
         @raise StoreFull: The disk had no space for them after all; this file alone is lost.
         @raise StoreReadOnly: The content of the disk is unknown.
         """
@@ -120,6 +121,7 @@ class SyncGroup:
         """
         Make a directory's entries durable. Calls that come while a sync runs share the next one.
 
+        @param path: The directory, whose entries have changed already.
         @raise StoreFull: The disk had no space for the entries.
         @raise StoreReadOnly: The content of the disk is unknown.
         @raise OSError: The directory cannot be opened.
@@ -228,6 +230,8 @@ class Shards:
         A directory that this process did not see durable may be one that a crash would take
         away, or that another thread has made but not synced: its parent is synced here as well.
         Blocks; may run in a pool thread.
+
+        @param blob: The id of a blob that is about to be linked.
         """
         shard = self._layout.shard(blob)
         parent = os.path.dirname(shard)

@@ -66,6 +66,7 @@ class StagingFile:
         """
         Write more bytes.
 
+        @param buffers: Written one after the other, at the end of the file.
         @raise StoreError: Or L{OSError} for errors without a L{StoreError}. L{remove} it then.
         """
         self._latch.check()
@@ -83,6 +84,7 @@ class StagingFile:
         """
         Write the last bytes and make the blob durable under its id.
 
+        @param buffers: The last ones; there may be none.
         @raise StoreError: As L{append}.
         """
         self.append(buffers)
@@ -205,6 +207,7 @@ class FileBlobWriter:
         """
         See L{IBlobWriter.write}.
 
+        @param chunk: Is kept, not copied, if it has 4 KiB or more.
         @raise RuntimeError: The Deferred of the last write has not fired, or the writer has ended.
         """
         if self._error is not None:

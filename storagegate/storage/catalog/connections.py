@@ -138,6 +138,7 @@ def migrate(connection: Connection, name: str) -> None:
     Two processes may do it at once: the second finds it done.
 
     @param name: The file's name, for the error.
+    @param connection: One that may write, without an open transaction.
     @raise CatalogUnusable: A newer program has written the file.
     """
     if _version(connection, name) == len(MIGRATIONS):
@@ -216,6 +217,7 @@ def prepare(path: str, durability: Durability) -> None:
     """
     Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
 
+    @param durability: With C{FULL} the name of a new file is durable, too.
     @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
@@ -234,6 +236,7 @@ def opened(path: str, durability: Durability) -> Iterator[Connection]:
     Connect as the writer, and close at the end. Blocks.
 
     @param path: The file, which exists.
+    @param durability: Whether commits are synced.
     @raise CatalogUnusable: The database fails within the block.
     """
     try:
@@ -248,6 +251,9 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     Open a connection. It may move between threads, but only one may use it at a time.
 
     Transactions are begun and ended by hand.
+
+    @param durability: Whether commits are synced.
+    @param purpose: Sets the limits of memory and waiting, and whether it may write.
     """
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256
@@ -311,6 +317,8 @@ class ReaderPool:
         Call C{function(connection, *arguments)} in a thread.
 
         A read that is cancelled while it runs continues to its end; its result is dropped.
+
+        @param function: Fetches all rows before it returns.
         """
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))

@@ -72,11 +72,7 @@ class KeyRange:
         }
 
     def groupOf(self, text: bytes) -> bytes | None:
-        """
-        Return the group of a key, or a group itself; L{None} if there is none.
-
-        @param text: A key, or a common prefix.
-        """
+        """Return the group of a key, or a group itself; L{None} if there is none."""
         if not self.delimiter or not text.startswith(self.prefix):
             return None
         found = text.find(self.delimiter, len(self.prefix))

@@ -118,6 +118,7 @@ class Put:
         """
         Encode a record. Reactor thread.
 
+        @param newBlobs: The new ones among its blobs, with their CRC-32C.
         @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket
             fail.
         """
@@ -210,6 +211,8 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) ->
     """
     Delete rows that L{find} has found.
 
+    @param rows: Of existing objects, with their names.
+    @param transaction: In which the rows were found.
     @return: Their segments, for L{applyDeltas}.
     """
     if not rows:
@@ -359,6 +362,8 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
 
     The storage class and the kind of checksum repeat what the attributes hold, for lists, which
     must not parse the attributes of each row: they may hold ten thousand part summaries.
+
+    @param record: Its C{sequence} is not used: the row's is 0 until it is numbered.
     """
     attributes, content = record.attributes, record.content
     checksum = attributes.checksum

@@ -191,6 +191,7 @@ def listBlobs(connection: Connection, after: str, limit: int, isReferenced: bool
     @param connection: A connection that reads, used in the calling thread.
     @param after: Ids strictly after this one; empty begins.
     @param limit: The most ids in the result.
+    @param isReferenced: Whether those with references are listed, or those without.
     """
     # Literally, for the index of blobs without references.
     condition = "refs > 0" if isReferenced else "refs = 0"

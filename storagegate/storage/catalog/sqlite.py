@@ -214,6 +214,7 @@ class SQLiteCatalog:
         @param onGarbage: Called with blobs that have lost their last reference, after the commit.
         @param state: The state that is shared with other processes that have the catalog open.
         @param newBlobId: Makes ids of blobs; by default random ones.
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         """
         self._path = path
         self._durability = Durability(durability)
@@ -513,6 +514,7 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     """
     Open C{catalog.sqlite} in the data directory. Blocks.
 
+    @param context: Its C{catalogState} is shared with the other processes, if there are some.
     @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
     """
     catalog = SQLiteCatalog(

@@ -91,6 +91,7 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     """
     Store a part in place of one of the same number.
 
+    @param put: Its content is blobs, never inline bytes.
     @raise NoSuchUpload: The upload is not there.
     @raise ConcurrentChange: A blob that it names is being removed.
     """
@@ -121,6 +122,7 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     """
     Make an object of the named parts and end the upload.
 
+    @param completion: The content of its record is replaced by the parts' segments.
     @raise NoSuchUpload: The upload is not there.
     @raise InvalidPart: A part is not there or has another ETag.
     @raise StoreError: The result of L{evaluate} for the condition.

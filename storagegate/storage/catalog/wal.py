@@ -253,6 +253,7 @@ def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
     Copy pages from the WAL to the database. Blocks.
 
     @param mode: C{"PASSIVE"}, C{"RESTART"} or C{"TRUNCATE"}.
+    @param connection: One that may write, without an open transaction.
     @return: Whether readers or a writer blocked it, how many pages the WAL holds, and how many of
         those the database has.
     """
@@ -278,6 +279,7 @@ def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
     As L{prewrite}; nothing happens while another process is writing.
 
     @param connection: One that may write.
+    @param path: The WAL.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -294,6 +296,7 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
     Make a WAL at least C{size} bytes long. Blocks; a connection must be open, or SQLite would
     remove the file with the next.
 
+    @param size: Bytes of its frames and the zeros behind them.
     @return: Whether it is that long now. A disk that has little space, or fails, is no error here.
     """
     try:

@@ -137,11 +137,7 @@ def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
 
 
 def asJSON(value: object) -> str:
-    """
-    Encode for a text column, or for C{json_each}.
-
-    @param value: Any value that C{msgspec} encodes; bytes become base64.
-    """
+    """Encode for a text column, or for C{json_each}."""
     return msgspec.json.encode(value).decode()
 
 
@@ -361,6 +357,7 @@ class CatalogWriter:
         """
         Queue a mutation for the next commit.
 
+        @param mutation: Its function runs in the writer thread.
         @return: Fires with its outcome once that is durable.
         """
         if self._stopped is not None:
