@@ -50,6 +50,7 @@ class TTLCache(Generic[K, V]):
         Put a value in, as the youngest.
 
         @param key: Hashable; an entry of the same key is replaced.
+        @param value: Anything but C{None}, which L{get} returns for an absent one.
         @param end: When it expires.
         """
         entries = self._entries

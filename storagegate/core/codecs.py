@@ -52,7 +52,7 @@ class Codec(Protocol):
         """
 
 
-class JSONCodec:
+class _JSONCodec:
     """JSON, RFC 8259. Integers have no limit."""
 
     isBinary = False
@@ -76,7 +76,7 @@ class JSONCodec:
         return value
 
 
-class MsgpackCodec:
+class _MsgpackCodec:
     """MessagePack, without extensions. Its integers have 64 bits."""
 
     isBinary = True
@@ -95,8 +95,8 @@ class MsgpackCodec:
         return value
 
 
-JSON = JSONCodec()
-MSGPACK = MsgpackCodec()
+JSON = _JSONCodec()
+MSGPACK = _MsgpackCodec()
 
 CODECS: Mapping[str, Codec] = MappingProxyType({"json": JSON, "msgpack": MSGPACK})
 """The codecs by the names of formats."""

@@ -273,6 +273,7 @@ def readRateLimit(name: str, value: Any) -> RateLimit | None:
     Read a rate limit.
 
     @param name: The name of the service or method, for errors.
+    @param value: A L{RateLimit}, a mapping of its attributes, or C{None} for no limit.
     @raise DefinitionError: If it is invalid.
     """
     if value is None or isinstance(value, RateLimit):

@@ -186,6 +186,8 @@ def codedError(code: str, message: str, details: Any = None) -> ServiceError:
     """
     Make an error with a code of L{CODES}, its HTTP status and its gRPC code.
 
+    @param code: A key of L{CODES}.
+    @param message: For callers; it must not quote a secret.
     @param details: Further information for callers, in JSON values.
     """
     statusCode, grpcCode = CODES[code]

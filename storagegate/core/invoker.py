@@ -216,6 +216,7 @@ class Invoker:
         """
         Add a service.
 
+        @param service: Its methods can be called at once.
         @param isKnown: Whether its schemas are known to be valid: then they are compiled at the
             first call.
         @raise DefinitionError: If there is one of its name, or a schema is invalid.
@@ -271,6 +272,7 @@ class Invoker:
         """
         Look up a method.
 
+        @param method: Its bare name, from the client.
         @param protocol: The transport of the call; C{None} without a call.
         @raise ServiceError: C{NOT_FOUND} if there is none.
         """
@@ -303,6 +305,7 @@ class Invoker:
 
         @param context: With C{service} and C{method}; C{authentication} is set here.
         @param request: The request, or an asynchronous iterable of streamed ones.
+        @param credentials: Verified unless the method is public and they are invalid.
         @param bound: The method, if it was already looked up for this call.
         @return: The result, or an asynchronous iterator of streamed ones, which has to be exhausted
             or closed.

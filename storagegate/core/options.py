@@ -63,6 +63,7 @@ def parseSize(value: int | str) -> int:
     """
     Parse a size: bytes as a number, or text with a 1024-based unit (C{"10mb"}, C{"1.5gb"}).
 
+    @param value: Text may have a fraction, and white space around it.
     @return: The size in bytes.
     @raise ValueError: If the text is no size or the number is negative.
     """
@@ -80,6 +81,7 @@ def parseAge(value: float | str) -> int:
     """
     Parse an age: milliseconds as a number, or text with a unit (C{"1d"}, C{"2 hours"}, C{"1.5h"}).
 
+    @param value: Text without a unit is in milliseconds.
     @return: The age in milliseconds.
     @raise ValueError: If the text is no age or the number is negative.
     """
@@ -186,6 +188,8 @@ def takesTrailingMapping(function: Callable[P, R_co]) -> TargetOptionsFunction[P
     """
     Decorate a function to accept a mapping as L{takesMapping}, or as the argument after its only
     positional parameter: C{staticFiles("public", {"maxAge": "1d"})}.
+
+    @param function: Has one positional parameter without a default.
     """
     return _takeMapping(function, (1, 2))
 
@@ -345,6 +349,7 @@ def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
     """
     Make options from a mapping that has all of them: those without a default are required.
 
+    @param given: Values by the names of the fields' arguments.
     @param prefix: The prefix of names in errors.
     @raise OptionError: If there is no such option, its value is none, or one is missing.
     """

@@ -164,6 +164,7 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """
     Convert a schema to plain JSON Schema: C{required} moves from properties to the list.
 
+    @param schema: Any value: that it is a mapping is checked, too.
     @param depth: The number of levels above it.
     @raise ValueError: If it is nested too deeply, or a part of it is no schema.
     """

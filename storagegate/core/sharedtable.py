@@ -168,6 +168,7 @@ class SharedTable:
         """
         Return a record and the end of its validity, C{None} if there is none.
 
+        @param key: Of any length: it is stored as a digest.
         @raise TableBusy: If another process holds its bucket.
         """
         found: list[Change] = []

@@ -210,6 +210,7 @@ class Bus(Protocol):
         """
         Send to every other process.
 
+        @param topic: Only subscribers of the same topic are called.
         @param payload: Anything that JSON can carry.
         """
 
@@ -246,6 +247,7 @@ class PubSub:
         """
         Begin to receive what is published to a topic.
 
+        @param topic: Any text; it exists as long as it has subscribers.
         @param wants: Whether a message is for this subscriber; C{None} for all messages.
         @return: The stream of messages. It has to be L{unsubscribe}d.
         """

@@ -75,6 +75,7 @@ class Components:
         """
         Prepare the store before any worker opens it. Blocks.
 
+        @param directory: The data directory, made if it is absent.
         @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
@@ -104,6 +105,7 @@ class Components:
         """
         Open the store. Blocks.
 
+        @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.metrics import MeteredFiles, watchStore
@@ -134,6 +136,7 @@ class Components:
         """
         Make the tracer and the access log of all listeners from the table C{gateway.monitoring}.
 
+        @param configuration: Nothing is made if the table is absent.
         @raise ConfigurationError: If an option is invalid.
         """
         if "monitoring" not in configuration.gateway:
@@ -245,6 +248,7 @@ class Components:
         """
         Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
+        @param configuration: The listeners decide whether the gateway is made, its tables how.
         @raise ConfigurationError: If a service or an option is invalid.
         """
         self.monitor(configuration)

@@ -55,7 +55,7 @@ class ConfigurationError(ValueError):
 # ---- Keys
 
 
-def readText(value: object) -> str:
+def _readText(value: object) -> str:
     """Accept text that is not empty and holds no control character."""
     if not isinstance(value, str):
         raise ValueError("expected text")
@@ -64,15 +64,15 @@ def readText(value: object) -> str:
     return value
 
 
-def readEndpoint(value: object) -> str | None:
+def _readEndpoint(value: object) -> str | None:
     """Accept the description of an endpoint, which its plugin validates; C{off} is L{None}."""
     if not isinstance(value, str):
         raise ValueError("expected an endpoint such as tcp:9000, or off")
-    text = readText(value)
+    text = _readText(value)
     return None if text == "off" else text
 
 
-def readHostPort(value: object) -> str | None:
+def _readHostPort(value: object) -> str | None:
     """Accept C{HOST:PORT}; C{off} is L{None}."""
     if value == "off":
         return None
@@ -82,21 +82,21 @@ def readHostPort(value: object) -> str | None:
     return match.string
 
 
-def readSecret(value: object) -> str:
+def _readSecret(value: object) -> str:
     """Accept one half of a key pair; the error does not repeat it."""
     if not isinstance(value, str):
         raise ValueError(f"expected {CREDENTIAL}")
     return checkCredential(value)
 
 
-def readBoolean(value: object) -> bool:
+def _readBoolean(value: object) -> bool:
     """Accept a truth value: TOML's own, or the words true and false."""
     if isinstance(value, bool) or value in ("true", "false"):
         return value in (True, "true")
     raise ValueError("expected true or false")
 
 
-def readServices(value: object) -> tuple[str, ...]:
+def _readServices(value: object) -> tuple[str, ...]:
     """Accept a list of C{MODULE:NAME}, or the same as one text with commas."""
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, list):
@@ -106,7 +106,7 @@ def readServices(value: object) -> tuple[str, ...]:
     raise ValueError("expected a list of MODULE:NAME")
 
 
-def matching(pattern: re.Pattern[str], expected: str) -> Reader:
+def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
     """
     Make a reader of text that must match as a whole.
 
@@ -121,7 +121,7 @@ def matching(pattern: re.Pattern[str], expected: str) -> Reader:
     return read
 
 
-def oneOf(*words: str) -> Reader:
+def _oneOf(*words: str) -> Reader:
     """Make a reader of a choice among some words."""
 
     def read(value: object) -> str:
@@ -132,7 +132,7 @@ def oneOf(*words: str) -> Reader:
     return read
 
 
-def wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
+def _wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
     """
     Make a reader of a whole number within bounds, which are inclusive.
 
@@ -181,8 +181,8 @@ class Key:
         return PREFIX + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).upper()
 
 
-def _listener(name: str, default: str, meaning: str, read: Reader = readEndpoint) -> Key:
-    argument = "HOST:PORT" if read is readHostPort else "ENDPOINT"
+def _listener(name: str, default: str, meaning: str, read: Reader = _readEndpoint) -> Key:
+    argument = "HOST:PORT" if read is _readHostPort else "ENDPOINT"
     return Key(name, default, read, meaning, argument, isShared=True)
 
 
@@ -190,7 +190,7 @@ KEYS = (
     Key(
         "data",
         "./storagegate-data",
-        readText,
+        _readText,
         "where everything is kept; under systemd the default is $STATE_DIRECTORY",
         "DIR",
         isShared=True,
@@ -201,7 +201,7 @@ KEYS = (
             row.name,
             row.default or "off",
             row.listener or f"the {row.title} listener",
-            readHostPort if row.address == "hostport" else readEndpoint,
+            _readHostPort if row.address == "hostport" else _readEndpoint,
         )
         for row in listenerTransports()
     ),
@@ -210,11 +210,11 @@ KEYS = (
         "tcp:9001:interface=127.0.0.1",
         "the admin listener: /healthz, /readyz and /metrics",
     ),
-    Key("service", "", readServices, "a service to serve; may be repeated", "MODULE:NAME"),
+    Key("service", "", _readServices, "a service to serve; may be repeated", "MODULE:NAME"),
     Key(
         "workers",
         "1",
-        wholeNumber(1, _MAXIMUM_WORKERS),
+        _wholeNumber(1, _MAXIMUM_WORKERS),
         "how many processes serve",
         "N",
         isShared=True,
@@ -222,47 +222,47 @@ KEYS = (
     Key(
         "durability",
         "full",
-        oneOf("full", "os"),
+        _oneOf("full", "os"),
         "what an answer promises: full, that all of it is synced; os, that the system has it",
         "full|os",
         isShared=True,
     ),
-    Key("accessKey", "", readSecret, "the root access key", reloads=True, secret=True),
-    Key("secretKey", "", readSecret, "the root secret key", reloads=True, secret=True),
+    Key("accessKey", "", _readSecret, "the root access key", reloads=True, secret=True),
+    Key("secretKey", "", _readSecret, "the root secret key", reloads=True, secret=True),
     Key(
         "region",
         "us-east-1",
-        matching(_REGION, "lower-case letters, digits and hyphens"),
+        _matching(_REGION, "lower-case letters, digits and hyphens"),
         "the region that signatures name",
         reloads=True,
     ),
     Key(
         "s3Domain",
         "",
-        matching(_DOMAIN, "a lower-case domain name"),
+        _matching(_DOMAIN, "a lower-case domain name"),
         "the domain under which buckets are host names",
         reloads=True,
     ),
     Key(
         "requireSignedPayload",
         "false",
-        readBoolean,
+        _readBoolean,
         "refuse bodies without a signed hash where there is no TLS",
         reloads=True,
     ),
     Key(
         "shutdownGraceSeconds",
         "30",
-        wholeNumber(0, _MAXIMUM_GRACE_SECONDS, "seconds"),
+        _wholeNumber(0, _MAXIMUM_GRACE_SECONDS, "seconds"),
         "how long a stop waits for what is in flight",
         reloads=True,
     ),
-    Key("logFormat", "text", oneOf("text", "json"), "the form of the log", reloads=True),
-    Key("logLevel", "info", oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
+    Key("logFormat", "text", _oneOf("text", "json"), "the form of the log", reloads=True),
+    Key("logLevel", "info", _oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
     Key(
         "verifyReads",
         "false",
-        readBoolean,
+        _readBoolean,
         "check the bytes of every read while sending",
         isShared=True,
     ),
@@ -372,7 +372,11 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
 
 
 def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """Return the lines of all errors, where L{load} stops at the first."""
+    """
+    Return the lines of all errors, where L{load} stops at the first.
+
+    @param flags: As for L{load}, and C{environment}.
+    """
     path = str(flags.get("config") or "")
     table: dict[str, Any] = {}
     found: list[str] = []

@@ -97,6 +97,7 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
     """
     Apply the tables of the configuration file to a gateway.
 
+    @param gateway: One that has not started.
     @param tables: Those of C{[gateway.*]}, by name.
     @raise ConfigurationError: If a table or a key is unknown, or a value is invalid.
     """
@@ -173,6 +174,7 @@ class DaemonGatewayService:
         link: WorkerIPC | None = None,
     ) -> None:
         """
+        @param configuration: Its services, tables and listeners are used.
         @param surroundings: The resources that the gateway shares with the daemon.
         @param link: The connection of a worker to the others, which have the same listeners.
         @raise ConfigurationError: If a service or an option is invalid, with one line.
@@ -221,6 +223,7 @@ class DaemonGatewayService:
         Open a listener; requests are served once the reactor runs.
 
         @param name: A transport with a listener of its own.
+        @param endpoint: An endpoint, or C{HOST:PORT}, as the transport has it.
         @raise CannotListenError: If the address is not available.
         @raise OptionError: If an option does not fit the others.
         """

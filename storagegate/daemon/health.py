@@ -105,6 +105,7 @@ class ReadinessChecks:
         peers: "WorkerHealth | None" = None,
     ) -> None:
         """
+        @param clock: Of the period of the checks.
         @param parts: Checks the parts without which no request is served.
         @param listeners: Checks the listeners.
         @param warnings: Returns problems that do not affect readiness.

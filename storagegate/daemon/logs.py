@@ -71,6 +71,8 @@ class Logs:
         """
         Make the observer of this process.
 
+        @param output: Where lines go; a L{FileOutput} is closed at the end.
+        @param reactor: Lines are buffered while it runs.
         @param worker: The index of this process among those of the daemon.
         """
         self._file = output if isinstance(output, FileOutput) else None
@@ -92,6 +94,7 @@ class Logs:
         """
         Set the observer of an application of C{twistd}, unless it has one.
 
+        @param twistdOptions: C{None} if C{twistd} does not run the daemon.
         @raise SystemExit: If the log cannot be opened, with one line.
         """
         self.configure(configuration)
@@ -152,7 +155,7 @@ class Logs:
 
     def configure(self, configuration: Configuration) -> None:
         """Apply the format and the level of a configuration, and hide its secrets."""
-        self.redactor.hide(*secretsOf(configuration))
+        self.redactor.hide(*_secretsOf(configuration))
         if self._writer is not None and self._observer is not None:
             self._writer.lowest = LEVELS.index(configuration.logLevel)
             self._observer.format = configuration.logFormat
@@ -167,7 +170,7 @@ class Logs:
         return [MetricFamily(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
 
 
-def secretsOf(configuration: Configuration) -> Iterator[str]:
+def _secretsOf(configuration: Configuration) -> Iterator[str]:
     """Yield the secrets in a configuration."""
     if configuration.s3.root is not None:
         yield configuration.s3.root.secretKey

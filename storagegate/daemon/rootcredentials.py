@@ -48,6 +48,7 @@ def checkCredential(value: str) -> str:
     """
     Accept one half of a key pair.
 
+    @param value: The access key or the secret key.
     @raise ValueError: If it is not 3 to 128 printable ASCII characters. The text does not repeat
         the value, for it may be a secret.
     """
@@ -99,6 +100,7 @@ def load(path: str) -> RootCredentials | None:
     """
     Read the file of the root key pair; L{None} where there is none.
 
+    @param path: The file, which may be absent.
     @raise CredentialsError: If it does not hold a pair, or cannot be read.
     """
     try:

@@ -73,6 +73,7 @@ def isExposed(description: str, address: IAddress) -> bool:
     Return whether a listener can be reached from other machines without encryption.
 
     @param description: Its endpoint, whose type shows whether it encrypts.
+    @param address: The address that the listener is bound to.
     """
     if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
         return False
@@ -89,6 +90,7 @@ def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str)
     """
     Format the generated root key pair as the commands that configure aws-cli.
 
+    @param region: That of the signatures.
     @param url: That of the S3 listener, if it is enabled.
     @param path: The file of the pair.
     """

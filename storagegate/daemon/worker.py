@@ -31,7 +31,7 @@ from storagegate.net.ipc import (
 )
 
 
-def readConfiguration(setup: WorkerSetup) -> Configuration:
+def _readConfiguration(setup: WorkerSetup) -> Configuration:
     """Restore the configuration that a supervisor has sent."""
     configuration = restore(setup.options["values"], setup.options["gateway"])
     listeners = ListenerOptions(
@@ -43,7 +43,7 @@ def readConfiguration(setup: WorkerSetup) -> Configuration:
     return evolve(configuration, listeners=listeners, s3=evolve(configuration.s3, root=root))
 
 
-def isAlone(control: socket.socket) -> bool:
+def _isAlone(control: socket.socket) -> bool:
     """Return whether the supervisor has ended; nothing is read from the connection to it."""
     try:
         return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -58,7 +58,7 @@ def main() -> None:
     # forever: without its supervisor this process would keep the sockets and the data.
     setParentDeathSignal(signal.SIGKILL)
     message = readBlocking(control)
-    if message is None or isAlone(control):
+    if message is None or _isAlone(control):
         raise SystemExit("storagegate: a worker is started by its supervisor")
     setup = readSetup(message)
     reactor = processReactor()
@@ -86,7 +86,7 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
     @raise SystemExit: If one cannot be started.
     """
     link = WorkerIPC(setup)
-    configuration = readConfiguration(setup)
+    configuration = _readConfiguration(setup)
     parts = Components(reactor, link)
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # A reload replaces this process by another one.

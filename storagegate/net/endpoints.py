@@ -33,7 +33,7 @@ _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCI
 _ENCRYPTED = ("ssl:", "tls:")
 
 
-def inheritedDescriptor(place: str) -> int | None:
+def _inheritedDescriptor(place: str) -> int | None:
     """Return the descriptor of an address that another process has bound, else C{None}."""
     match = _INHERITED.fullmatch(place)
     return None if match is None else int(match[1])
@@ -53,6 +53,7 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     """
     Listen at an endpoint string of any type that Twisted has, or at an inherited address.
 
+    @param description: Such as C{tcp:9000:interface=127.0.0.1}.
     @return: The listening port. Fails with C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
     """
@@ -91,6 +92,7 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
     Bind the address of an endpoint string, for other processes to accept on.
 
+    @param description: Of an endpoint that is not inherited.
     @return: The socket. Fails with C{CannotListenError} if it is taken.
     @raise ValueError: If the string is no endpoint.
     """
@@ -228,10 +230,12 @@ def listenDatagrams(
     Listen for datagrams.
 
     @param place: C{HOST:PORT}, port 0 takes a free one; or C{inherited:FD}.
+    @param protocol: Receives the datagrams.
+    @param maxPacketSize: Bytes of a datagram that are read.
     @raise CannotListenError: If the address cannot be bound.
     """
     port: IListeningPort
-    descriptor = inheritedDescriptor(place)
+    descriptor = _inheritedDescriptor(place)
     if descriptor is None:
         host, number = _split(place)
         port = reactor.listenUDP(number, protocol, interface=host, maxPacketSize=maxPacketSize)
@@ -248,6 +252,7 @@ def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     to the same one. A socket outlives its process, so that nothing is lost while one is replaced.
 
     @param place: C{HOST:PORT}.
+    @param count: The number of sockets.
     @raise CannotListenError: If the address cannot be bound, or another process has it.
     """
     host, port = _split(place)
@@ -275,6 +280,7 @@ def reservePort(place: str) -> socket.socket:
     """
     Keep a TCP port for processes that bind it together, each with C{SO_REUSEPORT}.
 
+    @param place: C{HOST:PORT}; port 0 takes a free one.
     @return: A socket that is bound to it and never listens.
     @raise CannotListenError: If it cannot be bound, or another process has it.
     """

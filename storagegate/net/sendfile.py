@@ -28,7 +28,7 @@ class TruncatedFile(Exception):
     """The file ended before the bytes that were promised."""
 
 
-def readAhead(fd: int, offset: int, count: int) -> None:
+def _loadPages(fd: int, offset: int, count: int) -> None:
     """
     Bring a part of a file into the page cache. Called in a thread.
 
@@ -51,6 +51,8 @@ def isWarm(fd: int, offset: int, count: int) -> bool:
 
     One byte of each 128 KiB is probed. A file system that does not know counts as cold: a thread
     too many is better than a stall.
+
+    @param fd: A descriptor that is open for reading; its own position is not used.
     """
     probe = [bytearray(1)]
     try:
@@ -85,6 +87,7 @@ class SendfileTransfer:
     ) -> None:
         """
         @param fd: A descriptor that is open for reading, until L{finished} fires.
+        @param run: Calls a function with arguments in a thread.
         @param onReady: Called when L{advance} makes sense again after reading ahead.
         @param onFailed: Called when reading ahead failed, or the caller cancelled.
         """
@@ -154,4 +157,4 @@ class SendfileTransfer:
                 self._warmUntil += window
                 self._onReady()
 
-        self._run(readAhead, self._fd, self.offset, window).addBoth(done)
+        self._run(_loadPages, self._fd, self.offset, window).addBoth(done)

@@ -106,6 +106,7 @@ def checkFiles(options: ClientTLSOptions, table: str) -> None:
     """
     Check that the files can be used now.
 
+    @param options: Files that are C{None} are not read.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them cannot be used.
     """

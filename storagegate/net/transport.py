@@ -135,6 +135,8 @@ class FastServer(tcp.Server):
 
         The descriptor must stay open until the Deferred fires.
 
+        @param fd: Its own position is not used.
+        @param count: Bytes; none is no error.
         @param run: Calls a function in a thread, for reading ahead what is not in memory.
         @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an C{OSError}
             or the reason that the connection was lost for.

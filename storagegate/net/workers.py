@@ -69,7 +69,7 @@ class WorkerCommand:
     setup: WorkerSetup
 
 
-class WorkerProcess(ProcessProtocol):
+class _WorkerProcess(ProcessProtocol):
     """
     One process.
 
@@ -217,7 +217,7 @@ class _Question:
     @ivar waiting: The workers that have not replied.
     """
 
-    waiting: set[WorkerProcess]
+    waiting: set[_WorkerProcess]
     timer: IDelayedCall
     replies: list[Any] = field(factory=list)
     result: Deferred[list[Any]] = field(factory=Deferred)
@@ -253,7 +253,7 @@ class WorkerPool:
         self._relays = output is not None
         self.changed = changed
         self._idleGraceSeconds = idleGraceSeconds
-        self._all: list[WorkerProcess] = []
+        self._all: list[_WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
         self._crashes = [0] * program.setup.count
@@ -303,6 +303,7 @@ class WorkerPool:
         """
         Replace every worker, one after the other, by one that runs another program.
 
+        @param program: What the successors run.
         @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
             lives a little later, it is killed.
         @raise WorkerFailed: If a successor cannot start, or all are stopped meanwhile: those before
@@ -344,7 +345,7 @@ class WorkerPool:
         if self._isStopping:
             raise WorkerFailed("the workers stop")
 
-    def _left(self, worker: WorkerProcess) -> None:
+    def _left(self, worker: _WorkerProcess) -> None:
         """Let the successor of a worker read what only one process can."""
         worker.hasLeft = True
         for each in self._all:
@@ -384,7 +385,7 @@ class WorkerPool:
             self._settle(number)
         return question.result
 
-    def say(self, topic: str, payload: Any, source: WorkerProcess | None = None) -> None:
+    def say(self, topic: str, payload: Any, source: _WorkerProcess | None = None) -> None:
         """Send a message to every worker but its source."""
         for worker in self._all:
             if worker is not source and worker.isReady:
@@ -392,7 +393,7 @@ class WorkerPool:
 
     # For workers
 
-    def received(self, worker: WorkerProcess, message: Message) -> None:
+    def received(self, worker: _WorkerProcess, message: Message) -> None:
         """Take a message of a worker."""
         kind = message["kind"]
         if kind == "say":
@@ -410,7 +411,7 @@ class WorkerPool:
                 question.replies.append(message["value"])
                 self._excuse(message["id"], worker)
 
-    def workerEnded(self, worker: WorkerProcess, reason: Failure) -> None:
+    def workerEnded(self, worker: _WorkerProcess, reason: Failure) -> None:
         """Forget a worker; start another one in its place, unless it was to end."""
         self._all.remove(worker)
         self._left(worker)
@@ -447,7 +448,7 @@ class WorkerPool:
         # Its end is handled in workerEnded.
         worker.started.addCallbacks(lambda _: self.changed(), lambda _: None)
 
-    def _spawnListening(self, index: int) -> WorkerProcess:
+    def _spawnListening(self, index: int) -> _WorkerProcess:
         worker = self._spawn(index)
         worker.raw.setblocking(False)
         worker.listen()
@@ -456,7 +457,7 @@ class WorkerPool:
         worker.started.addBoth(lambda result: (timer.active() and timer.cancel(), result)[1])
         return worker
 
-    def _spawn(self, index: int) -> WorkerProcess:
+    def _spawn(self, index: int) -> _WorkerProcess:
         """
         Spawn a worker, and send its setup.
 
@@ -470,7 +471,7 @@ class WorkerPool:
         with ExitStack() as opened:
             try:
                 ours, theirs = map(opened.enter_context, socket.socketpair())
-                worker = WorkerProcess(self, index, ours)
+                worker = _WorkerProcess(self, index, ours)
                 nothing = opened.enter_context(open(os.devnull, "rb"))
                 worker.process = self.clock.spawnProcess(
                     worker,
@@ -499,7 +500,7 @@ class WorkerPool:
                 worker.kill("KILL")
             worker.control.send({"kind": "ping"})
 
-    def _excuse(self, number: int, worker: WorkerProcess) -> None:
+    def _excuse(self, number: int, worker: _WorkerProcess) -> None:
         """Wait no longer for the reply of a worker."""
         waiting = self._questions[number].waiting
         waiting.discard(worker)

@@ -30,6 +30,7 @@ def read(
     Read the configuration as the daemon does.
 
     @param flags: By name; C{config} is the path of the file.
+    @param environment: The variables of the process.
     @return: The configuration, L{None} if it is invalid, and the findings.
     """
     try:
@@ -71,6 +72,7 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
     Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
 
+    @param description: The endpoint; other types have no certificates to check.
     @param days: A certificate that expires sooner is a warning.
     """
     kind = description.partition(":")[0]
@@ -88,6 +90,7 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     Check the client certificates of the gateway, for instances and registries.
 
     @param tables: Those of the gateway; another check reports errors in them.
+    @param days: A certificate that expires sooner is a warning.
     """
     options = discoveryOptions(tables)
     if options is None:
@@ -161,6 +164,7 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     """
     Check the header and the size of the catalog's file.
 
+    @param directory: The data directory, in which the catalog may be absent.
     @param isInUse: Whether a daemon has it open: then only whether it can be read.
     """
     path = os.path.join(directory, _NAME)

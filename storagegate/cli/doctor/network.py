@@ -51,7 +51,7 @@ class ListenerAddress:
 
 
 @define
-class RecordingReactor:
+class _RecordingReactor:
     """A reactor that records the addresses of its listen calls, and opens nothing."""
 
     addresses: list[dict[str, Any]] = field(factory=list)
@@ -115,7 +115,7 @@ def _plain(text: str) -> str:
 def _endpoint(name: str, description: str) -> ListenerAddress:
     if description.startswith(_SYSTEMD):
         return ListenerAddress(name, description)
-    recorder = RecordingReactor()
+    recorder = _RecordingReactor()
     try:
         endpoint = serverFromString(recorder, description)
         endpoint.listen(Factory()).addErrback(lambda failure: None)
@@ -129,7 +129,7 @@ def _endpoint(name: str, description: str) -> ListenerAddress:
     return ListenerAddress(name, description, **recorder.addresses[0])
 
 
-def resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
+def _resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
     """
     Resolve the address of a listener with a port.
 
@@ -154,6 +154,7 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
     """
     Try to bind the address of a listener, and release it.
 
+    @param listener: One with an error in its description is a problem at once.
     @param daemon: The process that has the data directory open and may have the port.
     """
     if listener.error is not None:
@@ -185,7 +186,7 @@ def daemonOf(directory: str) -> int | None:
 def _ofPort(listener: ListenerAddress, daemon: int | None) -> Finding:
     kind = socket.SOCK_DGRAM if listener.isDatagram else socket.SOCK_STREAM
     try:
-        for family, _, _, _, address in resolve(listener, kind):
+        for family, _, _, _, address in _resolve(listener, kind):
             with socket.socket(family, kind) as probe:
                 if kind is socket.SOCK_STREAM:
                     # As the daemon does: connections in TIME_WAIT do not block the port.
@@ -288,6 +289,7 @@ def discoveryOptions(tables: Mapping[str, Any]) -> Any:
     """
     Read the C{DiscoveryOptions} of a gateway from its tables.
 
+    @param tables: All tables of the gateway, by name.
     @return: C{None} if they are absent or invalid, which another check reports.
     """
     if "discovery" not in tables:

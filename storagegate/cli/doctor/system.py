@@ -75,6 +75,7 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
     Evaluate the kernel's state of the clock.
 
     @param status: C{timex.status} of C{adjtimex(2)}.
+    @param maximumErrorUs: In microseconds.
     """
     if status & _UNSYNCHRONISED:
         return _CLOCK.warning(
@@ -130,7 +131,7 @@ _PERMISSIONS = Check("permissions")
 _SECRETS = (".sqlite", ".sqlite-wal", ".sqlite-shm", "root-credentials")
 
 
-def nearest(directory: str) -> str:
+def _nearest(directory: str) -> str:
     """Return a directory that may be absent, or its nearest ancestor that exists."""
     while not os.path.exists(directory):
         directory = os.path.dirname(directory)
@@ -140,7 +141,7 @@ def nearest(directory: str) -> str:
 def checkData(directory: str) -> Iterator[Finding]:
     """Check the data directory, which the first start makes, and the files directly in it."""
     if not os.path.exists(directory):
-        above = nearest(directory)
+        above = _nearest(directory)
         if os.access(above, os.W_OK | os.X_OK) and os.path.isdir(above):
             yield _PERMISSIONS.ok(f"{directory} is made by the first start")
         else:
@@ -159,6 +160,7 @@ def checkSecretFile(path: str, what: str) -> Iterator[Finding]:
     """
     Check a file outside of the data directory that the daemon must read, and others must not.
 
+    @param path: A file that should exist.
     @param what: Its description, for the finding.
     """
     try:
@@ -241,7 +243,7 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs
 
 def checkSpace(directory: str) -> Iterator[Finding]:
     """Check the free space and the free inodes."""
-    yield evaluateSpace(directory, os.statvfs(nearest(directory)))
+    yield evaluateSpace(directory, os.statvfs(_nearest(directory)))
 
 
 def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
@@ -262,7 +264,7 @@ def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
 
 def checkSyncs(directory: str) -> Iterator[Finding]:
     """Measure how long the disk takes to sync small files, as uploads write them; none is left."""
-    path = nearest(directory)
+    path = _nearest(directory)
     kind = _kindOf(path, _mounts())
     if kind in _VOLATILE:
         yield _DISK.problem(f"{directory} is kept in memory ({kind}): a restart loses all of it")

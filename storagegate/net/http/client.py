@@ -89,6 +89,7 @@ class HTTPClient:
         allows: Callable[[str], bool] | None = None,
     ) -> None:
         """
+        @param reactor: Connects, resolves names, and measures the times.
         @param url: C{http://host:port}, or C{https}, and perhaps a path.
         @param tls: The trust roots and the client certificate for C{https}.
         @param maxBytes: Bytes of the body of a response, or of a line of a stream.
@@ -112,6 +113,7 @@ class HTTPClient:
         """
         Send a request, and read the whole response.
 
+        @param method: In capitals.
         @param target: The rest of the URL: of the path, and the query.
         @param fields: Header fields by name, besides those of the connection.
         @param body: The whole body; C{None} for a request without one.

@@ -107,6 +107,7 @@ class ClientRequest:
         """
         Send a chunk of the body, and wait until the transport accepts another.
 
+        @param data: At least one byte: an empty chunk would end the body.
         @raise ConnectionLostError: If the connection is lost.
         """
         self._check()
@@ -151,6 +152,7 @@ class ClientRequest:
         """
         Read the rest of the body.
 
+        @param maxBytes: Of the rest, without pieces that were read before.
         @raise HTTPClientError: If it is longer than C{maxBytes}.
         @raise ConnectionLostError: If the connection is lost before its end.
         """
@@ -450,6 +452,7 @@ async def openConnection(
     Connect, and complete the handshake of TLS, so that no request is sent before it.
 
     @param endpoint: The endpoint of TCP.
+    @param clock: Measures the time of the handshake.
     @param seconds: For both together; the endpoint limits the time to connect itself.
     @param context: An C{IOpenSSLClientConnectionCreator}; C{None} without TLS.
     @param handshakeFailed: Called with the error of a failed handshake, which is raised too.

@@ -48,6 +48,8 @@ def parseCookies(header: str) -> dict[str, str]:
 
     Of two cookies of one name the first counts: the browser sends the one of the longer path first.
     A pair over 4096 characters is left out; a value whose escapes make no sense stays as it is.
+
+    @param header: The value of the field, decoded as Latin-1 or UTF-8.
     """
     cookies: dict[str, str] = {}
     for pair in header.split(";"):

@@ -39,6 +39,7 @@ class NDJSONDecoder:
         """
         Take a part of the body.
 
+        @param data: Bytes as they came, with any number of line ends.
         @return: The lines that end in it.
         @raise LineTooLong: If one is longer than lines may be.
         """

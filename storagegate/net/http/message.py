@@ -84,6 +84,7 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> 
     """
     Encode header fields, and add C{Date}.
 
+    @param headers: Names and values in the order of the response.
     @param start: Lines that are encoded and checked already, see L{checkedFields}.
     @raise ValueError: If a name is no token, a value has a control character, or the field is for
         the channel to set.
@@ -150,6 +151,7 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
     """
     Encode a status line.
 
+    @param code: From 200 on: interim responses have no such head.
     @param phrase: In place of the registered reason phrase.
     @raise ValueError: If this is no final status, or the phrase has a control character.
     """
@@ -315,6 +317,7 @@ class ChannelRequest:
         20 that a small request takes.
 
         @param block: As for L{checkedFields}.
+        @param body: Sent as it is, but not with 204 and 304, and to HEAD.
         """
         if (
             self.started
@@ -345,6 +348,7 @@ class ChannelRequest:
         """
         Send the head of a response.
 
+        @param code: The status; 204 and 304 have no body.
         @param headers: As for L{respond}, and C{start}.
         @param length: Bytes of the body; C{None} if that is not known and no C{Content-Length} is
             among the headers.
@@ -386,7 +390,9 @@ class ChannelRequest:
         The kernel does it where it can; over TLS the file is read in pieces.
 
         @param fd: Stays open until this is done.
+        @param offset: The first byte, from the beginning of the file.
         @param count: How many bytes are sent; fewer in the file are an error.
+        @param run: Calls a function in a thread, see L{Runner}.
         @raise ValueError: If this is more than the declared length.
         @raise TruncatedFile: If the file ends before. The connection is dropped.
         @raise ClientLost: If the client is gone. One that goes while the kernel sends raises the

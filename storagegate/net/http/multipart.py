@@ -83,7 +83,7 @@ class PartHead:
     encoding: str = "7bit"
 
 
-def parseParameters(text: str) -> tuple[str, dict[str, str]]:
+def _parseParameters(text: str) -> tuple[str, dict[str, str]]:
     """
     Split a field such as C{Content-Type} into its value and its parameters.
 
@@ -131,7 +131,7 @@ def _extended(text: str) -> str | None:
         return None
 
 
-def baseName(path: str) -> str:
+def _baseName(path: str) -> str:
     """
     Return the last part of a client's path, without control characters.
 
@@ -146,11 +146,11 @@ def _fileName(parameters: dict[str, str]) -> str | None:
     if extended is not None:
         name = _extended(extended)
         if name is not None:
-            return baseName(name)
+            return _baseName(name)
         if plain is None:
             # Not even the name of a file: else it would turn into a text field.
             raise BadMultipart("the name of a file cannot be decoded")
-    return None if plain is None else baseName(_unescape(plain))
+    return None if plain is None else _baseName(_unescape(plain))
 
 
 def _fields(block: bytes) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _fields(block: bytes) -> dict[str, str]:
     return fields
 
 
-def parsePartHead(block: bytes) -> PartHead:
+def _parsePartHead(block: bytes) -> PartHead:
     """
     Read the head of a part.
 
@@ -184,11 +184,11 @@ def parsePartHead(block: bytes) -> PartHead:
     disposition = fields.get("content-disposition")
     name, fileName = "", None
     if disposition is not None:
-        kind, parameters = parseParameters(disposition)
+        kind, parameters = _parseParameters(disposition)
         if kind != "form-data":
             raise BadMultipart("a part is no form-data")
         name, fileName = _unescape(parameters.get("name", "")), _fileName(parameters)
-    mimeType, parameters = parseParameters(fields.get("content-type", ""))
+    mimeType, parameters = _parseParameters(fields.get("content-type", ""))
     if not _MEDIA_TYPE.fullmatch(mimeType):
         mimeType = "text/plain"  # RFC 7578 section 4.4
     charset = parameters.get("charset")
@@ -229,9 +229,10 @@ def boundaryOf(contentType: str) -> str:
     """
     Return the boundary that a C{Content-Type} names.
 
+    @param contentType: The value of the field.
     @raise BadMultipart: If it names none, or one that cannot be.
     """
-    kind, parameters = parseParameters(contentType)
+    kind, parameters = _parseParameters(contentType)
     if kind != "multipart/form-data":
         raise BadMultipart(f"{kind[:80]} is no form")
     boundary = parameters.get("boundary", "")
@@ -266,6 +267,7 @@ class MultipartDecoder:
         """
         Take some bytes; give what they complete. To be read to its end before the next call.
 
+        @param data: Bytes as they came, in any pieces.
         @raise BadMultipart: Where the form is malformed, after the events before that. No more is
             to be fed then.
         """
@@ -297,7 +299,7 @@ class MultipartDecoder:
                     raise BadMultipart(f"the head of a part is over {HEAD_SIZE} bytes", True)
                 if end < 0:
                     break
-                yield parsePartHead(buffer[position + 2 : end])
+                yield _parsePartHead(buffer[position + 2 : end])
                 position = end + 4
                 self._state = _State.CONTENT
             else:

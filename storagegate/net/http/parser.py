@@ -96,6 +96,7 @@ def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
     Read a head.
 
     @param wire: The head with the empty line that ends it.
+    @param limits: Those of sizes are applied.
     @raise BadRequest: If there is anything wrong with it.
     """
     head = RequestHead()
@@ -125,6 +126,7 @@ def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
     """
     Refuse the beginning of a head that cannot become a request, before its end has come.
 
+    @param wire: The beginning, from the first byte of the request line.
     @param seen: How many bytes of it were checked before.
     @raise BadRequest: If there is anything wrong with it.
     """
@@ -345,6 +347,7 @@ class ChunkedDecoder:
         """
         Take bytes and return those that belong to the body.
 
+        @param wire: Bytes as they came, in any pieces.
         @raise BadRequest: If they break the framing. What came before in the same call is lost.
         """
         self._wire = self._wire + wire if self._wire else wire
@@ -586,6 +589,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         """
         Decode a part of the body.
 
+        @param data: Bytes as they came, perhaps beyond the end of the body.
         @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
         """

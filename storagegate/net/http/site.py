@@ -169,6 +169,8 @@ class Site(Factory):
         describeRejection: Callable[[BadRequest], tuple[bytes, bytes]] = plainText,
     ) -> None:
         """
+        @param limits: The limits of all connections of the listener.
+        @param reactor: Its clock is read once a second.
         @param describeRejection: Returns the content type and the body of the response to a request
             that never reaches the resource.
         """

@@ -3,7 +3,7 @@ Stock resources of twisted.web on the channel.
 
 A stock resource (C{static.File}, C{WSGIResource}, Autobahn's C{WebSocketResource}) gets a real
 C{twisted.web.server.Request}, made from the channel's own when it is needed, so that it behaves
-exactly as such resources expect. L{WebChannel} stands for that request's HTTP channel: it turns
+exactly as such resources expect. L{_WebChannel} stands for that request's HTTP channel: it turns
 what the request writes into the response of the channel's own.
 """
 
@@ -41,9 +41,9 @@ class WebSite:
         # For its traversal and its sessions; it never sees a connection.
         self._site = server.Site(resource, reactor=reactor)
 
-    def webRequest(self, raw: ChannelRequest) -> "WebRequest":
+    def webRequest(self, raw: ChannelRequest) -> "_WebRequest":
         """Make the stock request that stands for C{raw}, without its body."""
-        web = WebRequest(WebChannel(raw, self._site, self._reactor))
+        web = _WebRequest(_WebChannel(raw, self._site, self._reactor))
         for name, value in raw.headerList:
             web.requestHeaders.addRawHeader(name, value)
         web.parseCookies()
@@ -55,7 +55,7 @@ class WebSite:
 
     def serve(self, raw: ChannelRequest) -> None:
         """Let the tree respond."""
-        web: WebRequest = raw.web
+        web: _WebRequest = raw.web
         if raw.path == b"*":
             web._handleStar()
             return
@@ -65,12 +65,12 @@ class WebSite:
         self, raw: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
         """Let another tree respond, which is mounted at the first segments of the path."""
-        web: WebRequest = raw.web
+        web: _WebRequest = raw.web
         web.channel.reply = reply
         web.prepath, web.postpath = web.segments[:prefix], web.segments[prefix:]
         self._serveBelow(web, resource)
 
-    def _serveBelow(self, web: "WebRequest", root: IResource) -> None:
+    def _serveBelow(self, web: "_WebRequest", root: IResource) -> None:
         web.sitepath = list(web.prepath or [])
         raw = web.raw
         try:
@@ -83,7 +83,7 @@ class WebSite:
             return
         Deferred.fromCoroutine(self._render(web, resource))
 
-    async def _render(self, web: "WebRequest", resource: IResource) -> None:
+    async def _render(self, web: "_WebRequest", resource: IResource) -> None:
         """Read the body, and let a resource render."""
         try:
             web.receive(await web.raw.body.read(self._limits.webBodySize), resource)
@@ -98,7 +98,7 @@ class WebSite:
             web.raw.abort()
 
 
-class WebRequest(server.Request):
+class _WebRequest(server.Request):
     """
     A stock request that stands for one of the channel.
 
@@ -108,7 +108,7 @@ class WebRequest(server.Request):
 
     channel: Any
 
-    def __init__(self, channel: "WebChannel") -> None:
+    def __init__(self, channel: "_WebChannel") -> None:
         super().__init__(channel)
         channel.web = self
         self.raw = channel.raw
@@ -164,7 +164,7 @@ class WebRequest(server.Request):
         self.connectionLost(self.raw.lostReason)
 
 
-class WebChannel:
+class _WebChannel:
     """
     The HTTP channel of a stock request.
 
@@ -174,7 +174,7 @@ class WebChannel:
     """
 
     factory = None
-    web: WebRequest
+    web: _WebRequest
 
     def __init__(self, raw: ChannelRequest, site: server.Site, reactor: IReactorTime) -> None:
         self.raw = raw
@@ -248,7 +248,7 @@ class WebChannel:
         """Send a part of the body."""
         self.reply.send(b"".join(pieces))
 
-    def requestDone(self, request: WebRequest) -> None:
+    def requestDone(self, request: _WebRequest) -> None:
         """End the response."""
         try:
             self.reply.finish()
