@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from secrets import token_hex
 from typing import Any
 
@@ -325,21 +325,22 @@ class TagInserter:
 
 
 def staticRoots(app: LayerList) -> frozenset[str]:
-    """Return the directories that an application and its routers serve with C{staticFiles}."""
+    """
+    Return the directories that an application and its routers serve with C{staticFiles}.
+
+    @param app: An application or router; those mounted in it count, too.
+    """
     roots: set[str] = set()
     routers: list[Any] = [app]
     # A router may be mounted several times, also in itself.
     for router in routers:
         for layer in router.layers:
-            handlers = [*layer.handlers]
-            if layer.route is not None:
-                for _, registered in layer.route.registrations:
-                    handlers += registered
-            for function, _ in handlers:
+            registrations = [] if layer.route is None else layer.route.registrations
+            for function, _ in chain(layer.handlers, *(handlers for _, handlers in registrations)):
                 options = function.args[:1] if isinstance(function, partial) else ()
-                roots.update(
+                roots |= {
                     os.fsdecode(each.root) for each in options if isinstance(each, StaticOptions)
-                )
+                }
             if layer.router is not None and layer.router not in routers:
                 routers.append(layer.router)
     return frozenset(roots)

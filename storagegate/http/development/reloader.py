@@ -26,7 +26,7 @@ from multiprocessing.reduction import send_handle
 from threading import Lock, Thread
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from attrs import asdict
 from twisted.internet.defer import Deferred, gatherResults
@@ -319,18 +319,8 @@ def _stop(reactor: Any) -> None:
         reactor.stop()
 
 
-class Program(NamedTuple):
-    """
-    What an interpreter runs.
-
-    @ivar kind: C{script}, C{module} or C{code}.
-    @ivar target: The file, the name of the module or the source text.
-    @ivar argv: Its C{sys.argv}.
-    """
-
-    kind: str
-    target: str
-    argv: list[str]
+Program = tuple[str, str, list[str]]
+"""What runs: C{script}, C{module} or C{code}; the file, name or source text; its C{sys.argv}."""
 
 
 def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str], Program] | None:
@@ -361,7 +351,7 @@ def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str
     target, *arguments = rest
     file = getattr(script, "__file__", None)
     if kind == "code":
-        return None if file is not None else (options, Program(kind, target, ["-c", *arguments]))
+        return None if file is not None else (options, (kind, target, ["-c", *arguments]))
     if file is None or isInstalled(os.path.abspath(file)):
         return None
     if kind == "script":
@@ -369,7 +359,7 @@ def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str
             return None
         # The program may have changed its directory.
         target = os.path.abspath(file)
-    return options, Program(kind, target, rest)
+    return options, (kind, target, rest)
 
 
 def runProgram(applications: Any) -> None:
@@ -382,7 +372,7 @@ def runProgram(applications: Any) -> None:
     reloader = applications.reloader = processReloader()
     reloader.supervise(setup)
     try:
-        _execute(Program(*setup["program"]))
+        _execute(*setup["program"])
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -395,10 +385,9 @@ def runProgram(applications: Any) -> None:
         sys.exit(1)
 
 
-def _execute(program: Program) -> None:
+def _execute(kind: str, target: str, arguments: list[str]) -> None:
     """Run a program as if the interpreter had been started with it."""
-    sys.argv = program.argv
-    kind, target = program.kind, program.target
+    sys.argv = arguments
     # First comes what found this module, then what the interpreter adds for itself.
     del sys.path[0]
     if not sys.flags.safe_path:

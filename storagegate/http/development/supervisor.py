@@ -94,7 +94,7 @@ class ProgramSupervisor:
     def __init__(self, command: Sequence[str], program: Sequence[Any]) -> None:
         """
         @param command: The executable and its options.
-        @param program: A L{Program<storagegate.http.development.reloader.Program>}.
+        @param program: A C{Program}, see L{storagegate.http.development.reloader}.
         """
         self._command = command
         self._program = program
@@ -246,7 +246,7 @@ def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn
     Replace this process by a supervisor of a program, by exec. Its process id stays.
 
     @param options: Of the Python interpreter.
-    @param program: A L{Program<storagegate.http.development.reloader.Program>}.
+    @param program: A C{Program}, see L{storagegate.http.development.reloader}.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):

@@ -156,14 +156,10 @@ class _Rules:
                 _weakenETag(res)
 
     def _mayVary(self, req: Any, res: Any) -> bool:
-        return bool(self.filter(req, res)) and not _isFixed(res)
-
-
-def _isFixed(res: Any) -> bool:
-    """Return whether C{Cache-Control} forbids changes of the body."""
-    value = res.get("Cache-Control") or ""
-    directives = value if isinstance(value, str) else ",".join(value)
-    return "no-transform" in [each.strip().lower() for each in directives.split(",")]
+        caching = res.get("Cache-Control") or ""
+        directives = (caching if isinstance(caching, str) else ",".join(caching)).split(",")
+        isFixed = "no-transform" in [each.strip().lower() for each in directives]
+        return bool(self.filter(req, res)) and not isFixed
 
 
 def _isEncoded(res: Any) -> bool:

@@ -62,7 +62,7 @@ def cors(
     if optionsSuccessStatus not in range(200, 300):
         raise ValueError("optionsSuccessStatus is a status from 200 to 299")
     if origin is False:
-        return _switchedOff
+        return lambda req, res, next: next()
     always: Fields = (("Access-Control-Allow-Credentials", "true"),) if credentials else ()
     exposed = _names("exposedHeaders", exposedHeaders)
     if exposed:
@@ -72,7 +72,9 @@ def cors(
         allowed = _names("allowedHeaders", allowedHeaders)
         preflight += (("Access-Control-Allow-Headers", allowed),) if allowed else ()
     if maxAge is not None:
-        preflight += (("Access-Control-Max-Age", _seconds(maxAge)),)
+        if isinstance(maxAge, bool) or not isinstance(maxAge, int) or maxAge < -1:
+            raise ValueError(f"cors: maxAge is a number of seconds, not {maxAge!r}")
+        preflight += (("Access-Control-Max-Age", str(maxAge)),)
     sharer = _Sharer(
         allow=_readOrigin(origin, credentials),
         always=checkFields(always),
@@ -81,10 +83,6 @@ def cors(
         preflightStatus=None if preflightContinue else optionsSuccessStatus,
     )
     return sharer.share
-
-
-def _switchedOff(req: Any, res: Any, next: Any) -> Any:
-    return next()
 
 
 Allow = Callable[[str, Any], Any]
@@ -211,9 +209,3 @@ def _names(option: str, value: str | Sequence[str] | None) -> str:
         if not _TOKEN.fullmatch(name):
             raise ValueError(f"cors: {option} cannot hold {name!r}")
     return ",".join(names)
-
-
-def _seconds(value: int) -> str:
-    if isinstance(value, bool) or not isinstance(value, int) or value < -1:
-        raise ValueError(f"cors: maxAge is a number of seconds, not {value!r}")
-    return str(value)

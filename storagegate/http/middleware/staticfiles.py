@@ -86,10 +86,12 @@ def staticFiles(
     @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} is sent for C{name}.
     @raise ValueError: If an option has an invalid value.
     """
+    if not os.fspath(root):
+        raise ValueError("staticFiles needs the root of its files")
     if setHeaders is not None and not callable(setHeaders):
         raise ValueError("setHeaders is a function of (res, path, stat)")
     options = StaticOptions(
-        root=_readRoot(root),
+        root=os.fsencode(os.path.abspath(root)),
         index=_readNames("index", index),
         extensions=[b"." + name.lstrip(b".") for name in _readNames("extensions", extensions)],
         fallthrough=fallthrough,
@@ -109,12 +111,6 @@ def staticFiles(
     return partial(_serve, options)
 
 
-def _readRoot(root: str | os.PathLike[str]) -> bytes:
-    if not os.fspath(root):
-        raise ValueError("staticFiles needs the root of its files")
-    return os.fsencode(os.path.abspath(root))
-
-
 def _readNames(option: str, value: str | Sequence[str] | bool) -> Sequence[bytes]:
     if isinstance(value, str):
         value = [value]
@@ -130,8 +126,10 @@ def _serve(options: StaticOptions, req: Any, res: Any, next: Any) -> Any:
     if req.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return _refuse(options, next, HTTPError(405, "Method Not Allowed", headers=allow))
+    # The mount itself may be without a slash.
+    isMount = req.path == "/" and not req.raw.path.endswith(b"/")
     try:
-        name = readName(_pathOf(req))
+        name = readName("" if isMount else req.path)
         checkDotfiles(name, options.dotfiles)
     except HTTPError as error:
         return _refuse(options, next, error)
@@ -159,12 +157,6 @@ async def _serveLater(
         rest = _send(options, res, file)
     if rest is not None:
         await rest
-
-
-def _pathOf(req: Any) -> str:
-    """Return the path below the mount; C{""} for the mount itself without a slash."""
-    path: str = req.path
-    return "" if path == "/" and not req.raw.path.endswith(b"/") else path
 
 
 def _codingsFor(req: Any) -> Sequence[str]:

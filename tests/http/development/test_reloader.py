@@ -42,7 +42,7 @@ class CommandTests(SynchronousTestCase):
         ):
             found = programCommand(command.split(), script(file))
             assert found is not None, command
-            shown, *rest = found[1].argv
+            shown, *rest = found[1][2]
             self.assertIn(shown, command)
             self.assertEqual(rest, arguments)
             self.assertEqual((found[0], *found[1][:2]), (options, kind, target))
