@@ -55,7 +55,7 @@ class FetchChannel(HTTPChannel):
     def resumeBody(self) -> None:
         """Request a piece of the body from the client."""
         super().resumeBody()
-        self._client.pieceWanted()
+        self._client.request.want()
 
     def requestDone(self) -> None:
         """Notify the client, which has only this request."""
@@ -92,10 +92,8 @@ class MemoryResponseHead:
 
 class EncodedRequest:
     """
-    A request as bytes.
+    A request as bytes, and the sending of its body.
 
-    @ivar pieces: The bytes that can be sent synchronously.
-    @ivar source: The rest of the body, if it has one.
     @ivar secure: Whether the connection counts as encrypted.
     @ivar port: The port of its URL.
     """
@@ -125,15 +123,23 @@ class EncodedRequest:
             fields.insert(0, (b"host", url.authority.encode("ascii")))
         head = b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), url.target.encode("ascii"))
         head += b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n"
-        self.source: AsyncIterator[bytes] | None = None
-        self.pieces = [head]
+        # What can be sent synchronously, and the source of the rest.
+        self._pieces = [head]
+        self._source: AsyncIterator[bytes] | None = None
+        self._wanted = False
+        self._stopped = False
+        # Whether the awaited Deferred may be cancelled: not while the server runs above in the
+        # stack, nor while the source closes.
+        self._cancellable = False
+        self._waiter: Deferred[None] | None = None
+        self._running: Deferred[None] | None = None
         if content is None:
-            self.source = aiter(source)
+            self._source = aiter(source)
         elif hasBody or self._chunked:
-            body = self.encodePiece(content) + self.encodeEnd()
-            self.pieces = [head + body] if len(body) < _JOINED else [head, body]
+            body = self._encodePiece(content) + self._encodeEnd()
+            self._pieces = [head + body] if len(body) < _JOINED else [head, body]
 
-    def encodePiece(self, piece: bytes) -> bytes:
+    def _encodePiece(self, piece: bytes) -> bytes:
         """
         Encode a piece of the body.
 
@@ -148,7 +154,7 @@ class EncodedRequest:
                 raise ValueError("the body is longer than its Content-Length")
         return piece
 
-    def encodeEnd(self) -> bytes:
+    def _encodeEnd(self) -> bytes:
         """
         Encode the end of the body.
 
@@ -158,60 +164,49 @@ class EncodedRequest:
             raise ValueError("the body is shorter than its Content-Length")
         return b"0\r\n\r\n" if self._chunked else b""
 
+    def start(self, send: Callable[[bytes], None], failed: Callable[[Failure], None]) -> None:
+        """
+        Send head and body; of a body that is not in memory a piece whenever one is wanted.
 
-class RequestBodySender:
-    """Sends the body of a request: one piece whenever the handler wants one."""
-
-    def __init__(
-        self, request: EncodedRequest, source: AsyncIterator[bytes], send: Callable[[bytes], None]
-    ) -> None:
-        self._request = request
-        self._source = source
-        self._send = send
-        self._wanted = False
-        self._stopped = False
-        # Whether the awaited Deferred may be cancelled: not while the server runs above in the
-        # stack, nor while the source closes.
-        self._cancellable = False
-        self._waiter: Deferred[None] | None = None
-        self._running: Deferred[None] | None = None
-
-    def start(self, failed: Callable[[Failure], None]) -> None:
-        """Start sending."""
-        self._running = Deferred.fromCoroutine(self._run())
-        self._running.addErrback(failed)
+        @param failed: Called with the failure of the body's source.
+        """
+        for piece in self._pieces:
+            send(piece)
+        if self._source is not None:
+            self._running = Deferred.fromCoroutine(self._run(self._source, send))
+            self._running.addErrback(failed)
 
     def want(self) -> None:
-        """Send another piece."""
+        """Send another piece of the body, which the handler waits for."""
         self._wanted = True
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
 
     def stop(self) -> None:
-        """Send no more, and close the source."""
+        """Send no more of the body, and close its source."""
         self._stopped = True
         if self._running is not None and self._cancellable:
             self._running.cancel()
 
-    async def _run(self) -> None:
+    async def _run(self, source: AsyncIterator[bytes], send: Callable[[bytes], None]) -> None:
         try:
             while not self._stopped:
                 self._cancellable = True
                 while not self._wanted:
                     self._waiter = Deferred()
                     await self._waiter
-                piece = await anext(self._source, None)
+                piece = await anext(source, None)
                 self._cancellable = False
                 if piece is None:
-                    self._send(self._request.encodeEnd())
+                    send(self._encodeEnd())
                     break
                 # Before it is sent, because the handler may want another one meanwhile.
                 self._wanted = not piece
-                self._send(self._request.encodePiece(piece))
+                send(self._encodePiece(piece))
         finally:
             self._cancellable = False
-            close = getattr(self._source, "aclose", None)
+            close = getattr(source, "aclose", None)
             if close is not None:
                 await close()
 
@@ -233,6 +228,7 @@ class MemoryClientConnection:
 
     It is the transport of the server's channel, too, and parses what that writes.
 
+    @ivar request: What it sends.
     @ivar head: The head of the response, once it was received. Interim responses are ignored.
     @ivar held: Unread bytes of the body.
     @ivar ended: Whether the response is complete; some of it may be unread.
@@ -253,7 +249,7 @@ class MemoryClientConnection:
         self.error: BaseException | None = None
         self.disconnecting = False
         self._clock = owner.reactor
-        self._request = request
+        self.request = request
         self._peer = IPv4Address("TCP", peer, 0)
         self._host = IPv4Address("TCP", LOCALHOST, request.port)
         if request.secure:
@@ -272,9 +268,6 @@ class MemoryClientConnection:
         self._depth = 0
         self._settling: Any = None
         self._waiter: Deferred[None] | None = None
-        self._sending: RequestBodySender | None = None
-        if request.source is not None:
-            self._sending = RequestBodySender(request, request.source, self._send)
         self._channel = FetchChannel(owner, self)
 
     # For the client
@@ -283,10 +276,7 @@ class MemoryClientConnection:
         """Send the request."""
         self._depth += 1
         self._channel.makeConnection(self)
-        for piece in self._request.pieces:
-            self._send(piece)
-        if self._sending is not None:
-            self._sending.start(self._sendingFailed)
+        self.request.start(self._send, self._sendingFailed)
         self._leave()
 
     async def waitForHead(self) -> MemoryResponseHead:
@@ -427,11 +417,6 @@ class MemoryClientConnection:
         self.ended = self._closed = True
         self._followUp()
 
-    def pieceWanted(self) -> None:
-        """Send a piece of the request's body, which the handler waits for."""
-        if self._sending is not None:
-            self._sending.want()
-
     def _send(self, data: bytes) -> None:
         if data and not self._closed:
             self._depth += 1
@@ -466,8 +451,7 @@ class MemoryClientConnection:
         self._lost = True
         self._depth += 1
         self._channel.connectionLost(Failure(reason))
-        if self._sending is not None:
-            self._sending.stop()
+        self.request.stop()
         self._leave()
 
     def _wait(self) -> Deferred[None]:
