@@ -15,6 +15,7 @@ from storagegate.http.sessions.stores import (
     SessionStoreBusy,
     SQLiteSessionStore,
 )
+from storagegate.storage.sqlite import SQLiteFile
 from tests.contract.sessionstore import MINUTE_MS, SessionStoreContract, settled
 from tests.support.pools import HeldPool
 
@@ -305,10 +306,10 @@ class SharedFileTests(SynchronousTestCase):
         other = sqlite3.connect(path, timeout=0, isolation_level=None)
         self.addCleanup(other.close)
         refusals: list[str] = []
-        execute = store._file.execute
+        execute = SQLiteFile.execute
 
-        def intrude(statement: str, *values: Any) -> Any:
-            cursor = execute(statement, *values)
+        def intrude(file: SQLiteFile, statement: str, *values: Any) -> Any:
+            cursor = execute(file, statement, *values)
             if statement.startswith("SELECT content"):
                 try:
                     other.execute("UPDATE sessions SET cookie = '2'")
@@ -320,7 +321,7 @@ class SharedFileTests(SynchronousTestCase):
         found = store.get("a")
         written = store.set("a", {"cookie": {"n": 3}}, MINUTE_MS)
         pool.go()
-        self.patch(store._file, "execute", intrude)
+        self.patch(SQLiteFile, "execute", intrude)
         pool.goAll()
         self.assertEqual(self.successResultOf(found), {"cookie": {"n": 1}})
         self.successResultOf(written)
