@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.rpc.interfaces import IServerCall
@@ -28,13 +29,11 @@ connection for one of these.
 _NOTHING = object()
 
 
+@define(eq=False)
 class CallMetadata:
     """The metadata of a call; names are compared without regard to case."""
 
-    __slots__ = ("_entries",)
-
-    def __init__(self, entries: Sequence[tuple[str, Any]]) -> None:
-        self._entries = entries
+    _entries: Sequence[tuple[str, Any]]
 
     def get(self, name: str) -> list[Any]:
         """Return all values of a name: text, or bytes if it ends in C{-bin}."""
@@ -85,26 +84,23 @@ def _wireValue(name: str, value: Any) -> str | bytes:
     return value
 
 
+@define(eq=False)
 class RequestStream:
     """
     The messages of a client's stream.
 
     Each is fetched when it is requested, and L{READ_AHEAD} ahead, so that a slow handler slows the
     client down. The stream is its own awaitable of C{__anext__}: an object less for each message.
+
+    @ivar decode: Converts a message's bytes to the handler's value.
     """
 
-    __slots__ = ("_arrived", "_decode", "_isReading", "_waiting", "_wire")
-
-    def __init__(self, wire: IServerCall, decode: Callable[[bytes], Any]) -> None:
-        """
-        @param decode: Converts a message's bytes to the handler's value.
-        """
-        self._wire = wire
-        self._decode = decode
-        # The next message, or None at the end.
-        self._arrived: Any = _NOTHING
-        self._isReading = False
-        self._waiting: Deferred[None] | None = None
+    _wire: IServerCall
+    decode: Callable[[bytes], Any]
+    # The next message, or None at the end.
+    _arrived: Any = _NOTHING
+    _isReading: bool = False
+    _waiting: Deferred[None] | None = None
 
     def __aiter__(self) -> "RequestStream":
         return self
@@ -127,7 +123,7 @@ class RequestStream:
         if message is None:
             raise StopAsyncIteration
         self._arrived = _NOTHING
-        return self._decode(message)
+        return self.decode(message)
 
     def _got(self, message: bytes | None) -> None:
         self._isReading = False

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypedDict
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.python.failure import Failure
 
@@ -404,14 +404,12 @@ class GrpcClient(ServiceClient):
         return self._engine.close()
 
 
+@define(eq=False)
 class MethodCaller:
     """One method of a client."""
 
-    __slots__ = ("_client", "_name")
-
-    def __init__(self, client: ServiceClient, name: str) -> None:
-        self._client = client
-        self._name = name
+    _client: ServiceClient
+    _name: str
 
     def __repr__(self) -> str:
         return f"<the method {self._name} of a gRPC client>"

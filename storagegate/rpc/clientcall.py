@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
@@ -22,6 +23,7 @@ from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 
 
+@define(eq=False)
 class ClientCall:
     """
     One call: an awaitable of the response, or an asynchronous iterable of a stream of them.
@@ -29,37 +31,31 @@ class ClientCall:
     It begins when it is made, awaited or not, and may be awaited any number of times. Responses of
     a stream are fetched as they are consumed, and L{READ_AHEAD} ahead, so that a slow consumer
     slows the server down; one that stops before the end cancels the call.
+
+    @ivar name: The method's name, for errors.
+    @ivar request: A mapping or message, or an iterable of them for a stream of requests.
     """
 
-    def __init__(
-        self, engine: IClientEngine, name: str, request: Any, options: CallOptions
-    ) -> None:
-        """
-        @param name: The method's name, for errors.
-        @param engine: Carries the call.
-        @param request: A mapping or message, or an iterable of them for a stream of requests.
-        @param options: Metadata and deadline.
-        """
-        self._engine = engine
-        self._name = name
-        self._request = request
-        self._options = options
-        self._method: RPCMethod | None = None
-        self._wire: IClientCall | None = None
-        self._cancelEngine: Callable[[], object] | None = None
-        self._isCancelled = False
-        self._sending: Deferred[None] | None = None
-        self._messages: deque[bytes] = deque()
-        self._isReading = False
-        self._isRead = False
-        self._hasEnded = False
-        # Why no response follows. An error of ours takes precedence over the status, which is then
-        # that of a cancelled call.
-        self._error: BaseException | None = None
-        self._response: SharedFuture[Any] = SharedFuture()
-        self._metadata: SharedFuture[CallMetadata] = SharedFuture()
-        self._trailers: SharedFuture[CallMetadata] = SharedFuture()
-        self._item: Deferred[None] | None = None
+    _engine: IClientEngine
+    name: str
+    request: Any
+    _options: CallOptions
+    _method: RPCMethod | None = None
+    _wire: IClientCall | None = None
+    _cancelEngine: Callable[[], object] | None = None
+    _isCancelled: bool = False
+    _sending: Deferred[None] | None = None
+    _messages: deque[bytes] = field(factory=deque)
+    _isReading: bool = False
+    _isRead: bool = False
+    _hasEnded: bool = False
+    # Why no response follows. An error of ours takes precedence over the status, which is then
+    # that of a cancelled call.
+    _error: BaseException | None = None
+    _response: SharedFuture[Any] = field(factory=SharedFuture)
+    _metadata: SharedFuture[CallMetadata] = field(factory=SharedFuture)
+    _trailers: SharedFuture[CallMetadata] = field(factory=SharedFuture)
+    _item: Deferred[None] | None = None
 
     def begin(self, method: RPCMethod) -> None:
         """
@@ -80,15 +76,15 @@ class ClientCall:
             return
         if method.streaming == "server":
             wire = self._engine.call(method.path, self._options, self._encodeOne(method))
-        elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
+        elif isinstance(self.request, AsyncIterable | Iterable) and not isinstance(
             # One request may be iterable as well.
-            self._request,
+            self.request,
             Mapping | str | bytes,
         ):
             wire = self._engine.call(method.path, self._options)
         else:
-            kind = type(self._request).__name__
-            raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
+            kind = type(self.request).__name__
+            raise TypeError(f"{self.name} takes an iterable of requests, not a {kind}")
         self._wire, self._cancelEngine = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))
@@ -99,7 +95,7 @@ class ClientCall:
             self._sending = Deferred.fromCoroutine(self._send(wire, method.request.encode))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
-        return method.request.encode({} if self._request is None else self._request)
+        return method.request.encode({} if self.request is None else self.request)
 
     def fail(self, error: BaseException) -> None:
         """End the call with an error before it has begun."""
@@ -115,14 +111,14 @@ class ClientCall:
 
     def _misused(self) -> TypeError:
         if self._streams:
-            return TypeError(f"{self._name} gives a stream: take it by 'async for'")
-        return TypeError(f"{self._name} gives one response: await it")
+            return TypeError(f"{self.name} gives a stream: take it by 'async for'")
+        return TypeError(f"{self.name} gives one response: await it")
 
     # Requests
 
     async def _send(self, wire: IClientCall, encode: Callable[[Any], bytes]) -> None:
         """Send a stream of requests, each taken when it can be sent."""
-        requests = self._request
+        requests = self.request
         isAsync = isinstance(requests, AsyncIterable)
         source = aiter(requests) if isAsync else iter(requests)
         try:
@@ -225,7 +221,7 @@ class ClientCall:
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no or several responses in place of one."""
         count = "more than one" if self._messages else "no"
-        return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
+        return GrpcError("UNIMPLEMENTED", f"{self.name} was given {count} response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
@@ -292,7 +288,7 @@ class ClientCall:
             if self._isDone:
                 raise self._error or StopAsyncIteration
             if self._item is not None:
-                raise RuntimeError(f"the next response of {self._name} is awaited already")
+                raise RuntimeError(f"the next response of {self.name} is awaited already")
             item = self._item = Deferred(self._stopWaiting)
             yield from item
         message = self._messages.popleft()

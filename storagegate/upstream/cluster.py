@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -34,6 +34,7 @@ from storagegate.upstream.options import DiscoveredService, Instance, formatAddr
 from storagegate.upstream.strategies import Strategy
 
 
+@define(eq=False)
 class Breaker:
     """
     The circuit breaker of one instance.
@@ -41,24 +42,14 @@ class Breaker:
     @ivar epoch: Counts its openings. The outcome of a call from an earlier epoch is ignored.
     """
 
-    def __init__(
-        self, options: DiscoveredService, seconds: Callable[[], float], random: Random
-    ) -> None:
-        """
-        @param seconds: Returns seconds of a monotonic clock.
-        """
-        self._limit = options.ejectAfter
-        # The jitter keeps several gateways from returning to an instance at the same moment.
-        self._backoff = Backoff(
-            firstSeconds=options.ejectMs / 1000, maxSeconds=options.maxEjectMs / 1000, jitter=0.2
-        )
-        self._seconds = seconds
-        self._random = random
-        self._failures = 0
-        self._openings = 0
-        self._until: float | None = None
-        self._isTrying = False
-        self.epoch = 0
+    _options: DiscoveredService
+    _seconds: Callable[[], float]
+    _random: Random
+    _failures: int = 0
+    _openings: int = 0
+    _until: float | None = None
+    _isTrying: bool = False
+    epoch: int = 0
 
     @property
     def state(self) -> str:
@@ -101,9 +92,16 @@ class Breaker:
             return False
         if hasResponded is False:
             self._failures += 1
-            if self._until is None and self._failures < self._limit:
+            options = self._options
+            if self._until is None and self._failures < options.ejectAfter:
                 return False
-            pause = self._backoff.seconds(self._openings, self._random.uniform)
+            # The jitter keeps several gateways from returning to an instance at the same moment.
+            backoff = Backoff(
+                firstSeconds=options.ejectMs / 1000,
+                maxSeconds=options.maxEjectMs / 1000,
+                jitter=0.2,
+            )
+            pause = backoff.seconds(self._openings, self._random.uniform)
             self._until = self._seconds() + pause
             self._openings += 1
             self._failures = 0
@@ -120,6 +118,7 @@ class Breaker:
             self._until = self._seconds()
 
 
+@define(eq=False)
 class InstanceState:
     """
     An instance, its connections, and its state.
@@ -128,22 +127,14 @@ class InstanceState:
     @ivar isHealthy: The result of its health checks; true until they have failed.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        options: DiscoveredService,
-        connect: Connect,
-        clock: IReactorTime,
-        random: Random,
-    ) -> None:
-        self.instance = instance
-        self.active = 0
-        self.breaker = Breaker(options, clock.seconds, random)
-        self.connections = ConnectionPool(partial(connect, instance), clock)
-        self.isHealthy = True
-        self._options = options
-        # Checks in a row that contradict isHealthy.
-        self._changes = 0
+    instance: Instance
+    breaker: Breaker
+    connections: ConnectionPool
+    _options: DiscoveredService
+    active: int = 0
+    isHealthy: bool = True
+    # Checks in a row that contradict isHealthy.
+    _changes: int = 0
 
     @property
     def id(self) -> str:
@@ -234,45 +225,35 @@ class _Waiter:
     slot: Deferred[CallSlot]
 
 
+@define(eq=False)
 class Cluster:
     """
     The instances of one service.
 
+    @ivar name: The name of the service.
+    @ivar strategies: The strategies by the names that L{acquire} is called with.
     @ivar members: The instances by id.
     @ivar onChange: Called with the instances that were added, and those that were removed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        options: DiscoveredService,
-        strategies: Mapping[str, Strategy],
-        connect: Connect,
-        clock: IReactorTime,
-        random: Random,
-        meters: UpstreamMetrics,
-    ) -> None:
-        """
-        @param name: The name of the service.
-        @param strategies: The strategies by the names that L{acquire} is called with.
-        @param connect: Connects to an instance.
-        """
-        self.name = name
-        self.options = options
-        self.members: dict[str, InstanceState] = {}
-        self.onChange: Callable[[Iterable[InstanceState], Iterable[InstanceState]], None] = (
-            lambda new, old: None
-        )
-        self._strategies = strategies
-        self._connect = connect
-        self._clock = clock
-        self._random = random
-        self._meters = meters
-        self._waiting: deque[_Waiter] = deque()
-        # Removed instances that still have calls in flight.
-        self._leaving: set[InstanceState] = set()
-        self._isStopped = False
-        meters.watch(self._gauges)
+    name: str
+    options: DiscoveredService
+    strategies: Mapping[str, Strategy]
+    _connect: Connect
+    _clock: IReactorTime
+    _random: Random
+    _meters: UpstreamMetrics
+    members: dict[str, InstanceState] = field(factory=dict)
+    onChange: Callable[[Iterable[InstanceState], Iterable[InstanceState]], None] = (
+        lambda added, removed: None
+    )
+    _waiting: deque[_Waiter] = field(factory=deque)
+    # Removed instances that still have calls in flight.
+    _leaving: set[InstanceState] = field(factory=set)
+    _isStopped: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._meters.watch(self._gauges)
 
     @property
     def queued(self) -> int:
@@ -299,13 +280,13 @@ class Cluster:
         for id, instance in wanted.items():
             known = before.get(id)
             if known is None:
-                known = InstanceState(
-                    instance, self.options, self._connect, self._clock, self._random
-                )
+                breaker = Breaker(self.options, self._clock.seconds, self._random)
+                connections = ConnectionPool(partial(self._connect, instance), self._clock)
+                known = InstanceState(instance, breaker, connections, self.options)
                 added.append(known)
             known.instance = instance
             self.members[id] = known
-        for strategy in self._strategies.values():
+        for strategy in self.strategies.values():
             strategy.retain(self.members)
         if added or removed:
             _log.info(
@@ -331,7 +312,7 @@ class Cluster:
         @return: Fails with C{UNAVAILABLE} if there is no instance, or too many calls wait. It may
             be cancelled.
         """
-        chosen = self._strategies[strategy].choose if choose is None else choose
+        chosen = self.strategies[strategy].choose if choose is None else choose
         waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._cancelWait))
         if not self.members:
             return fail(self._refused("none", f"No instance of {self.name} is known"))
@@ -451,6 +432,7 @@ def healthChecker(connect: Connect, path: str) -> Check:
     return lambda instance: Deferred.fromCoroutine(check(instance))
 
 
+@define(eq=False)
 class HealthChecks:
     """
     Checks the instances of one service periodically.
@@ -459,24 +441,16 @@ class HealthChecks:
     check an instance at the same moment.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        check: Check,
-        clock: IReactorTime,
-        random: Random,
-        meters: UpstreamMetrics,
-    ) -> None:
-        self._cluster = cluster
-        self._send = check
-        self._clock = clock
-        self._random = random
-        self._meters = meters
-        self._interval = cluster.options.healthIntervalMs / 1000
-        self._timeout = cluster.options.healthTimeoutMs / 1000
-        self._timers: dict[InstanceState, IDelayedCall] = {}
-        self._inFlight: dict[InstanceState, Deferred[Any]] = {}
-        cluster.onChange = self._changed
+    _cluster: Cluster
+    _send: Check
+    _clock: IReactorTime
+    _random: Random
+    _meters: UpstreamMetrics
+    _timers: dict[InstanceState, IDelayedCall] = field(factory=dict)
+    _inFlight: dict[InstanceState, Deferred[Any]] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._cluster.onChange = self._changed
 
     def _changed(self, added: Iterable[InstanceState], removed: Iterable[InstanceState]) -> None:
         for member in removed:
@@ -491,7 +465,8 @@ class HealthChecks:
 
     def _check(self, member: InstanceState) -> None:
         # From start to start: a slow response must not make checks rare.
-        pause = self._interval * self._random.uniform(0.9, 1.0)
+        options = self._cluster.options
+        pause = options.healthIntervalMs / 1000 * self._random.uniform(0.9, 1.0)
         self._timers[member] = self._clock.callLater(pause, self._check, member)
         if member in self._inFlight:
             return
@@ -502,7 +477,7 @@ class HealthChecks:
             if self._inFlight.pop(member, None) is not None:
                 self._checked(member, result is True)
 
-        checking.addTimeout(self._timeout, self._clock).addBoth(ended)
+        checking.addTimeout(options.healthTimeoutMs / 1000, self._clock).addBoth(ended)
 
     def _checked(self, member: InstanceState, isHealthy: bool) -> None:
         self._meters.countCheck(self._cluster.name, isHealthy)

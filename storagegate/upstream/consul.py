@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+from attrs import define, field
 
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.client import ClientResponse, HTTPClient, HTTPStatusError
@@ -157,16 +158,14 @@ _FORGET_SECONDS = 60
 """Seconds without a renewal after which an entry is removed; Consul allows no less."""
 
 
+@define(eq=False)
 class ConsulRegistry:
     """Registers entries with an agent."""
 
-    def __init__(
-        self, reactor: Any, options: ConsulOptions, entries: list[Entry], ttlSeconds: int
-    ) -> None:
-        self._api = ConsulAPI(reactor, options)
-        self._entries = entries
-        self._ttl = ttlSeconds
-        self._known: set[str] = set()
+    _api: ConsulAPI
+    _entries: list[Entry]
+    _ttl: int
+    _known: set[str] = field(factory=set)
 
     async def register(self) -> None:
         """Register all entries, or renew them."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from socket import AF_INET6, inet_ntop
 from typing import Any, TypeVar
 
+from attrs import define, field, frozen
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import CancelledError
 from twisted.names import dns
@@ -37,14 +38,14 @@ _Targets = tuple[list[_Target], int]
 R = TypeVar("R")
 
 
+@frozen(eq=False)
 class DNSWatch:
     """Follows one name by queries."""
 
-    def __init__(self, reactor: Any, options: DNSOptions, service: str, publish: Publish) -> None:
-        self._reactor = reactor
-        self._options = options
-        self._name = service
-        self._publish = publish
+    _reactor: Any
+    _options: DNSOptions
+    _name: str
+    _publish: Publish
 
     async def step(self) -> float:
         """Query once; return the TTL of the reply."""
@@ -172,13 +173,13 @@ def _systemResolvers() -> list[tuple[str, int]]:
     return [(each, dns.PORT) for each in known[:_MAX_RESOLVERS]]
 
 
+@define(eq=False)
 class CancellableReactor:
     """A reactor that can cancel its timers and close its connections."""
 
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._calls: list[Any] = []
-        self._connectors: list[Any] = []
+    _reactor: Any
+    _calls: list[Any] = field(factory=list)
+    _connectors: list[Any] = field(factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reactor, name)

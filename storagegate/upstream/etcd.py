@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
+from attrs import define
 
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.net.http.clientconnection import HTTPClientError
@@ -70,7 +71,7 @@ class EtcdAPI:
     def __init__(self, reactor: Any, options: EtcdOptions) -> None:
         self._members = [HTTPClient(reactor, each, options.tls) for each in options.addresses]
         self._member = 0
-        self._options = options
+        self.options = options
         self._seconds = options.timeoutMs / 1000
         self._token: str | None = None
 
@@ -110,9 +111,9 @@ class EtcdAPI:
 
     async def _withMember(self, send: Callable[[], Awaitable[R]]) -> R:
         try:
-            if self._token is None and self._options.username is not None:
-                password = readSecret(self._options.passwordFile or "")
-                message = {"name": self._options.username, "password": password}
+            if self._token is None and self.options.username is not None:
+                password = readSecret(self.options.passwordFile or "")
+                message = {"name": self.options.username, "password": password}
                 path = "/v3/auth/authenticate"
                 self._token = (await self._call(path, message, _Token)).token
             return await send()
@@ -280,18 +281,15 @@ class _Ignored(msgspec.Struct):
     pass
 
 
+@define(eq=False)
 class EtcdRegistry:
     """Registers entries with a cluster."""
 
-    def __init__(
-        self, reactor: Any, options: EtcdOptions, entries: list[Entry], ttlSeconds: int
-    ) -> None:
-        self._api = EtcdAPI(reactor, options)
-        self._prefix = options.prefix
-        self._entries = entries
-        self._ttl = ttlSeconds
-        self._lease: int | None = None
-        self._isPut = False
+    _api: EtcdAPI
+    _entries: list[Entry]
+    _ttl: int
+    _lease: int | None = None
+    _isPut: bool = False
 
     async def register(self) -> None:
         """Register all entries, or renew their lease."""
@@ -325,7 +323,7 @@ class EtcdRegistry:
             "tags": entry.tags,
         }
         message = {
-            "key": encoded(f"{self._prefix}/{entry.service}/{entry.id}"),
+            "key": encoded(f"{self._api.options.prefix}/{entry.service}/{entry.id}"),
             "value": b64encode(msgspec.json.encode(value)).decode("ascii"),
             "lease": str(lease),
         }

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -83,29 +84,23 @@ MakeWatch = Callable[[str, Publish], Watch]
 """Makes the watch of a service, by its name at the source."""
 
 
+@define(eq=False)
 class RetryLoop:
-    """Repeats a step until it is stopped; a failed step is repeated after a growing delay."""
+    """
+    Repeats a step until it is stopped; a failed step is repeated after a growing delay.
 
-    def __init__(
-        self,
-        clock: Any,
-        step: Callable[[], Awaitable[float]],
-        onFailure: Callable[[str], None],
-        onSuccess: Callable[[], None],
-        uniform: Uniform = random.uniform,
-    ) -> None:
-        """
-        @param step: Performs the step, and returns the seconds to wait before the next one.
-        @param onFailure: Called with the reason after each failed step.
-        @param onSuccess: Called after each step that succeeded.
-        """
-        self._clock = clock
-        self._step = step
-        self._onFailure = onFailure
-        self._onSuccess = onSuccess
-        self._uniform = uniform
-        self._stopped = False
-        self._running: Deferred[None] | None = None
+    @ivar step: Performs the step, and returns the seconds to wait before the next one.
+    @ivar onFailure: Called with the reason after each failed step.
+    @ivar onSuccess: Called after each step that succeeded.
+    """
+
+    _clock: Any
+    step: Callable[[], Awaitable[float]]
+    onFailure: Callable[[str], None]
+    onSuccess: Callable[[], None]
+    _uniform: Uniform = random.uniform
+    _stopped: bool = False
+    _running: Deferred[None] | None = None
 
     def start(self) -> None:
         """Start the loop."""
@@ -130,8 +125,8 @@ class RetryLoop:
         failedAt = float("-inf")
         while not self._stopped:
             try:
-                pause = max(await self._step(), MIN_SECONDS)
-                self._onSuccess()
+                pause = max(await self.step(), MIN_SECONDS)
+                self.onSuccess()
             except (SourceError, HTTPClientError, CancelledError) as error:
                 reason: str | None = str(error) or "was cancelled"
             except Exception as error:
@@ -143,7 +138,7 @@ class RetryLoop:
             if self._stopped:
                 return
             if reason is not None:
-                self._onFailure(reason)
+                self.onFailure(reason)
                 now = self._clock.seconds()
                 failures = 1 if now - failedAt > CALM_SECONDS else failures + 1
                 failedAt = now
@@ -151,19 +146,19 @@ class RetryLoop:
             await deferLater(self._clock, pause)
 
 
+@define(eq=False)
 class ProblemReporter:
-    """Keeps the current problems of a source, by service, and logs one a minute."""
+    """
+    Keeps the current problems of a source, by service, and logs one a minute.
 
-    def __init__(self, name: str, seconds: Callable[[], float]) -> None:
-        """
-        @param name: The subsystem that has the problems, for the log.
-        @param seconds: Returns seconds of a monotonic clock.
-        """
-        self._name = name
-        self._seconds = seconds
-        self._texts: dict[str, str] = {}
-        self._loggedAt = float("-inf")
-        self._isLogged = False
+    @ivar name: The subsystem that has the problems, for the log.
+    """
+
+    name: str
+    _seconds: Callable[[], float]
+    _texts: dict[str, str] = field(factory=dict)
+    _loggedAt: float = float("-inf")
+    _isLogged: bool = False
 
     @property
     def problem(self) -> str | None:
@@ -180,20 +175,20 @@ class ProblemReporter:
         if self._seconds() - self._loggedAt >= LOG_SECONDS:
             self._loggedAt = self._seconds()
             self._isLogged = True
-            _log.warn("{name}: {problem}", name=self._name, problem=self.problem)
+            _log.warn("{name}: {problem}", name=self.name, problem=self.problem)
 
     def end(self, key: str) -> None:
         """Record that a service has no problem any more."""
         if self._texts.pop(key, None) is not None and not self._texts and self._isLogged:
             self._isLogged = False
-            _log.info("{name}: all is well again", name=self._name)
+            _log.info("{name}: all is well again", name=self.name)
 
 
+@define(eq=False)
 class _ServiceState:
-    def __init__(self) -> None:
-        self.instances: tuple[Instance, ...] | None = None
-        self.changed: list[Changed] = []
-        self.problem: str | None = None
+    instances: tuple[Instance, ...] | None = None
+    changed: list[Changed] = field(factory=list)
+    problem: str | None = None
 
 
 class InstanceProvider:

@@ -17,7 +17,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve, frozen
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from storagegate.core.backoff import Uniform
@@ -48,27 +48,19 @@ from storagegate.upstream.retry import CallPolicy, Upstream
 _UNKNOWN = RemoteMethod()
 
 
+@define(eq=False)
 class ProxiedService:
-    """Defines one service whose calls are forwarded."""
+    """
+    Defines one service whose calls are forwarded.
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        shared: AttemptContext,
-        selector: AffinitySelector,
-        options: DiscoveredService,
-        now: Callable[[], float],
-    ) -> None:
-        """
-        @param shared: The resources of all attempts.
-        @param selector: Chooses instances for calls that stay together.
-        @param now: Returns seconds since 1970, the clock of deadlines.
-        """
-        self._upstream = upstream
-        self._shared = shared
-        self._selector = selector
-        self._options = options
-        self._now = now
+    @ivar now: Returns seconds since 1970, the clock of deadlines.
+    """
+
+    _upstream: Upstream
+    _shared: AttemptContext
+    _selector: AffinitySelector
+    _options: DiscoveredService
+    now: Callable[[], float]
 
     def define(self, name: str, local: ServiceDefinition | None) -> ServiceDefinition:
         """
@@ -126,29 +118,21 @@ class ProxiedService:
 
         async def attempt(slot: CallSlot) -> Any:
             self._selector.chosen(context, slot)
-            left = None if deadline is None else float(deadline) - self._now()
+            left = None if deadline is None else float(deadline) - self.now()
             return await send(Attempt(self._shared, slot, context, left, limit))
 
         return await self._upstream.call(attempt, policy)
 
 
+@frozen(eq=False)
 class _Forwarding:
     """The handlers of one method, for one response and for a stream of them."""
 
-    def __init__(
-        self,
-        service: ProxiedService,
-        method: ServiceMethod,
-        isIdempotent: bool,
-        timeoutSeconds: float,
-        output: Schema | None,
-    ) -> None:
-        self._service = service
-        self._method = method
-        # Requests of a stream that were sent cannot be sent again.
-        self._isRepeatable = isIdempotent and not method.streamsRequests
-        self._timeout = timeoutSeconds
-        self._output = output
+    _service: ProxiedService
+    _method: ServiceMethod
+    _isIdempotent: bool
+    _timeout: float
+    _output: Schema | None
 
     def _call(self, request: Any, context: RequestContext) -> Any:
         """Forward a call, with its request or a stream of them."""
@@ -161,8 +145,10 @@ class _Forwarding:
                 attempt.pump(request)
             return await (attempt.items() if method.streamsResponses else attempt.result())
 
+        # Requests of a stream that were sent cannot be sent again.
+        isRepeatable = self._isIdempotent and not method.streamsRequests
         isTimed = method.streaming == "none"
-        return self._service.call(context, send, self._timeout, self._isRepeatable, isTimed)
+        return self._service.call(context, send, self._timeout, isRepeatable, isTimed)
 
     async def single(self, request: Any, context: RequestContext) -> Any:
         """Forward a call with one response."""

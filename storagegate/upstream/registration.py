@@ -152,11 +152,12 @@ def makeRegistration(
     ]
     registry: Registry
     if options.provider == "consul":
-        from storagegate.upstream.consul import ConsulRegistry
+        from storagegate.upstream.consul import ConsulAPI, ConsulRegistry
 
-        registry = ConsulRegistry(reactor, options.consul, entries, register.ttlSeconds)
+        agent = ConsulAPI(reactor, options.consul)
+        registry = ConsulRegistry(agent, entries, register.ttlSeconds)
     else:
-        from storagegate.upstream.etcd import EtcdRegistry
+        from storagegate.upstream.etcd import EtcdAPI, EtcdRegistry
 
-        registry = EtcdRegistry(reactor, options.etcd, entries, register.ttlSeconds)
+        registry = EtcdRegistry(EtcdAPI(reactor, options.etcd), entries, register.ttlSeconds)
     return Registration(options.provider or "", registry, register.ttlSeconds, reactor)

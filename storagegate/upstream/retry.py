@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -93,6 +93,7 @@ class CallPolicy:
     timeoutSeconds: float
 
 
+@define(eq=False)
 class Upstream:
     """
     Calls one service.
@@ -100,14 +101,14 @@ class Upstream:
     @ivar cluster: Its instances.
     """
 
-    def __init__(
-        self, cluster: Cluster, clock: IReactorTime, random: Random, metrics: UpstreamMetrics
-    ) -> None:
-        self.cluster = cluster
-        self._clock = clock
-        self._random = random
-        self._metrics = metrics
-        self._budget = RetryBudget(cluster.options.retryPercent, clock.seconds)
+    cluster: Cluster
+    _clock: IReactorTime
+    _random: Random
+    _metrics: UpstreamMetrics
+    _budget: RetryBudget = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._budget = RetryBudget(self.cluster.options.retryPercent, self._clock.seconds)
 
     async def call(self, attempt: Callable[[CallSlot], Awaitable[T]], policy: CallPolicy) -> T:
         """

@@ -26,7 +26,7 @@ class ChoosingTests(SynchronousTestCase):
         options = changeOptions(RoutingOptions(), routing)
         self.strategies = makeStrategies("round_robin", options)
         self.cluster = ClusterCase(*NAMES).cluster
-        self.cluster._strategies = self.strategies
+        self.cluster.strategies = self.strategies
         self.choosing = AffinitySelector(
             options, lambda: CookieSigner(b"secret", "Probe"), self.strategies
         )

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import define, field
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
@@ -34,43 +35,35 @@ _WAIT_FOR_READY = (
 
 _CLOSED = "The client is closed"
 
+_log = Logger()
 
+
+@define(eq=False)
 class ChannelPoller:
     """
     Brings the events of a channel to the reactor.
 
     A channel's queue cannot be polled without waiting, so that the thread takes every event. They
     cross in batches, with one call of the reactor for each.
+
+    @ivar reactor: Provides C{IReactorFromThreads}.
+    @ivar take: Waits for the next event and returns it. Called in the poller's own thread.
+    @ivar wake: Makes an event with the given tag, which ends a wait.
+    @ivar shut: Closes the channel, without calls in flight. Called in the poller's own thread, if
+        it was started: closing waits for locks.
+    @ivar ended: Called in the reactor thread when the channel is closed and the thread ended.
     """
 
-    _log = Logger()
-
-    def __init__(
-        self,
-        reactor: Any,
-        take: Callable[[], Any],
-        wake: Callable[[object], object],
-        shut: Callable[[], object],
-        ended: Callable[[], object],
-    ) -> None:
-        """
-        @param reactor: Provides C{IReactorFromThreads}.
-        @param take: Waits for the next event and returns it. Called in the poller's own thread.
-        @param wake: Makes an event with the given tag, which ends a wait.
-        @param shut: Closes the channel, without calls in flight. Called in the poller's own thread,
-            if it was started: closing waits for locks.
-        @param ended: Called in the reactor thread when the channel is closed and the thread ended.
-        """
-        self._reactor = reactor
-        self._take = take
-        self._wake = wake
-        self._shut = shut
-        self._ended = ended
-        self._events: deque[Any] = deque()
-        self._expected = 0
-        self._isScheduled = False
-        self._isStopping = False
-        self._thread: threading.Thread | None = None
+    reactor: Any
+    take: Callable[[], Any]
+    wake: Callable[[object], object]
+    shut: Callable[[], object]
+    ended: Callable[[], object]
+    _events: deque[Any] = field(factory=deque)
+    _expected: int = 0
+    _isScheduled: bool = False
+    _isStopping: bool = False
+    _thread: threading.Thread | None = None
 
     def expect(self, count: int) -> None:
         """Count events that will come. In the reactor thread."""
@@ -90,15 +83,15 @@ class ChannelPoller:
             return
         self._isStopping = False
         if self._thread is None:
-            self._shut()
-            self._ended()
+            self.shut()
+            self.ended()
         else:
-            self._wake(self)
+            self.wake(self)
 
     def _wait(self) -> None:
         """Take events as they come. In the poller's own thread."""
         while True:
-            event = self._take()
+            event = self.take()
             if event.tag is self:
                 break
             # If grpcio supports forks, waiting ends now and then with no event.
@@ -106,11 +99,11 @@ class ChannelPoller:
                 self._events.append(event)
                 if not self._isScheduled:
                     self._isScheduled = True
-                    self._reactor.callFromThread(self._deliver)
+                    self.reactor.callFromThread(self._deliver)
             # A reference to the event would keep its call alive during the next wait.
             del event
-        self._shut()
-        self._reactor.callFromThread(self._end)
+        self.shut()
+        self.reactor.callFromThread(self._end)
 
     def _deliver(self) -> None:
         """Process the events that have come. In the reactor thread."""
@@ -122,7 +115,7 @@ class ChannelPoller:
             try:
                 event.tag(event)
             except BaseException:
-                self._log.failure("an event of grpcio could not be handled")
+                _log.failure("an event of grpcio could not be handled")
         self._stopIfIdle()
 
     def _end(self) -> None:
@@ -130,7 +123,7 @@ class ChannelPoller:
         if self._thread is not None:
             # Short: it has nothing left to do.
             self._thread.join()
-        self._ended()
+        self.ended()
 
 
 @implementer(IClientEngine)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from attrs import define, field
 from grpc._cython import cygrpc
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -37,10 +38,13 @@ from storagegate.rpc.engine.base import (
 )
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
+_log = Logger()
+
 NOTHING = object()
 """The result of a poll without an event."""
 
 
+@define(eq=False)
 class CompletionQueuePoller:
     """
     Brings the events of a completion queue to the reactor.
@@ -50,56 +54,45 @@ class CompletionQueuePoller:
     changes threads, and the two never poll at a time: on one core, 27,000 calls a second where a
     hop for each event makes 22,000 and C{grpc.aio} 4,200.
 
+    @ivar reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+    @ivar poll: Returns the queue's next event, C{None} once it is shut down, or L{NOTHING} at the
+        deadline; waits for ever if that is C{None}. Called in either thread, never in both.
+    @ivar process: Called with each event, in the reactor thread.
+    @ivar settle: Called in the reactor thread when no event is left, and after
+        C{EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
+    @ivar ended: Called in the reactor thread when the queue is shut down and empty.
+    @ivar name: Names the thread.
     @ivar isTaking: Whether the reactor is processing events, so that C{settle} is called soon.
     """
 
-    _log = Logger()
-
-    def __init__(
-        self,
-        reactor: Any,
-        poll: Callable[[float | None], Any],
-        process: Callable[[Any], object],
-        settle: Callable[[], object],
-        ended: Callable[[], object],
-        name: str,
-    ) -> None:
-        """
-        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-        @param poll: Returns the queue's next event, C{None} once it is shut down, or L{NOTHING} at
-            the deadline; waits for ever if that is C{None}. Called in either thread, never in both.
-        @param process: Called with each event, in the reactor thread.
-        @param settle: Called in the reactor thread when no event is left, and after
-            C{EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
-        @param ended: Called in the reactor thread when the queue is shut down and empty.
-        @param name: Names the thread.
-        """
-        self._reactor = reactor
-        self._poll = poll
-        self._process = process
-        self._settle = settle
-        self._ended = ended
-        self.isTaking = False
-        self._resumed = threading.Semaphore(0)
-        self._isOpen = True
-        self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
+    reactor: Any
+    poll: Callable[[float | None], Any]
+    process: Callable[[Any], object]
+    settle: Callable[[], object]
+    ended: Callable[[], object]
+    name: str
+    isTaking: bool = False
+    _isOpen: bool = True
+    _resumed: threading.Semaphore = field(factory=lambda: threading.Semaphore(0))
+    _thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread. In the reactor thread."""
+        self._thread = threading.Thread(target=self._wait, name=self.name, daemon=True)
         self._thread.start()
 
     def _wait(self) -> None:
         """Wait for events. In the poller's own thread."""
         while self._isOpen:
-            event = self._poll(None)
-            self._reactor.callFromThread(self._take, event)
+            event = self.poll(None)
+            self.reactor.callFromThread(self._take, event)
             # A reference to the event would keep its call alive during the next poll.
             del event
             self._resumed.acquire()
 
     def _take(self, event: Any) -> None:
         """Process an event and all that follow. In the reactor thread."""
-        process, poll = self._process, self._poll
+        process, poll = self.process, self.poll
         self.isTaking = True
         for _ in range(EVENTS_PER_ITERATION):
             if event is None:
@@ -110,26 +103,27 @@ class CompletionQueuePoller:
             except BaseException:
                 # Even a SystemExit, which the reactor would only log, too: without the events that
                 # follow, all calls would wait for ever.
-                self._log.failure("an event of grpcio could not be handled")
+                _log.failure("an event of grpcio could not be handled")
             event = None
             event = poll(0)
             if event is NOTHING:
-                self._settle()
+                self.settle()
                 # Delayed operations may have made some.
                 event = poll(0)
                 if event is NOTHING:
                     self.isTaking = False
                     self._resumed.release()
                     return
-        self._settle()
+        self.settle()
         self.isTaking = False
-        self._reactor.callLater(0, self._take, event)
+        self.reactor.callLater(0, self._take, event)
 
     def _end(self) -> None:
         self._isOpen = self.isTaking = False
         self._resumed.release()
-        self._thread.join()
-        self._ended()
+        if self._thread is not None:
+            self._thread.join()
+        self.ended()
 
 
 _NO_DEADLINE = 1e10
@@ -506,8 +500,8 @@ class GrpcioServer(GracefulServer):
             try:
                 call.sendOn()
             except Exception:
-                # Such as trailers that were not set by setTrailers; the other calls are answered.
-                self._log.failure("{path} could not be answered", path=call.path)
+                # Such as trailers that were not set by setTrailers; the other calls go on.
+                _log.failure("{path} got no response", path=call.path)
 
     def _ended(self) -> None:
         self._server.destroy()
