@@ -8,7 +8,7 @@ this process.
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -75,11 +75,7 @@ class TLSConnector:
         @param endpoint: The endpoint of the instance, without TLS.
         @param seconds: The limit for both together.
         """
-        return Deferred.fromCoroutine(self._connect(endpoint, instance, seconds))
 
-    async def _connect(
-        self, endpoint: Any, instance: Instance, seconds: float
-    ) -> HTTPClientConnection:
         def failed(error: Exception) -> None:
             # For the log: the caller does not see it.
             self._problems.begin(self._service, f"{instance.id}: {describeError(error)}")
@@ -88,8 +84,10 @@ class TLSConnector:
             context = self._tls.creator(expectedName(self._options, self._name or instance.host))
         except UnicodeError as error:
             failed(error)
-            raise
-        return await openConnection(endpoint, self._clock, seconds, context, failed)
+            return fail(error)
+        return Deferred.fromCoroutine(
+            openConnection(endpoint, self._clock, seconds, context, failed)
+        )
 
 
 Connect = Callable[[Instance], Deferred[HTTPClientConnection]]

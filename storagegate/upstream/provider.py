@@ -191,42 +191,42 @@ class _ServiceState:
     problem: str | None = None
 
 
+@define(eq=False)
 class InstanceProvider:
     """
     Publishes the instances of services: lists in the options at the start, others as a source has
     them.
+
+    @ivar name: The name of the provider, for the log.
+    @ivar makeWatch: C{None} if there is no source.
+    @ivar uniform: Draws the delays after failures.
     """
 
-    def __init__(
-        self,
-        name: str,
-        services: Mapping[str, DiscoveredService],
-        makeWatch: MakeWatch | None,
-        reactor: Any,
-        meters: MetricsRegistry,
-        uniform: Uniform,
-    ) -> None:
-        """
-        @param name: The name of the provider, for the log.
-        @param makeWatch: C{None} if there is no source.
-        @param uniform: Draws the delays after failures.
-        """
-        self._services = services
-        self._makeWatch = makeWatch
-        self._reactor = reactor
-        self._uniform = uniform
-        self._problems = ProblemReporter(f"discovery by {name}", reactor.seconds)
-        self._states: dict[str, _ServiceState] = {}
-        self._loops: list[RetryLoop] = []
-        self._stopped = False
-        self._gauge = meters.gauge(
-            "storagegate_discovery_instances", "Instances known of a service.", ["service"], "max"
+    name: str
+    services: Mapping[str, DiscoveredService]
+    makeWatch: MakeWatch | None
+    _reactor: Any
+    meters: MetricsRegistry
+    uniform: Uniform
+    _problems: ProblemReporter = field(init=False)
+    _states: dict[str, _ServiceState] = field(factory=dict, init=False)
+    _loops: list[RetryLoop] = field(factory=list, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _gauge: Any = field(init=False)
+    _failures: Any = field(init=False)
+    _changes: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._problems = ProblemReporter(f"discovery by {self.name}", self._reactor.seconds)
+        prefix, labels = "storagegate_discovery", ["service"]
+        self._gauge = self.meters.gauge(
+            f"{prefix}_instances", "Instances known of a service.", labels, "max"
         )
-        self._failures = meters.counter(
-            "storagegate_discovery_failures_total", "Questions without an answer.", ["service"]
+        self._failures = self.meters.counter(
+            f"{prefix}_failures_total", "Questions without an answer.", labels
         )
-        self._changes = meters.counter(
-            "storagegate_discovery_changes_total", "Changes of the instances known.", ["service"]
+        self._changes = self.meters.counter(
+            f"{prefix}_changes_total", "Changes of the instances known.", labels
         )
 
     @property
@@ -245,11 +245,11 @@ class InstanceProvider:
     def start(self) -> None:
         """Publish the lists of the options, and begin to query the source."""
         for service in self._states:
-            options = self._services.get(service) or DiscoveredService()
+            options = self.services.get(service) or DiscoveredService()
             if options.instances is not None:
                 self._publish(service, options.instances)
-            elif self._makeWatch is not None:
-                self._follow(service, options.name or service, self._makeWatch)
+            elif self.makeWatch is not None:
+                self._follow(service, options.name or service, self.makeWatch)
 
     def stop(self) -> Deferred[None]:
         """Stop querying; nothing is published any more."""
@@ -277,7 +277,7 @@ class InstanceProvider:
                 self._problems.begin(service, state.problem)
 
         step = makeWatch(knownAs, publish).step
-        loop = RetryLoop(self._reactor, step, onFailure, onSuccess, self._uniform)
+        loop = RetryLoop(self._reactor, step, onFailure, onSuccess, self.uniform)
         self._loops.append(loop)
         loop.start()
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from storagegate.core.backoff import Uniform
@@ -178,56 +178,50 @@ async def _remoteHandler(request: Any, context: RequestContext) -> Any:
     raise NotImplementedError
 
 
+@define(eq=False, slots=False)
 class ProxiedServices:
     """
     The remote services of a gateway.
 
+    @ivar run: Calls C{run(function, *arguments)} in a thread.
+    @ivar now: Returns seconds since 1970, the clock of deadlines.
+    @ivar apiKeyHeader: The header field of API keys, here and at the instances.
+    @ivar maxSize: Bytes of a response, or of a line of a stream.
+    @ivar secret: Returns the key that signs cookies, if the options have none; C{None} for a random
+        one.
+    @ivar tracer: Records attempts; C{None} for none.
     @ivar clusters: Their instances, by the name of the service.
     """
 
-    def __init__(
-        self,
-        options: DiscoveryOptions,
-        reactor: Any,
-        meters: MetricsRegistry,
-        *,
-        run: Callable[..., Deferred[Any]],
-        now: Callable[[], float],
-        apiKeyHeader: str = "X-API-Key",
-        maxSize: int = 10 * 1024 * 1024,
-        secret: Callable[[], bytes] | None = None,
-        tracer: Any = None,
-    ) -> None:
+    options: DiscoveryOptions
+    reactor: Any
+    meters: MetricsRegistry
+    run: Callable[..., Deferred[Any]] = field(kw_only=True)
+    now: Callable[[], float] = field(kw_only=True)
+    apiKeyHeader: str = field(default="X-API-Key", kw_only=True)
+    maxSize: int = field(default=10 * 1024 * 1024, kw_only=True)
+    secret: Callable[[], bytes] | None = field(default=None, kw_only=True)
+    tracer: Any = field(default=None, kw_only=True)
+    clusters: dict[str, Cluster] = field(factory=dict, init=False)
+    _random: Random = field(factory=Random, init=False)
+    _services: dict[str, ProxiedService] = field(factory=dict, init=False)
+    _connectors: list[TLSConnector] = field(factory=list, init=False)
+    _provider: InstanceProvider | None = field(default=None, init=False)
+    _isStopped: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
         """
-        @param run: Calls C{run(function, *arguments)} in a thread.
-        @param now: Returns seconds since 1970, the clock of deadlines.
-        @param apiKeyHeader: The header field of API keys, here and at the instances.
-        @param maxSize: Bytes of a response, or of a line of a stream.
-        @param secret: Returns the key that signs cookies, if the options have none; C{None} for a
-            random one.
-        @param tracer: Records attempts; C{None} for none.
+        Make the clusters and the provider.
+
         @raise OptionError: If an option does not fit the others.
         """
-        checkDiscovery(options)
-        self.clusters: dict[str, Cluster] = {}
-        self._options = options
-        self._reactor = reactor
-        self._run = run
-        self._now = now
-        self._random = Random()
-        self._metrics = UpstreamMetrics(meters)
-        self._apiKeyHeader = apiKeyHeader
-        self._maxSize = maxSize
-        self._tracer = tracer
-        self._readSecret = secret
-        self._services: dict[str, ProxiedService] = {}
-        self._connectors: list[TLSConnector] = []
-        self._provider: InstanceProvider | None = None
-        self._isStopped = False
-        for name, service in options.services.items():
-            self._services[name] = self._make(name, service)
-        if any(service.instances is None for service in options.services.values()):
-            self._provider = makeProvider(options, reactor, meters)
+        checkDiscovery(self.options)
+        metrics = UpstreamMetrics(self.meters)
+        services = self.options.services
+        for name, service in services.items():
+            self._services[name] = self._make(name, service, metrics)
+        if any(service.instances is None for service in services.values()):
+            self._provider = makeProvider(self.options, self.reactor, self.meters)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -259,7 +253,7 @@ class ProxiedServices:
         """Start discovery, health checks and calls."""
         for tls in self._connectors:
             tls.warn()
-        for name, service in self._options.services.items():
+        for name, service in self.options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
                 cluster.setInstances(service.instances)
@@ -267,7 +261,7 @@ class ProxiedServices:
                 self._provider.watch(name, cluster.setInstances)
         if self._provider is not None:
             # Later: a daemon is here before it has changed its user.
-            self._reactor.callWhenRunning(self._startProvider)
+            self.reactor.callWhenRunning(self._startProvider)
 
     def _startProvider(self) -> None:
         if self._provider is not None and not self._isStopped:
@@ -280,10 +274,12 @@ class ProxiedServices:
         stopping.append(succeed(None) if self._provider is None else self._provider.stop())
         return gatherResults(stopping).addCallback(lambda results: None)
 
-    def _make(self, name: str, options: DiscoveredService) -> ProxiedService:
-        routing = self._options.routing
+    def _make(
+        self, name: str, options: DiscoveredService, metrics: UpstreamMetrics
+    ) -> ProxiedService:
+        routing = self.options.routing
         strategies = makeStrategies(options.strategy, routing)
-        reactor, random, metrics = self._reactor, self._random, self._metrics
+        reactor, random = self.reactor, self._random
         tls = TLSConnector(name, options, reactor, self._certificateName(name, options))
         tls.check()
         self._connectors.append(tls)
@@ -293,13 +289,13 @@ class ProxiedServices:
         if options.healthCheck is not None:
             check = healthChecker(connect, options.healthCheck)
             HealthChecks(cluster, check, reactor, random, metrics)
-        heads = RequestHeads(options.basePath, name, self._apiKeyHeader)
+        heads = RequestHeads(options.basePath, name, self.apiKeyHeader)
         return ProxiedService(
             Upstream(cluster, reactor, random, metrics),
-            AttemptContext(name, heads, reactor, self._run, metrics, self._maxSize, self._tracer),
+            AttemptContext(name, heads, reactor, self.run, metrics, self.maxSize, self.tracer),
             AffinitySelector(routing, lambda: CookieSigner(self._secret, name), strategies),
             options,
-            self._now,
+            self.now,
         )
 
     def _certificateName(self, name: str, options: DiscoveredService) -> str | None:
@@ -308,7 +304,7 @@ class ProxiedServices:
 
         The names in a reply of DNS are not secure (RFC 9525, section 6.1): it is the queried name.
         """
-        if self._options.provider != "dns" or options.instances is not None:
+        if self.options.provider != "dns" or options.instances is not None:
             return None
         labels = (options.name or name).rstrip(".").split(".")
         return ".".join(label for label in labels if not label.startswith("_"))
@@ -316,10 +312,10 @@ class ProxiedServices:
     @cached_property
     def _secret(self) -> bytes:
         """The key of the options, else that of the constructor's function, else a random one."""
-        given = self._options.routing.http.cookie_secret
+        given = self.options.routing.http.cookie_secret
         if given is not None:
             return given.encode()
-        return secrets.token_bytes(SECRET_BYTES) if self._readSecret is None else self._readSecret()
+        return secrets.token_bytes(SECRET_BYTES) if self.secret is None else self.secret()
 
 
 _WATCHES = {

@@ -148,7 +148,7 @@ class ForwardingTests(SynchronousTestCase):
             gateway.start(MemoryReactorClock())
             self.addCleanup(gateway.stop, 0)
             forwarding: Any = gateway._forwarding
-            options = forwarding._options.services["Probe"]
+            options = forwarding.options.services["Probe"]
             self.assertEqual(forwarding._certificateName("Probe", options), expected)
 
     def test_files(self) -> None:
