@@ -412,7 +412,7 @@ class GRPCServer:
     @property
     def onRefused(self) -> Refused | None:
         """
-        Called with each L{Call<storagegate.rpc.call.Call>} that is answered without calling a
+        Called with each L{Call<storagegate.rpc.call.Call>} that gets a status without calling a
         handler, and the error: its method is unknown or has no handler, its request cannot be
         read, or it is over a limit.
         """

@@ -95,7 +95,7 @@ class RequestStream:
     @ivar decode: Converts a message's bytes to the handler's value.
     """
 
-    _wire: IServerCall
+    _engineCall: IServerCall
     decode: Callable[[bytes], Any]
     # The next message, or None at the end.
     _arrived: Any = _NOTHING
@@ -113,9 +113,9 @@ class RequestStream:
             raise RuntimeError("the next request is awaited already")
         if self._arrived is _NOTHING and not self._isReading:
             self._isReading = True
-            self._wire.read(self._got, READ_AHEAD)
+            self._engineCall.read(self._got, READ_AHEAD)
         if self._arrived is _NOTHING:
-            if self._wire.isOver:
+            if self._engineCall.isOver:
                 raise CancelledError
             waiting = self._waiting = Deferred(self._stopWaiting)
             yield from waiting
@@ -151,16 +151,16 @@ class Call:
         would reveal the secret.
     """
 
-    def __init__(self, wire: IServerCall, service: str, method: str) -> None:
+    def __init__(self, engineCall: IServerCall, service: str, method: str) -> None:
         self.request: Any = None
         self.requests: RequestStream | None = None
         self.service = service
         self.method = method
         self.user: Any = None
-        self.deadline = wire.deadline
+        self.deadline = engineCall.deadline
         self.compress = True
         self.trailers: list[tuple[str, str | bytes]] = []
-        self._wire = wire
+        self._engineCall = engineCall
         self._metadata: CallMetadata | None = None
 
     def __aiter__(self) -> RequestStream:
@@ -171,28 +171,28 @@ class Call:
     @property
     def path(self) -> str:
         """The full name of the method, C{/package.Service/Method}."""
-        return self._wire.path
+        return self._engineCall.path
 
     @property
     def metadata(self) -> CallMetadata:
         """The client's metadata."""
         if self._metadata is None:
-            self._metadata = CallMetadata(self._wire.metadata)
+            self._metadata = CallMetadata(self._engineCall.metadata)
         return self._metadata
 
     @property
     def cancelled(self) -> bool:
         """Whether the call has ended, or the client has left."""
-        return self._wire.isOver
+        return self._engineCall.isOver
 
     @property
     def authContext(self) -> dict[str, list[bytes]]:
         """The entries of the client's certificate, such as C{x509_common_name}; empty without."""
-        return self._wire.authContext()
+        return self._engineCall.authContext()
 
     def getPeer(self) -> str:
         """Return the client's address: C{127.0.0.1:5000}, C{[::1]:5000} or C{unix:path}."""
-        kind, _, address = self._wire.peer().partition(":")
+        kind, _, address = self._engineCall.peer().partition(":")
         return address if kind in ("ipv4", "ipv6") else f"{kind}:{address}"
 
     def sendMetadata(self, metadata: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class Call:
             C{-bin} are bytes.
         @raise ValueError: If a name or a value cannot be sent.
         """
-        self._wire.sendMetadata(wireMetadata(metadata))
+        self._engineCall.sendMetadata(wireMetadata(metadata))
 
     def prepareMetadata(self, metadata: Mapping[str, Any]) -> None:
         """
@@ -212,7 +212,7 @@ class Call:
         @param metadata: See L{sendMetadata}.
         @raise ValueError: If a name or a value cannot be sent.
         """
-        self._wire.prepareMetadata(wireMetadata(metadata))
+        self._engineCall.prepareMetadata(wireMetadata(metadata))
 
     def setTrailers(self, metadata: Mapping[str, Any]) -> None:
         """

@@ -31,17 +31,15 @@ class ClientCall:
     It begins when it is made, awaited or not, and may be awaited any number of times. Responses of
     a stream are fetched as they are consumed, and L{READ_AHEAD} ahead, so that a slow consumer
     slows the server down; one that stops before the end cancels the call.
-
-    @ivar name: The method's name, for errors.
-    @ivar request: A mapping or message, or an iterable of them for a stream of requests.
     """
 
     _engine: IClientEngine
-    name: str
-    request: Any
+    # The method's name, for errors.
+    _name: str
+    _request: Any
     _options: CallOptions
     _method: RPCMethod | None = None
-    _wire: IClientCall | None = None
+    _engineCall: IClientCall | None = None
     _cancelEngine: Callable[[], object] | None = None
     _isCancelled: bool = False
     _sending: Deferred[None] | None = None
@@ -75,27 +73,27 @@ class ClientCall:
             )
             return
         if method.streaming == "server":
-            wire = self._engine.call(method.path, self._options, self._encodeOne(method))
-        elif isinstance(self.request, AsyncIterable | Iterable) and not isinstance(
+            engineCall = self._engine.call(method.path, self._options, self._encodeOne(method))
+        elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
             # One request may be iterable as well.
-            self.request,
+            self._request,
             Mapping | str | bytes,
         ):
-            wire = self._engine.call(method.path, self._options)
+            engineCall = self._engine.call(method.path, self._options)
         else:
-            kind = type(self.request).__name__
-            raise TypeError(f"{self.name} takes an iterable of requests, not a {kind}")
-        self._wire, self._cancelEngine = wire, wire.cancel
-        wire.begun().addCallback(self._begun)
-        wire.ended().addCallback(lambda end: self._ended(*end))
+            kind = type(self._request).__name__
+            raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
+        self._engineCall, self._cancelEngine = engineCall, engineCall.cancel
+        engineCall.begun().addCallback(self._begun)
+        engineCall.ended().addCallback(lambda end: self._ended(*end))
         if self._streams:
             self._response.fail(self._misused())
         self._readMore()
         if method.streaming != "server":
-            self._sending = Deferred.fromCoroutine(self._send(wire, method.request.encode))
+            self._sending = Deferred.fromCoroutine(self._send(engineCall, method.request.encode))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
-        return method.request.encode({} if self.request is None else self.request)
+        return method.request.encode({} if self._request is None else self._request)
 
     def fail(self, error: BaseException) -> None:
         """End the call with an error before it has begun."""
@@ -111,14 +109,14 @@ class ClientCall:
 
     def _misused(self) -> TypeError:
         if self._streams:
-            return TypeError(f"{self.name} gives a stream: take it by 'async for'")
-        return TypeError(f"{self.name} gives one response: await it")
+            return TypeError(f"{self._name} gives a stream: take it by 'async for'")
+        return TypeError(f"{self._name} gives one response: await it")
 
     # Requests
 
-    async def _send(self, wire: IClientCall, encode: Callable[[Any], bytes]) -> None:
+    async def _send(self, engineCall: IClientCall, encode: Callable[[Any], bytes]) -> None:
         """Send a stream of requests, each taken when it can be sent."""
-        requests = self.request
+        requests = self._request
         isAsync = isinstance(requests, AsyncIterable)
         source = aiter(requests) if isAsync else iter(requests)
         try:
@@ -126,10 +124,10 @@ class ClientCall:
                 try:
                     request = await anext(source) if isAsync else next(source)
                 except (StopAsyncIteration, StopIteration):
-                    wire.sendEnd()
+                    engineCall.sendEnd()
                     return
-                if not wire.send(encode(request)):
-                    await wire.drained()
+                if not engineCall.send(encode(request)):
+                    await engineCall.drained()
         except Exception as error:
             # After the end of the call this is the cancelled wait for another request.
             if not self._hasEnded:
@@ -163,9 +161,9 @@ class ClientCall:
     def _readMore(self) -> None:
         if self._isReading or self._isRead or len(self._messages) >= READ_AHEAD:
             return
-        if self._wire is not None:
+        if self._engineCall is not None:
             self._isReading = True
-            self._wire.read(self._got)
+            self._engineCall.read(self._got)
 
     def _got(self, message: bytes | None) -> None:
         self._isReading = False
@@ -221,7 +219,7 @@ class ClientCall:
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no or several responses in place of one."""
         count = "more than one" if self._messages else "no"
-        return GrpcError("UNIMPLEMENTED", f"{self.name} was given {count} response")
+        return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
@@ -288,7 +286,7 @@ class ClientCall:
             if self._isDone:
                 raise self._error or StopAsyncIteration
             if self._item is not None:
-                raise RuntimeError(f"the next response of {self.name} is awaited already")
+                raise RuntimeError(f"the next response of {self._name} is awaited already")
             item = self._item = Deferred(self._stopWaiting)
             yield from item
         message = self._messages.popleft()

@@ -32,7 +32,7 @@ from storagegate.rpc.interfaces import IServerCall, Metadata
 from storagegate.rpc.protos import RPCMethod, RPCService, loadedService, serviceFromSchemas
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
-Answer = Callable[[Call], Any]
+Handler = Callable[[Call], Any]
 """Returns a method's result, an awaitable of it, or an iterable of results."""
 
 _log = Logger()
@@ -43,12 +43,12 @@ class GRPCRoute:
     """
     One method with its handler.
 
-    @ivar answer: C{None} if the service has no handler for it.
+    @ivar handler: C{None} if the service has no handler for it.
     """
 
     service: RPCService
     method: RPCMethod
-    answer: Answer | None
+    handler: Handler | None
 
 
 Routes = dict[str, GRPCRoute]
@@ -100,7 +100,7 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
         as in the definition or in camelCase.
     @raise DefinitionError: If a handler has no method, a method has two, or one is no function.
     """
-    handlers: dict[str, Answer] = {}
+    handlers: dict[str, Handler] = {}
     if isinstance(implementation, Mapping):
         for name, value in implementation.items():
             method = service.find(name) if isinstance(name, str) else None
@@ -138,24 +138,24 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     service = _loadedService(definition)
     if service is None:
         service = serviceFromSchemas(definition)
-    answers = {
-        name: _requestAnswer(method.handler, service.methods[name].streaming)
+    handlers = {
+        name: _requestHandler(method.handler, service.methods[name].streaming)
         for name, method in definition.methods.items()
     }
-    return service, implementedRoutes(service, answers)
+    return service, implementedRoutes(service, handlers)
 
 
 def _refuseGatewayOnly(definition: ServiceDefinition) -> None:
     plain = ServiceDefinition(definition.name, {})
-    asked = [key for key in _GATEWAY_ONLY if getattr(definition, key) != getattr(plain, key)]
+    refused = [key for key in _GATEWAY_ONLY if getattr(definition, key) != getattr(plain, key)]
     for name, method in definition.methods.items():
         if method.authentication is not None:
-            asked.append(f"{name}.authentication")
+            refused.append(f"{name}.authentication")
         if method.rateLimit is not None:
-            asked.append(f"{name}.rateLimit")
-    if asked:
+            refused.append(f"{name}.rateLimit")
+    if refused:
         raise DefinitionError(
-            f"{definition.name} has {', '.join(asked)}, which is for the gateway: "
+            f"{definition.name} has {', '.join(refused)}, which is for the gateway: "
             "a gRPC application has middleware"
         )
 
@@ -176,7 +176,7 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
     return None
 
 
-def _requestAnswer(handler: Callable[..., Any], streaming: str) -> Answer:
+def _requestHandler(handler: Callable[..., Any], streaming: str) -> Handler:
     takesCall = _takesCall(handler)
     if streaming in ("client", "bidirectional"):
         if takesCall:
@@ -251,21 +251,21 @@ class CallRouter:
         self.onRefused: Refused | None = None
         self._callsOf: dict[str, int] = {}
 
-    def accept(self, limits: CallLimits, wire: IServerCall) -> None:
+    def accept(self, limits: CallLimits, engineCall: IServerCall) -> None:
         """
         Dispatch a call of an engine, or refuse it.
 
         @param limits: The bounds on the calls of the engine.
-        @param wire: The call as the engine received it.
+        @param engineCall: The call as the engine received it.
         """
-        path = wire.path
+        path = engineCall.path
         route = self.routes.get(path)
         if route is None:
             service = path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
-            self._refuse(wire, service, _UNIMPLEMENTED, f"unknown {kind}: {path:.200}")
+            self._refuse(engineCall, service, _UNIMPLEMENTED, f"unknown {kind}: {path:.200}")
             return
-        peer = wire.peer()
+        peer = engineCall.peer()
         running = self._callsOf.get(peer, 0)
         problem = None
         if self.activeCalls >= limits.calls:
@@ -275,23 +275,23 @@ class CallRouter:
             # clients of a UNIX socket have one name.
             problem = "too many calls at a time on this connection"
         if problem is not None:
-            self._refuse(wire, route.service.name, _EXHAUSTED, problem)
+            self._refuse(engineCall, route.service.name, _EXHAUSTED, problem)
             return
         self.activeCalls += 1
         self._callsOf[peer] = running + 1
-        CallDispatch(wire, route, self, limits.compressAbove, peer).begin()
+        CallDispatch(engineCall, route, self, limits.compressAbove, peer).begin()
 
-    def _refuse(self, wire: IServerCall, service: str, status: int, reason: str) -> None:
+    def _refuse(self, engineCall: IServerCall, service: str, status: int, reason: str) -> None:
         if self.onRefused is not None:
-            call = Call(wire, service, wire.path.rpartition("/")[2])
+            call = Call(engineCall, service, engineCall.path.rpartition("/")[2])
             self.refused(call, GrpcError(status, reason))
-        wire.finish(status, reason)
+        engineCall.finish(status, reason)
 
     def refused(self, call: Call, error: Exception) -> None:
         """
         Notify L{onRefused} of a call that no handler is called for.
 
-        @param call: The call, which is answered all the same.
+        @param call: The call, which gets its status all the same.
         @param error: Why it is refused.
         """
         if self.onRefused is None:
@@ -299,7 +299,7 @@ class CallRouter:
         try:
             self.onRefused(call, error)
         except Exception:
-            # The call is answered all the same.
+            # The call gets its status all the same.
             _log.failure("{path} was refused, and could not be counted", path=call.path)
 
     def ended(self, peer: str) -> None:
@@ -324,32 +324,32 @@ class CallDispatch(Task):
     C{_received} and C{returned}.
     """
 
-    __slots__ = ("_call", "_compressAbove", "_peer", "_route", "_router", "_wire")
+    __slots__ = ("_call", "_compressAbove", "_engineCall", "_peer", "_route", "_router")
 
     def __init__(
         self,
-        wire: IServerCall,
+        engineCall: IServerCall,
         route: GRPCRoute,
         router: CallRouter,
         compressAbove: float,
         peer: str,
     ) -> None:
-        self._wire = wire
+        self._engineCall = engineCall
         self._route = route
         self._router = router
         self._compressAbove = compressAbove
         self._peer = peer
-        self._call = Call(wire, route.service.name, route.method.name)
+        self._call = Call(engineCall, route.service.name, route.method.name)
 
     def begin(self) -> None:
         """Read the request, or offer the stream of them, and call the handler."""
         if self._route.method.streaming in ("client", "bidirectional"):
             # No reference to this object: it would be a cycle for the garbage collector.
             decode = partial(_decode, self._route.method.request)
-            self._call.requests = RequestStream(self._wire, decode)
-            self._answer()
+            self._call.requests = RequestStream(self._engineCall, decode)
+            self._callHandler()
         else:
-            self._wire.read(self._received)
+            self._engineCall.read(self._received)
 
     def _received(self, message: bytes | None) -> None:
         if message is None:
@@ -360,7 +360,7 @@ class CallDispatch(Task):
         except Exception as error:
             self._refuse(error)
             return
-        self._answer()
+        self._callHandler()
 
     def _refuse(self, error: Exception) -> None:
         self._router.refused(self._call, error)
@@ -368,10 +368,10 @@ class CallDispatch(Task):
 
     def _refuseNothing(self) -> None:
         """Refuse a call that has no request."""
-        if self._wire.isRefused:
+        if self._engineCall.isRefused:
             self._refuse(codedError("PAYLOAD_TOO_LARGE", "The request is too long, or damaged"))
             return
-        reason = f"{self._wire.path} takes exactly one request, and there was none"
+        reason = f"{self._engineCall.path} takes exactly one request, and there was none"
         error = GrpcError(_UNIMPLEMENTED, reason)
         refused, call = self._router.refused, self._call
 
@@ -380,7 +380,7 @@ class CallDispatch(Task):
                 refused(call, error)
 
         # A client that leaves before it has sent its request looks the same until the end.
-        self._wire.whenClosed(closed)
+        self._engineCall.whenClosed(closed)
         self.onError(error)
 
     def _handler(self) -> Any:
@@ -389,14 +389,14 @@ class CallDispatch(Task):
 
         @raise GrpcError: If the method has none.
         """
-        answer = self._route.answer
-        if answer is None:
-            error = GrpcError(_UNIMPLEMENTED, f"{self._wire.path} is not implemented")
+        handler = self._route.handler
+        if handler is None:
+            error = GrpcError(_UNIMPLEMENTED, f"{self._engineCall.path} is not implemented")
             self._router.refused(self._call, error)
             raise error
-        return answer
+        return handler
 
-    def _answer(self) -> None:
+    def _callHandler(self) -> None:
         method = self._route.method
         if not self._router.middleware and method.streaming == "none":
             try:
@@ -415,7 +415,7 @@ class CallDispatch(Task):
         else:
             super().__init__(self._pass(0))
             # A client may leave before such a handler waits for anything.
-            self._wire.watch(self.cancel)
+            self._engineCall.watch(self.cancel)
             self.step()
 
     async def _pass(self, position: int) -> Any:
@@ -441,37 +441,39 @@ class CallDispatch(Task):
 
     async def _sendAll(self, results: Any) -> None:
         """Send a stream of responses, no faster than the client takes them."""
-        async with ResultStream(results, self._wire.path) as items:
+        async with ResultStream(results, self._engineCall.path) as items:
             async for result in items:
                 message = self._encode(result)
-                if not self._wire.send(message, self._isCompressed(message)):
-                    await self._wire.drained()
-                    if self._wire.isOver:
+                if not self._engineCall.send(message, self._isCompressed(message)):
+                    await self._engineCall.drained()
+                    if self._engineCall.isOver:
                         raise CancelledError
 
     def _encode(self, result: Any) -> bytes:
         try:
             return self._route.method.response.encode(result)
         except ConversionError as error:
-            raise ValueError(f"the result of {self._wire.path} does not fit: {error}") from None
+            raise ValueError(
+                f"the result of {self._engineCall.path} does not fit: {error}"
+            ) from None
 
     def _isCompressed(self, message: bytes) -> bool:
         return self._call.compress and len(message) > self._compressAbove
 
     def onSuspend(self) -> None:
         """Watch the client from the first time that the handler waits."""
-        self._wire.watch(self.cancel)
+        self._engineCall.watch(self.cancel)
 
     def onResult(self, value: Any) -> None:
         """Send the response and C{OK}."""
         if self._route.method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
-                reason = f"no {kind} of a middleware replaces the stream of {self._wire.path}"
+                reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
             self._router.ended(self._peer)
-            self._wire.finish(0, "", self._call.trailers)
+            self._engineCall.finish(0, "", self._call.trailers)
             return
         try:
             message = self._encode(value)
@@ -479,7 +481,7 @@ class CallDispatch(Task):
             self.onError(error)
             return
         self._router.ended(self._peer)
-        self._wire.reply(message, self._call.trailers, self._isCompressed(message))
+        self._engineCall.reply(message, self._call.trailers, self._isCompressed(message))
 
     def onError(self, error: BaseException) -> None:
         """Send the status of an error."""
@@ -487,23 +489,29 @@ class CallDispatch(Task):
         try:
             self._report(error)
         except Exception:
-            _log.failure("{path} failed with an error that cannot be sent", path=self._wire.path)
-            self._wire.finish(_INTERNAL, UNKNOWN_MESSAGE)
+            _log.failure(
+                "{path} failed with an error that cannot be sent", path=self._engineCall.path
+            )
+            self._engineCall.finish(_INTERNAL, UNKNOWN_MESSAGE)
 
     def _report(self, error: BaseException) -> None:
         """Log an unexpected error; send the status if the client has not left."""
-        if not self._wire.isOver:
+        if not self._engineCall.isOver:
             if not isExpected(error):
-                _log.failure("{path} failed", Failure(error), path=self._wire.path, peer=self._peer)
+                _log.failure(
+                    "{path} failed", Failure(error), path=self._engineCall.path, peer=self._peer
+                )
             grpcError = asGrpcError(error)
             trailers: Metadata = self._call.trailers
             details = None if grpcError.details is None else encodeDetails(grpcError)
             if details is not None:
                 trailers = [*trailers, (DETAILS_KEY, details)]
-            self._wire.finish(grpcError.status, statusMessage(grpcError.message), trailers)
+            self._engineCall.finish(grpcError.status, statusMessage(grpcError.message), trailers)
         elif not isinstance(error, CancelledError | GeneratorExit) and not isExpected(error):
             _log.failure(
-                "{path} failed after its client had left", Failure(error), path=self._wire.path
+                "{path} failed after its client had left",
+                Failure(error),
+                path=self._engineCall.path,
             )
 
 

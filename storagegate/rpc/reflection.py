@@ -204,7 +204,7 @@ class Reflection:
                         "extensionNumber": numbers,
                     }
                 }
-        return _error("INVALID_ARGUMENT", "The request asks for nothing")
+        return _error("INVALID_ARGUMENT", "The request is empty")
 
 
 def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]]:
@@ -266,13 +266,13 @@ async def fetchServices(
             names = [name] if name is not None else await session.names()
             services = {each: await session.service(each) for each in names}
         except BaseException as error:
-            session.wire.cancel()
+            session.call.cancel()
             isAbsent = isinstance(error, GrpcError) and error.statusName == "UNIMPLEMENTED"
             if not isAbsent or version == VERSIONS[-1]:
                 raise
         else:
             # The server then ends the call with OK.
-            session.wire.sendEnd()
+            session.call.sendEnd()
             break
     return services
 
@@ -284,7 +284,7 @@ class _ReflectionSession:
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
     ) -> None:
         (self._method,) = standardService("reflection", version).methods.values()
-        self.wire = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
+        self.call = engine.call(self._method.path, CallOptions((), deadline, waitForReady))
         self._files: dict[str, FileDescriptorProto] = {}
         self._bytes = 0
         self._pool = DescriptorPool()
@@ -379,12 +379,12 @@ class _ReflectionSession:
 
     async def _request(self, question: str, value: str) -> dict[str, Any]:
         """Send one request and wait for its response."""
-        self.wire.send(self._method.request.encode({question: value}))
+        self.call.send(self._method.request.encode({question: value}))
         received: Deferred[bytes | None] = Deferred()
-        self.wire.read(received.callback)
+        self.call.read(received.callback)
         message = await received
         if message is None:
-            status, text, trailers = await self.wire.ended()
+            status, text, trailers = await self.call.ended()
             if status == 0:
                 raise ReflectionError("the server's reflection ended before it had received")
             # Only clients raise it: servers need nothing of a client's call.

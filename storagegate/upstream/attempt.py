@@ -2,7 +2,7 @@
 One attempt of a call that is forwarded to an instance, for each kind of streaming.
 
 The requests of a stream are sent while the responses are received, both with back pressure. At its
-end an attempt ends its slot once, and its connection is released or closed; closing it tells the
+end an attempt ends its slot once, and its connection is released or closed; closing it shows the
 instance that the call was cancelled.
 
 The head of a request::
@@ -162,7 +162,7 @@ def readResult(status: int, body: bytes) -> Any:
     value = _object(body)
     if status == 200:
         if "data" not in value:
-            raise ResponseError("an answer without data")
+            raise ResponseError("a response without data")
         return value["data"]
     raise _error(value, status)
 
@@ -457,12 +457,12 @@ class Attempt:
         self._end("timeout" if self._isLate else "failed")
         isUnread = isinstance(error, ConnectionLostError) and error.isUnread
         if self._isLate:
-            message = self._unavailable("did not answer in time").message
+            message = self._unavailable("did not respond in time").message
             reported = codedError("DEADLINE_EXCEEDED", message)
         elif isinstance(error, ConnectionLostError):
             reported = self._unavailable("broke off")
         else:
-            reported = self._unavailable("gave no answer that makes sense")
+            reported = self._unavailable("gave no valid response")
         # The requests of a stream were taken from the caller, and cannot be sent again.
         raise AttemptFailed(reported, isUnread and not self._hasPumped) from error
 

@@ -135,7 +135,7 @@ class ConsulWatch:
             found = 0
         if found == 0:
             # A response without an index is not Consul's.
-            raise SourceError("answers without an index")
+            raise SourceError("the response is without an index")
         self._publish(*readEach(readMessage(response.body, list[msgspec.Raw]), _instances))
         # An index that went back is of another history, in which the old one means nothing.
         self._index = found if found >= index else 0

@@ -133,7 +133,7 @@ class _Queries:
             raise
         except Exception as error:
             # Timeouts, sockets and the codes of servers each have errors of their own.
-            raise SourceError(f"no answer for {name}: {type(error).__name__}") from error
+            raise SourceError(f"no reply for {name}: {type(error).__name__}") from error
         return answers, additional
 
     async def addresses(self, name: str) -> tuple[list[str], int]:

@@ -212,7 +212,7 @@ class EtcdWatch:
         message = {**self._keys, "limit": MAX_INSTANCES + 1}
         found = await self._api.call("/v3/kv/range", message, _Range)
         if found.header.revision <= 0:
-            raise SourceError("etcd answers without a revision")
+            raise SourceError("the response of etcd has no revision")
         if found.more:
             raise SourceError(f"etcd knows more than {MAX_INSTANCES} instances")
         self._cluster = found.header.cluster

@@ -187,7 +187,7 @@ def _readNames(value: Any) -> Mapping[str, str]:
 
 
 def _timeoutField() -> Any:
-    # An API that has not answered after a minute will not do so.
+    # An API that has not responded after a minute will not do so.
     return optionField(10_000, readNumber, 10, 60_000, "milliseconds")
 
 
@@ -395,7 +395,7 @@ class DNSOptions:
     @ivar resolvers: The servers, C{address:port}; empty for those of C{/etc/resolv.conf}.
     @ivar port: Where a service is whose name has addresses and no SRV records.
     @ivar timeoutMs: For one query to one resolver.
-    @ivar minTtlMs: The shortest time that a reply is used for, whatever its own TTL.
+    @ivar minTtlMs: The shortest time that a reply is used for, also if its own TTL is shorter.
     @ivar maxTtlMs: The longest.
     """
 

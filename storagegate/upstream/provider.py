@@ -223,7 +223,7 @@ class InstanceProvider:
             f"{prefix}_instances", "Instances known of a service.", labels, "max"
         )
         self._failures = self.meters.counter(
-            f"{prefix}_failures_total", "Questions without an answer.", labels
+            f"{prefix}_failures_total", "Queries that failed.", labels
         )
         self._changes = self.meters.counter(
             f"{prefix}_changes_total", "Changes of the instances known.", labels
@@ -310,7 +310,7 @@ def readMessage(data: bytes, kind: type[T], lax: bool = False, default: T | None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         if default is not None:
             return default
-        raise SourceError(f"answers with nonsense: {error}") from None
+        raise SourceError(f"the response is invalid: {error}") from None
 
 
 def readEach(

@@ -94,7 +94,9 @@ class Registration:
             await leaving.addTimeout(_DEREGISTER_SECONDS, self._reactor)
         except Exception as error:
             # The time to live ends soon; a stop does not try again.
-            _log.warn("{name} was not told that we leave: {error}", name=self._name, error=error)
+            _log.warn(
+                "the entries at {name} could not be removed: {error}", name=self._name, error=error
+            )
 
     async def _step(self) -> float:
         # Set first: a request that is interrupted may have been received.

@@ -72,7 +72,7 @@ class FormTests(SynchronousTestCase):
         ):
             service, routes = read(*given, **named)
             self.assertIs(service, self.loaded)
-            self.assertIs(routes["/pkg.Text/Get"].answer, echo)
+            self.assertIs(routes["/pkg.Text/Get"].handler, echo)
 
     def test_refused(self) -> None:
         """What is neither is refused."""
@@ -157,7 +157,7 @@ class ImplementationTests(LogCase):
         """Give the methods that have a handler, with it."""
         routes = implementedRoutes(self.service, implementation)
         return {
-            route.method.name: route.answer for route in routes.values() if route.answer is not None
+            route.method.name: route.handler for route in routes.values() if route.handler is not None
         }
 
     def test_names(self) -> None:
@@ -212,7 +212,7 @@ class ParameterTests(SynchronousTestCase):
         """Give what a handler is called with."""
         method = {"handler": handler, "streaming": streaming}
         _, routes = read("A", {"echo": method})
-        answer = routes["/A/echo"].answer
+        answer = routes["/A/echo"].handler
         assert answer is not None
 
         class TheCall:

@@ -189,7 +189,7 @@ class AnswerTests(DNSCase):
         watch, seen = self.watch()
         for kind in (dns.SRV, dns.A, dns.AAAA):
             self.zone.failing = {kind}
-            self.assertIn("no answer for", await self.refused(watch))
+            self.assertIn("no reply for", await self.refused(watch))
         self.assertEqual(seen.told, [])
         self.flushLoggedErrors(OSError)
 
@@ -222,7 +222,7 @@ class AnswerTests(DNSCase):
         self.addCleanup(port.stopListening)
         resolvers = [f"127.0.0.1:{port.getHost().port}"]
         watch, seen = self.watch(resolvers=resolvers, timeoutMs=200)
-        self.assertIn("no answer for", await self.refused(watch))
+        self.assertIn("no reply for", await self.refused(watch))
         self.assertEqual(seen.told, [])
         self.flushLoggedErrors()
 

@@ -47,7 +47,7 @@ class NonsenseTests(UpstreamCase):
         self.serve(upstream.port, ejectAfter=100)
         for at in range(len(answers)):
             message = await self.refused(self.call("unary"))
-            self.assertRegex(message, "^An instance of Probe (broke off|gave no answer)", str(at))
+            self.assertRegex(message, "^An instance of Probe (broke off|gave no valid response)", str(at))
         self.assertEqual(upstream.requests, len(answers))
         self.assertEqual(self.value("attempts_total", "Probe", "failed"), len(answers))
 
@@ -223,7 +223,7 @@ class TimeTests(UpstreamCase):
         slow = self.upstream(lambda connection: None)
         self.serve(slow.port, timeoutMs=50)
         message = await self.refused(self.call("unary"), "DEADLINE_EXCEEDED")
-        self.assertEqual(message, "An instance of Probe did not answer in time")
+        self.assertEqual(message, "An instance of Probe did not respond in time")
 
     async def test_cancel(self) -> None:
         """A caller that gives up closes the connection, and the instance is not blamed."""
