@@ -157,7 +157,9 @@ class ImplementationTests(LogCase):
         """Give the methods that have a handler, with it."""
         routes = implementedRoutes(self.service, implementation)
         return {
-            route.method.name: route.handler for route in routes.values() if route.handler is not None
+            route.method.name: route.handler
+            for route in routes.values()
+            if route.handler is not None
         }
 
     def test_names(self) -> None:

@@ -47,7 +47,9 @@ class NonsenseTests(UpstreamCase):
         self.serve(upstream.port, ejectAfter=100)
         for at in range(len(answers)):
             message = await self.refused(self.call("unary"))
-            self.assertRegex(message, "^An instance of Probe (broke off|gave no valid response)", str(at))
+            self.assertRegex(
+                message, "^An instance of Probe (broke off|gave no valid response)", str(at)
+            )
         self.assertEqual(upstream.requests, len(answers))
         self.assertEqual(self.value("attempts_total", "Probe", "failed"), len(answers))
 
