@@ -254,7 +254,6 @@ def openResolved(root: bytes, name: bytes) -> int:
     lies in the directory it is walked down without following any. Called in a thread.
 
     @param name: The path below C{root}; with a slash at its end only a directory is opened.
-    @return: A descriptor.
     @raise OSError: C{EXDEV} for a way out of the root.
     """
     top = os.path.realpath(root, strict=True)

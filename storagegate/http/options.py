@@ -116,7 +116,7 @@ class ApplicationOptions:
     @ivar keepAliveTimeout: How long one may idle between them.
     @ivar headersTimeout: How long the head of a request may take.
     @ivar requestTimeout: How long a request may go without progress.
-    @ivar cors: Options of the C{cors} middleware, which is then installed first.
+    @ivar cors: Options of the C{cors} middleware, which then runs before all handlers.
     @ivar compression: The same for C{compression}.
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
