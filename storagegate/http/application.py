@@ -163,36 +163,54 @@ class Application(Router):
             interface = (hostname or self.settings.hostname).replace(":", "\\:")
             port = f"tcp:{number}:interface={interface}"
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
-        self._opening += 1
-        return Deferred.fromCoroutine(self._open(reactor, port, site))
-
-    async def _open(self, reactor: Any, description: str, site: Site) -> ListeningPort:
-        """
-        Open a port, and the transports of gateways; close everything if one of them fails.
-
-        In development the reloader opens the port, and knows whether it is a new one.
-        """
         development = self.settings.development
-        showsConsole = development is not None and development.console
-        if showsConsole:
-            from storagegate.http.development.console import announce, beginConsole
+        if development is not None and development.console:
+            from storagegate.http.development.console import beginConsole
 
             reactor.callWhenRunning(beginConsole)
+        opening = self._open(reactor, port, site)
+        self._opening += 1
+        return Deferred.fromCoroutine(self._serve(opening, reactor, port, site))
+
+    def _open(
+        self, reactor: Any, description: str, site: Site
+    ) -> Deferred[tuple[IListeningPort, bool]]:
+        """
+        Open a port; in development the reloader does it.
+
+        @return: The port, and whether its address was not listened on before a reload.
+        @raise ValueError: If the description is no endpoint.
+        """
+        development = self.settings.development
         if development is not None and development.hmr and Application.reloader is None:
             from storagegate.http.development.reloader import processReloader
 
             Application.reloader = processReloader()
+        if self.reloader is not None:
+            # In a child of the supervisor also if a change has switched hmr off.
+            opening: Deferred[tuple[IListeningPort, bool]]
+            opening = self.reloader.listen(self, reactor, description, site)
+            return opening
+        return listen(reactor, description, site).addCallback(lambda port: (port, True))
+
+    async def _serve(
+        self,
+        opening: Deferred[tuple[IListeningPort, bool]],
+        reactor: Any,
+        description: str,
+        site: Site,
+    ) -> ListeningPort:
+        """Open the transports of gateways after the port; close everything if one fails."""
+        development = self.settings.development
         try:
             try:
-                if self.reloader is None:
-                    port, isNew = await listen(reactor, description, site), True
-                else:
-                    # In a child of the supervisor also if a change has switched hmr off.
-                    port, isNew = await self.reloader.listen(self, reactor, description, site)
+                port, isNew = await opening
             finally:
                 self._opening -= 1
             self._serving.append((port, site))
-            if showsConsole and isNew:
+            if development is not None and development.console and isNew:
+                from storagegate.http.development.console import announce
+
                 announce(port, isSecure=description.startswith(("ssl:", "tls:")))
             try:
                 for gateway, names in self._gateways():

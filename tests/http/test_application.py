@@ -127,6 +127,7 @@ class ListenTests(ServedCase):
         """What is no port is refused at once."""
         for wrong in (70_000, -1, 1.5, True):
             self.assertRaises(OptionError, self.app.listen, wrong)
+        self.assertRaises(ValueError, self.app.listen, "nonsense:1")
 
     async def test_close(self) -> None:
         """Closing lets what is being answered end, and takes no more."""

@@ -5,6 +5,7 @@ import os
 import re
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -44,8 +45,9 @@ class _Recorded(Application):
         super().__init__()
         self.opened: list[str] = []
 
-    async def _open(self, reactor: Any, description: str, site: Any) -> Any:
+    def _open(self, reactor: Any, description: str, site: Any) -> Deferred[Any]:
         self.opened.append(description)
+        return Deferred()
 
 
 def echo(req: Any, res: Any) -> None:
