@@ -25,9 +25,6 @@ from storagegate.telemetry.metrics import (
 MAX_ROUTES = 5000
 """Label sets of a meter by method: a hundred methods by five transports, each with ten outcomes."""
 
-_IN = ("in",)
-_OUT = ("out",)
-
 OnEnds = Callable[[str, str, Sequence[float]], object]
 
 Streaming = Callable[[str, str], str]
@@ -42,7 +39,7 @@ Samples = Callable[[str], Sequence[Sample]]
 @define(eq=False)
 class TransportMetrics:
     """
-    The counts of one counts.
+    The counts of one transport. The meters are C{None} unless they were chosen.
 
     @ivar accepted: Connections that were taken.
     @ivar closed: Those of them that are gone.
@@ -51,10 +48,10 @@ class TransportMetrics:
     @ivar connections: Counts the open connections; C{None} where the transport has none.
     @ivar held: Gives how many bytes of incomplete messages are held, and how many may be.
     @ivar dropped: Datagrams that were dropped, by reason.
-    @ivar durations: Takes how long connections were there, if that is wanted.
-    @ivar sizes: Takes the sizes of datagrams, if they are wanted.
-    @ivar responses: Counts responses by status, if that is wanted.
-    @ivar agents: Counts requests by family of clients, if that is wanted.
+    @ivar durations: Of connections, in seconds.
+    @ivar sizes: Of datagrams, in bytes.
+    @ivar responses: Responses by status.
+    @ivar agents: Requests by family of clients.
     @ivar onEnds: Called with a service, a method and the seconds of its calls that have ended.
     """
 
@@ -77,7 +74,7 @@ class TransportMetrics:
 
     def ended(self, seconds: float) -> None:
         """
-        Take note of the end of a connection.
+        Count the end of a connection.
 
         @param seconds: How long the connection was open.
         """
@@ -87,39 +84,29 @@ class TransportMetrics:
 
     def packetIn(self, size: int) -> None:
         """
-        Take note of a datagram that came.
+        Count a datagram that was received.
 
         @param size: Bytes of its payload.
         """
         self.bytesIn += size
         if self.sizes is not None:
-            self.sizes.observe(size, _IN)
+            self.sizes.observe(size, ("in",))
 
     def packetOut(self, size: int) -> None:
         """
-        Take note of a datagram that goes out.
+        Count a datagram that is sent.
 
         @param size: Bytes of its payload.
         """
         self.bytesOut += size
         if self.sizes is not None:
-            self.sizes.observe(size, _OUT)
-
-
-def _nothing(counts: TransportMetrics) -> Iterable[MetricFamily]:
-    return ()
-
-
-def _noMeters(
-    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
-) -> None:
-    return
+            self.sizes.observe(size, ("out",))
 
 
 @frozen(kw_only=True)
 class ProtocolMetric:
     """
-    What C{metrics.protocolMetrics} may choose of a transport.
+    A choice of C{metrics.protocolMetrics} for a transport.
 
     @ivar name: Its name there and in C{getMetrics}.
     @ivar view: Gives its value in C{getMetrics}.
@@ -129,13 +116,15 @@ class ProtocolMetric:
 
     name: str
     view: Callable[[Samples], Any]
-    start: Callable[[MetricsRegistry, TransportMetrics, Streaming | None], object] = _noMeters
-    collect: Callable[[TransportMetrics], Iterable[MetricFamily]] = _nothing
+    start: Callable[[MetricsRegistry, TransportMetrics, Streaming | None], object] = (
+        lambda meters, counts, streaming: None
+    )
+    collect: Callable[[TransportMetrics], Iterable[MetricFamily]] = lambda counts: ()
 
 
 def metricsOf(name: str) -> Mapping[str, ProtocolMetric]:
     """
-    Return what may be chosen of a transport, by name.
+    Return the choices of a transport, by name.
 
     @raise KeyError: If there is no transport of that name.
     """
@@ -169,7 +158,7 @@ def average(values: Sequence[float], factor: float = 1) -> float:
     Return the average of a histogram, 0 without values.
 
     @param values: The counts of its buckets, and the sum.
-    @param factor: For another unit.
+    @param factor: Converts the unit.
     """
     count = sum(values[:-1])
     return values[-1] * factor / count if count else 0.0
@@ -192,8 +181,8 @@ def plainGauge(name: str, help: str, value: float, together: str = "sum") -> Met
     """
     Make the family of a gauge without labels.
 
-    @param together: How the numbers of several workers are one.
     @param name: The whole name, with its unit.
     @param help: One sentence for the line C{HELP}.
+    @param together: Combines the numbers of several workers.
     """
     return gaugesFamily(name, help, (), [((), value)], together)

@@ -38,9 +38,9 @@ class Transport:
     @ivar flag: The option of the gateway that switches it on or off.
     @ivar options: The class of its options, C{"module:name"}: frozen, of attrs, all with defaults.
     @ivar make: What makes an L{ITransport}, C{"module:name"}; called with a
-        L{GatewayHost<storagegate.gateway.host.TransportContext>} and its options.
-    @ivar address: What its address is: a description of an endpoint, or C{HOST:PORT}; C{None} where
-        it has no listener of its own.
+        L{TransportContext<storagegate.gateway.host.TransportContext>} and its options.
+    @ivar address: The form of its address: a description of an endpoint, or C{HOST:PORT}; C{None}
+        where it has no listener of its own.
     @ivar shares: The transport whose listener serves it.
     @ivar default: Its address in the daemon, unless another is configured; C{None} is off.
     @ivar listener: The meaning of its key in the daemon's configuration.
@@ -48,16 +48,15 @@ class Transport:
         for datagrams each, or its own, bound with C{SO_REUSEPORT}. The last has an option
         C{reusePort}, and its port is bound after the process has changed its user.
     @ivar providers: The authentication providers that it may use, unless a rule says otherwise.
-    @ivar metrics: What C{metrics.protocolMetrics} may choose of it, C{"module:name"} of a tuple of
+    @ivar metrics: The choices of C{metrics.protocolMetrics}, C{"module:name"} of a tuple of
         L{ProtocolMetric<storagegate.gateway.transports.metrics.ProtocolMetric>}.
     @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
         C{"module:name"}; C{None} leaves it out.
-    @ivar maxItemBytes: How many bytes of content an item of a stream may have; C{None}: it has no
-        limit.
+    @ivar maxItemBytes: Bytes of content of an item of a stream at most; C{None} for no limit.
     @ivar rpcSystem: C{rpc.system.name} of the spans of its calls, by the conventions of
         OpenTelemetry; C{None} for C{storagegate}.
     @ivar hasStatus: Whether its calls have a status of HTTP.
-    @ivar daemonOptions: Options that are others in the daemon.
+    @ivar daemonOptions: Options whose defaults differ in the daemon.
     """
 
     name: str
@@ -79,8 +78,8 @@ class Transport:
     daemonOptions: Mapping[str, Any] = field(factory=dict)
 
 
-class ITransport(Interface):
-    """What serves a transport."""
+class IServed(Interface):
+    """What every transport provides, with a listener of its own or without."""
 
     def add(service: Any) -> None:
         """
@@ -96,15 +95,6 @@ class ITransport(Interface):
         @param services: By name.
         """
 
-    def open(address: str) -> Deferred[Any]:
-        """
-        Listen.
-
-        @param address: As the row's C{address} says; in a worker C{inherited:FD}, unless the row's
-            C{inherit} is C{reuseport}.
-        @return: The C{IListeningPort}. Fails with C{CannotListenError} if the address is taken.
-        """
-
     def close(graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, wait for those in flight, and close.
@@ -112,6 +102,19 @@ class ITransport(Interface):
         @param graceSeconds: After this, calls are cancelled and connections dropped.
         @param idleGraceSeconds: How long further calls are taken from clients that are connected,
             where another process serves the same address.
+        """
+
+
+class ITransport(IServed):
+    """A transport with a listener."""
+
+    def open(address: str) -> Deferred[Any]:
+        """
+        Listen.
+
+        @param address: As the row's C{address} says; in a worker C{inherited:FD}, unless the row's
+            C{inherit} is C{reuseport}.
+        @return: The C{IListeningPort}. Fails with C{CannotListenError} if the address is taken.
         """
 
 
@@ -127,14 +130,8 @@ class ICarrier(ITransport):
         """
 
 
-class IGuest(Interface):
-    """What serves a transport without a listener of its own."""
-
-    def add(service: Any) -> None:
-        """Serve a service, as L{ITransport.add}."""
-
-    def setHealth(services: Mapping[str, bool], overall: bool) -> None:
-        """Publish the health of services, as L{ITransport.setHealth}."""
+class IGuest(IServed):
+    """A transport without a listener of its own."""
 
     def install(application: Any) -> None:
         """
@@ -142,9 +139,6 @@ class IGuest(Interface):
 
         @raise ValueError: If an option cannot be obeyed.
         """
-
-    def close(graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Close, as L{ITransport.close}."""
 
     def closeLate() -> Deferred[None]:
         """Wait for connections that were made while the carrier closed: they close as they come."""
@@ -161,83 +155,88 @@ class InvokedTransport:
         """Do nothing."""
 
     def open(self, address: str) -> Deferred[Any]:
-        """Listen."""
+        """Listen, see L{ITransport}."""
         raise NotImplementedError
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Close."""
+        """Close, see L{IServed}."""
         raise NotImplementedError
 
 
-HTTP = Transport(
-    name="http",
-    title="HTTP",
-    flag="enableHTTP",
-    options="storagegate.gateway.transports.http:HTTPOptions",
-    make="storagegate.gateway.transports.http.listener:HTTPTransport",
+def _row(name: str, title: str, prefix: str, **more: Any) -> Transport:
+    """
+    Make the row of a transport of this package, whose classes are named alike.
+
+    @param prefix: The beginning of the names of its classes.
+    """
+    folder = f"storagegate.gateway.transports.{name}"
+    return Transport(
+        name=name,
+        title=title,
+        flag=f"enable{prefix}",
+        options=f"{folder}:{prefix}Options",
+        make=f"{folder}.listener:{prefix}Transport",
+        metrics=f"{folder}:METRICS",
+        **more,
+    )
+
+
+_CHANNELS = "storagegate.gateway.transports.channels"
+
+HTTP = _row(
+    "http",
+    "HTTP",
+    "HTTP",
     address="endpoint",
     default="tcp:8080:interface=127.0.0.1",
     listener="the HTTP and WebSocket listener",
     providers=("jwt", "apikey", "oauth"),
-    metrics="storagegate.gateway.transports.http:METRICS",
     hasStatus=True,
 )
 
-WEBSOCKET = Transport(
-    name="websocket",
-    title="WebSocket",
-    flag="enableWebSocket",
-    options="storagegate.gateway.transports.websocket:WebSocketOptions",
-    make="storagegate.gateway.transports.websocket.listener:WebSocketTransport",
+WEBSOCKET = _row(
+    "websocket",
+    "WebSocket",
+    "WebSocket",
     shares="http",
     providers=("jwt", "apikey"),
-    metrics="storagegate.gateway.transports.websocket:METRICS",
-    describe="storagegate.gateway.transports.channels:WebSocketChannel",
+    describe=f"{_CHANNELS}:WebSocketChannel",
 )
 
-GRPC = Transport(
-    name="grpc",
-    title="gRPC",
-    flag="enableGRPC",
-    options="storagegate.gateway.transports.grpc:GRPCOptions",
-    make="storagegate.gateway.transports.grpc.listener:GRPCTransport",
+GRPC = _row(
+    "grpc",
+    "gRPC",
+    "GRPC",
     address="hostport",
     default="127.0.0.1:50051",
     listener="the gRPC listener, in clear text",
     inherit="reuseport",
     providers=("jwt", "apikey"),
-    metrics="storagegate.gateway.transports.grpc:METRICS",
     rpcSystem="grpc",
     daemonOptions={"reflection": True},
 )
 
-UDP = Transport(
-    name="udp",
-    title="UDP",
-    flag="enableUDP",
-    options="storagegate.gateway.transports.udp:UDPOptions",
-    make="storagegate.gateway.transports.udp.listener:UDPTransport",
+UDP = _row(
+    "udp",
+    "UDP",
+    "UDP",
     address="hostport",
     default="127.0.0.1:9103",
     listener="the UDP listener",
     inherit="datagram",
-    metrics="storagegate.gateway.transports.udp:METRICS",
-    describe="storagegate.gateway.transports.channels:UDPChannel",
+    describe=f"{_CHANNELS}:UDPChannel",
     # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
     maxItemBytes=768,
 )
 
-TCP = Transport(
-    name="tcp",
-    title="TCP",
-    flag="enableTCP",
-    options="storagegate.gateway.transports.tcp:TCPOptions",
-    make="storagegate.gateway.transports.tcp.listener:TCPTransport",
+TCP = _row(
+    "tcp",
+    "TCP",
+    "TCP",
     address="endpoint",
     default="tcp:9102:interface=127.0.0.1",
     listener="the TCP listener",
-    metrics="storagegate.gateway.transports.tcp:METRICS",
-    describe="storagegate.gateway.transports.channels:TCPChannel",
+    describe=f"{_CHANNELS}:TCPChannel",
 )
 
 _registered: dict[str, Transport] = {}
@@ -266,9 +265,8 @@ def listenerTransports() -> tuple[Transport, ...]:
 
 def findTransport(name: str) -> Transport:
     """
-    Return a row.
+    Return the row of a name.
 
-    @param name: The name of a row, built in or registered.
     @raise KeyError: If there is no transport of that name.
     """
     transports()
@@ -290,16 +288,16 @@ def register(transport: Transport) -> None:
 
 def unregister(transport: Transport) -> None:
     """
-    Remove a row that was registered.
+    Remove a row from this process.
 
-    @raise KeyError: If it was not.
+    @raise KeyError: If it was not registered.
     """
     del _registered[transport.name]
 
 
 def loadReference(reference: str) -> Any:
     """
-    Import what a row names.
+    Import an object that a row names.
 
     @param reference: C{"module:name"}.
     """

@@ -8,6 +8,7 @@ from attrs.converters import optional
 
 from storagegate.core.options import (
     Hook,
+    optionField,
     readFlag,
     readFunction,
     readHostname,
@@ -48,12 +49,12 @@ class GRPCOptions:
     @ivar transformResponse: C{(result, method)} gives what is sent.
     """
 
-    port: int = field(default=50051, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    reflection: bool = field(default=False, converter=readFlag)
-    reusePort: bool = field(default=False, converter=readFlag)
-    maxMessageSize: int = field(default=4 * 1024 * 1024, converter=readSize)
-    protoFiles: tuple[str, ...] = field(default=(), converter=readTexts)
+    port: int = optionField(50051, readPort)
+    hostname: str | None = optionField(None, readHostname)
+    reflection: bool = optionField(False, readFlag)
+    reusePort: bool = optionField(False, readFlag)
+    maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
+    protoFiles: tuple[str, ...] = optionField((), readTexts)
     services: Mapping[str, str] = field(factory=dict, converter=readNames)
     methodMapping: Mapping[str, str] = field(factory=dict, converter=readNames)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))

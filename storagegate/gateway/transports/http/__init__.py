@@ -14,7 +14,15 @@ from typing import Any, TypedDict
 from attrs import field, frozen
 from attrs.converters import optional
 
-from storagegate.core.options import Hook, readFlag, readFunction, readNames, readPath, readSize
+from storagegate.core.options import (
+    Hook,
+    optionField,
+    readFlag,
+    readFunction,
+    readNames,
+    readPath,
+    readSize,
+)
 from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Streaming,
@@ -157,12 +165,12 @@ class HTTPOptions:
     @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
     """
 
-    basePath: str = field(default="/api", converter=readPath)
-    enableCORS: bool = field(default=False, converter=readFlag)
+    basePath: str = optionField("/api", readPath)
+    enableCORS: bool = optionField(False, readFlag)
     routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
     transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
-    maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
+    maxRequestBodySize: int = optionField(10 * 1024 * 1024, readSize)
 
 
 class HTTPOptionsDict(TypedDict, total=False):

@@ -3,10 +3,16 @@
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
-from attrs import field, frozen
-from attrs.converters import optional
+from attrs import frozen
 
-from storagegate.core.options import readFlag, readHostname, readNumber, readPort, readSize
+from storagegate.core.options import (
+    optionField,
+    readFlag,
+    readHostname,
+    readNumber,
+    readPort,
+    readSize,
+)
 from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
@@ -17,16 +23,10 @@ from storagegate.gateway.transports.metrics import (
 )
 from storagegate.telemetry.metrics import MetricFamily
 
-# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
-_MAX_FRAME_SIZE = 1024 * 1024 * 1024
-
 
 def _frameSize(value: Any) -> int:
-    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
-
-
-def _connections(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "connections")
+    # A payload of more than a GiB, a quarter of what its length can be, fits in no memory twice.
+    return readNumber(readSize(value), 64, 1024 * 1024 * 1024, "bytes")
 
 
 @frozen(kw_only=True)
@@ -43,15 +43,15 @@ class TCPOptions:
     @ivar maxConnectionsPerAddress: How many of them one client may have.
     """
 
-    port: int = field(default=9102, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    keepAlive: bool = field(default=True, converter=readFlag)
-    noDelay: bool = field(default=True, converter=readFlag)
-    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
-    # More than a listener's clients have, and what an unprivileged process may open by far.
-    maxConnections: int = field(default=4096, converter=_connections)
+    port: int = optionField(9102, readPort)
+    hostname: str | None = optionField(None, readHostname)
+    keepAlive: bool = optionField(True, readFlag)
+    noDelay: bool = optionField(True, readFlag)
+    maxFrameSize: int = optionField(16 * 1024 * 1024, _frameSize)
+    # More than a listener's clients need, and below what an unprivileged process may open.
+    maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     # A large machine's pool; sixteen such addresses fill the listener.
-    maxConnectionsPerAddress: int = field(default=256, converter=_connections)
+    maxConnectionsPerAddress: int = optionField(256, readNumber, 1, 1_000_000, "connections")
 
 
 class TCPOptionsDict(TypedDict, total=False):

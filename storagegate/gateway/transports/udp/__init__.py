@@ -9,6 +9,7 @@ from attrs.converters import optional
 from storagegate.core.options import (
     Hook,
     OptionError,
+    optionField,
     readFunction,
     readHostname,
     readNumber,
@@ -27,12 +28,12 @@ from storagegate.gateway.transports.metrics import (
 )
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 
-# What UDP can carry at all.
-_MAX_PACKET_SIZE = 65_507
+MAX_DATAGRAM = 65_507
+"""Bytes that an IPv4 datagram can hold."""
 
 
 def _packetSize(value: Any) -> int:
-    return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
+    return readNumber(readSize(value), 64, MAX_DATAGRAM, "bytes")
 
 
 @frozen(kw_only=True)
@@ -50,9 +51,9 @@ class UDPOptions:
         C{messageId}.
     """
 
-    port: int = field(default=9103, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    maxPacketSize: int = field(default=1200, converter=_packetSize)
+    port: int = optionField(9103, readPort)
+    hostname: str | None = optionField(None, readHostname)
+    maxPacketSize: int = optionField(1200, _packetSize)
     parseMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
@@ -88,7 +89,7 @@ class UDPConfigurationDict(UDPOptionsDict, total=False):
     protocol: Mapping[str, Hook]
 
 
-_BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, 65_507)
+_BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, MAX_DATAGRAM)
 """1,200 bytes get through everywhere, 1,472 fit an Ethernet frame, 65,507 IPv4."""
 
 

@@ -21,13 +21,10 @@ from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
-from storagegate.gateway.transports.udp import UDPOptions
+from storagegate.gateway.transports.udp import MAX_DATAGRAM, UDPOptions
 from storagegate.gateway.transports.udp.peer import PROTOCOL, Address, UDPPeer, proceed
 from storagegate.gateway.transports.udp.replycache import IReplyCache, ReplyCache
 from storagegate.net.endpoints import listenDatagrams
-
-MAX_DATAGRAM = 65_507
-"""What an IPv4 datagram can hold."""
 
 MAX_PEERS = 10_000
 """Addresses that are remembered; those with calls in flight stay."""

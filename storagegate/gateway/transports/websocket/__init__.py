@@ -16,6 +16,7 @@ from attrs.converters import optional
 from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.options import (
     Hook,
+    optionField,
     parseDecimal,
     readFlag,
     readFunction,
@@ -144,18 +145,6 @@ def _origins(value: Any) -> tuple[str, ...]:
     return origins
 
 
-def _connections(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "connections")
-
-
-def _seconds(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "seconds")
-
-
-def _format(value: Any) -> str:
-    return readWord(value, MESSAGE_FORMATS)
-
-
 @frozen(kw_only=True)
 class WebSocketOptions:
     """
@@ -175,13 +164,13 @@ class WebSocketOptions:
         messageId)}.
     """
 
-    path: str = field(default="/ws", converter=readPath)
-    enableCompression: bool = field(default=False, converter=readFlag)
-    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
-    messageFormat: str = field(default="json", converter=_format)
-    maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
-    maxConnections: int = field(default=10_000, converter=_connections)
-    pingSeconds: int = field(default=30, converter=_seconds)
+    path: str = optionField("/ws", readPath)
+    enableCompression: bool = optionField(False, readFlag)
+    allowedOrigins: tuple[str, ...] = optionField((), _origins)
+    messageFormat: str = optionField("json", readWord, MESSAGE_FORMATS)
+    maxMessageSize: int = optionField(1024 * 1024, readSize)
+    maxConnections: int = optionField(10_000, readNumber, 1, 1_000_000, "connections")
+    pingSeconds: int = optionField(30, readNumber, 1, 1_000_000, "seconds")
     routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
