@@ -38,16 +38,14 @@ from storagegate.gateway.messages.interfaces import (
 from storagegate.telemetry.tracecontext import receiveTracing
 
 
-def readDeadline(value: Any) -> float | None:
+def readDeadline(value: Any) -> float:
     """
     Read a deadline in milliseconds from now.
 
-    @param value: The field C{deadlineMs} of a message; C{None} if it is absent.
+    @param value: The field C{deadlineMs} of a message, or its like.
     @return: In seconds.
     @raise ServiceError: If it is none.
     """
-    if value is None:
-        return None
     isNumber = isinstance(value, int | float) and not isinstance(value, bool)
     if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
         raise codedError("INVALID_ARGUMENT", "A deadline is a number of milliseconds up to a day")
@@ -138,11 +136,11 @@ class PeerCall(Task):
         self.streamsRequests = self._bound.streamsRequests
         metadata = {}
         self._deadline = None
-        if "deadlineMs" in message:
-            seconds = readDeadline(message["deadlineMs"])
-            if seconds is not None:
-                metadata["deadline"] = listener.invoker.now() + seconds
-                self._deadline = listener.clock.seconds() + seconds
+        deadlineMs = message.get("deadlineMs")
+        if deadlineMs is not None:
+            seconds = readDeadline(deadlineMs)
+            metadata["deadline"] = listener.invoker.now() + seconds
+            self._deadline = listener.clock.seconds() + seconds
         self._called = RequestContext(
             peer.protocol,
             service,

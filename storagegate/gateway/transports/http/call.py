@@ -40,8 +40,6 @@ from storagegate.net.http.lines import (
 )
 from storagegate.telemetry.tracecontext import tracingOfFields
 
-_HTTP_UNKNOWN = "INTERNAL_ERROR"
-
 
 def httpResult(result: Any) -> dict[str, Any]:
     """
@@ -58,13 +56,13 @@ def httpError(error: ServiceError) -> tuple[int, dict[str, Any]]:
 
     @param error: The error after C{transformError}.
     """
-    body = {"error": error.code or _HTTP_UNKNOWN, "message": error.message}
+    body = {"error": error.code or "INTERNAL_ERROR", "message": error.message}
     return error.statusCode or 500, detailedError(body, error)
 
 
 def httpFields(error: ServiceError) -> dict[str, str]:
     """
-    Return the header fields that go with an error.
+    Return the header fields of an error.
 
     @param error: One with status 401 or 429 has fields; others have none.
     """
@@ -72,9 +70,7 @@ def httpFields(error: ServiceError) -> dict[str, str]:
         retryAfterMs = error.details.get("retryAfterMs")
         if isinstance(retryAfterMs, int):
             return {"Retry-After": str(ceil(retryAfterMs / 1000))}
-    if error.statusCode == 401:
-        return {"WWW-Authenticate": "Bearer"}
-    return {}
+    return {"WWW-Authenticate": "Bearer"} if error.statusCode == 401 else {}
 
 
 _UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
@@ -86,35 +82,31 @@ LINES = lineFormat(httpResult)
 
 def readObject(data: bytes) -> dict[str, Any]:
     """
-    Read a request; an empty one is C{{}}.
+    Read a request; an empty one is C{{}}. May run in a thread.
 
     @param data: The complete body, JSON in UTF-8.
-    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object. May run in a thread.
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object.
     """
     try:
         value = JSON.decode(data) if data else {}
     except ValueError as error:
-        raise _notJSON(error) from None
-    return _object(value)
-
-
-def _notJSON(error: ValueError) -> ServiceError:
-    return codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}")
+        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+    return _checkObject(value)
 
 
 def readParsed(value: Any) -> dict[str, Any]:
     """
-    Take what a parser of the application has made of a body.
+    Read a body that a parser of the application has read before.
 
     @param value: C{req.body}: a decoded value, or the JSON as text or bytes.
     @raise ServiceError: C{INVALID_ARGUMENT} if it is no object, nor the JSON of one.
     """
     if isinstance(value, str):
         value = value.encode()
-    return readObject(value) if isinstance(value, bytes) else _object(value)
+    return readObject(value) if isinstance(value, bytes) else _checkObject(value)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _checkObject(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
     return value
@@ -129,23 +121,6 @@ def tooLarge(limit: int) -> ServiceError:
     return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
 
 
-def readDeadlineField(value: bytes) -> float:
-    """
-    Read C{X-Deadline-Ms}.
-
-    @param value: Decimal digits: milliseconds from now, up to a day.
-    @return: Seconds.
-    @raise ServiceError: C{INVALID_ARGUMENT} if it is no deadline.
-    """
-    try:
-        ms: Any = parseDecimal(value, MAX_DEADLINE_MS)
-    except ValueError:
-        ms = value
-    seconds = readDeadline(ms)
-    assert seconds is not None
-    return seconds
-
-
 def checkType(headers: Mapping[bytes, bytes]) -> None:
     """
     Check that a body can be read.
@@ -155,19 +130,15 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     """
     kind = headers.get(b"content-type")
     coding = headers.get(b"content-encoding")
-    # What tools send that were told no type. Pages of any origin may send it as well, unasked and
-    # with no preflight; browsers then say whose page it is.
-    readable = _isReadable(kind) or (b"origin" not in headers and _isUntyped(kind))
+    # Tools such as curl send the types of forms and text by default. Pages of any origin may send
+    # them as well without a preflight; browsers then name the origin.
+    isDefault = kind is not None and kind.lower() in _UNTYPED and b"origin" not in headers
+    readable = _isReadable(kind) or isDefault
     if not readable or (coding is not None and coding.lower() != b"identity"):
         raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
 
 
-def _isUntyped(field: bytes | None) -> bool:
-    """Return whether a Content-Type is what curl says of any text."""
-    return field is not None and field.lower() in _UNTYPED
-
-
-# Clients send two or three; strangers may send any, which then push each other out.
+# Clients send two or three types; the bound is for those that send others on purpose.
 @lru_cache(maxsize=16)
 def _isReadable(field: bytes | None) -> bool:
     """Return whether bodies of a Content-Type can be read; those without one are JSON."""
@@ -179,7 +150,7 @@ def _isReadable(field: bytes | None) -> bool:
 
 
 def chooseFormat(req: Any) -> StreamFormat:
-    """Return the format of a stream that the client likes best."""
+    """Return the format of a stream that the client prefers."""
     accept = req.raw.headers.get(b"accept", b"")
     # Negotiation is needed only where the client names event streams.
     if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
@@ -194,7 +165,7 @@ _log = Logger()
 
 def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
     """
-    Answer with an error.
+    Respond with an error.
 
     @param res: The response; nothing is sent if it has begun.
     @param error: The error, before C{transformError}.
@@ -214,10 +185,15 @@ def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]
     @param error: The error, before C{transformError}.
     """
     described = host.describe(error, PROTOCOL)
+    status: Any
+    shape: Any
     if isinstance(described, ServiceError):
         status, shape = httpError(described)
+    elif "body" in described and described.keys() <= {"status", "statusCode", "body"}:
+        status = described.get("status", described.get("statusCode", error.statusCode))
+        shape = described["body"]
     else:
-        status, shape = _ownShape(described, error)
+        status, shape = error.statusCode, dict(described)
     if not isinstance(status, int) or not 400 <= status <= 599:
         _log.error("{status} is not the status of an error", status=status)
         status = 500
@@ -228,28 +204,17 @@ def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]
         return status, JSON.encode({"error": str(error.code), "message": str(error.message)})
 
 
-def _ownShape(described: Mapping[str, Any], error: ServiceError) -> tuple[Any, Any]:
-    """Read what a hook made of an error: a body, or a status and a body."""
-    if "body" in described and described.keys() <= {"status", "statusCode", "body"}:
-        status = described.get("status", described.get("statusCode", error.statusCode))
-        return status, described["body"]
-    return error.statusCode, dict(described)
-
-
-_MAX_KNOWN = 1024
-"""Clients that are remembered, as many as a busy gateway has connections; half a megabyte."""
-
-_LONGEST_AGENT = 200
-"""Bytes of a user agent: that of a browser has about a hundred."""
-
-
 class Clients:
     """
-    Makes the clients of requests.
-
-    Those of a connection are the same again and again, and to make one anew takes a microsecond,
-    four times as long as to find it.
+    Makes the clients of requests, and caches them: a new one takes a microsecond, four times as
+    long as a known one.
     """
+
+    MAX_KNOWN = 1024
+    """Clients in the cache, as many as a busy gateway has connections; half a megabyte."""
+
+    LONGEST_AGENT = 200
+    """Bytes of a user agent in the cache: that of a browser has about a hundred."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, bytes | None], ClientInfo] = {}
@@ -269,8 +234,8 @@ class Clients:
                 port,
                 None if agent is None else agent.decode("latin-1"),
             )
-            if agent is None or len(agent) <= _LONGEST_AGENT:
-                if len(self._known) >= _MAX_KNOWN:
+            if agent is None or len(agent) <= self.LONGEST_AGENT:
+                if len(self._known) >= self.MAX_KNOWN:
                     self._known.clear()
                 self._known[key] = client
         return client
@@ -288,9 +253,7 @@ class HTTPCallContext:
     """
     The state that all calls of a listener share.
 
-    @ivar apiKeyHeader: Where API keys are, in lower case.
-    @ivar meter: Counts bytes.
-    @ivar clients: Knows who calls.
+    @ivar apiKeyHeader: The field of API keys, in lower case.
     """
 
     host: TransportContext
@@ -305,7 +268,6 @@ class Endpoint:
     """
     A method at a path.
 
-    @ivar bound: The method.
     @ivar name: C{Service.method}, as hooks get it.
     @ivar route: The configured route, C{None} for the path that every method has.
     """
@@ -341,12 +303,12 @@ class HTTPCall:
         self._req = req
         self._res = res
         self._seconds: float | None = None
-        # That of a stream that has begun.
+        # Of a stream that has begun.
         self._format: StreamFormat | None = None
 
     def begin(self) -> Deferred[None] | None:
         """
-        Answer.
+        Run the call, and respond.
 
         @return: Fires when that is done; C{None} if it is.
         """
@@ -380,9 +342,9 @@ class HTTPCall:
 
     def _readHead(self) -> None:
         """
-        Read what the header fields say.
+        Read the header fields.
 
-        @raise ServiceError: If one of them cannot be.
+        @raise ServiceError: If one of them is not valid.
         """
         req, bound = self._req, self._endpoint.bound
         raw = req.raw
@@ -411,18 +373,14 @@ class HTTPCall:
             hasFields=True,
         )
         if b"x-deadline-ms" in headers:
-            self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
-            metadata["deadline"] = self._shared.host.invoker.now() + self._seconds
+            try:
+                ms: Any = parseDecimal(headers[b"x-deadline-ms"], MAX_DEADLINE_MS)
+            except ValueError:
+                ms = b""
+            self._seconds = readDeadline(ms)
+            metadata["deadline"] = host.invoker.now() + self._seconds
         if self._takesBody and raw.contentLength != 0:
             checkType(headers)
-
-    def _mergeRequest(self, body: Any) -> Any:
-        """Return the request that a body, the query and the route's parameters make."""
-        bound, req = self._endpoint.bound, self._req
-        if bound.streamsRequests:
-            return body
-        document = None if bound.input is None else bound.input.document
-        return mergeRequest(req.query, body, req.params, document)
 
     def _requestStream(self) -> AsyncIterator[Any]:
         if not self._takesBody:
@@ -432,10 +390,9 @@ class HTTPCall:
         return self._requests()
 
     def _readBody(self) -> Any:
-        """Return the body as an object, at once if it is here and small."""
+        """Return the body as an object; an awaitable of it where it is not complete, or large."""
         raw, limit = self._req.raw, self._shared.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
-            # The application's own parser was here before.
             return readParsed(self._req.body)
         if (raw.contentLength or 0) > limit:
             raise tooLarge(limit)
@@ -444,11 +401,7 @@ class HTTPCall:
             return self._readLargeBody(data, limit)
         if len(data) > limit:
             raise tooLarge(limit)
-        try:
-            value = JSON.decode(data) if data else {}
-        except ValueError as error:
-            raise _notJSON(error) from None
-        return value if type(value) is dict else _object(value)
+        return readObject(data)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         if data is None:
@@ -478,21 +431,23 @@ class HTTPCall:
             # A stream that was cut has no end: its reader is cancelled.
             raise CancelledError from None
 
-    # The answer
+    # The response
 
     async def _invoke(self) -> None:
-        """Call the method. What comes after the call has ended, the response refuses to take."""
+        """Call the method, and respond; a response that has ended ignores further output."""
         try:
             body: Any = {}
-            if self._endpoint.bound.streamsRequests:
+            bound = self._endpoint.bound
+            if bound.streamsRequests:
                 body = self._requestStream()
             elif self._takesBody:
                 body = self._readBody()
                 if hasattr(body, "__await__"):
                     body = await body
             self._req.body = request = body
-            if self._endpoint.route is not None:
-                request = self._mergeRequest(body)
+            if self._endpoint.route is not None and not bound.streamsRequests:
+                document = None if bound.input is None else bound.input.document
+                request = mergeRequest(self._req.query, body, self._req.params, document)
             transform = self._shared.options.transformRequest
             if transform is not None:
                 made = transform(self._req, self._endpoint.name)
@@ -506,7 +461,7 @@ class HTTPCall:
             self._shared.host.refuse(self._context, error)
             raise
         result = await self._shared.host.invoker.call(self._context, request, self._credentials)
-        if self._endpoint.bound.streamsResponses:
+        if bound.streamsResponses:
             await self._sendStream(result)
             return
         if self._shared.options.transformResponse is None:
@@ -531,7 +486,7 @@ class HTTPCall:
                     raise self._unwritable(error) from None
                 self._beginStream(chosen)
                 await res.write(piece)
-                # Where the application compresses, an item would wait for others else.
+                # Where the application compresses, an item would wait for others without it.
                 await res.flush()
                 if req.method == "HEAD":
                     break
@@ -552,7 +507,7 @@ class HTTPCall:
             self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
-        """Return what JSON carries of a result, or something to wait for that gives it."""
+        """Return the response of a result, or an awaitable of it."""
         transform = self._shared.options.transformResponse
         if transform is None:
             return shape(result)
@@ -573,7 +528,7 @@ class HTTPCall:
         if self._req.method in ("GET", "HEAD"):
             res.send(body)
         else:
-            # No ETag, which has a meaning only for what can be requested again.
+            # Without an ETag, which has a meaning for GET only.
             res.end(body)
 
     # Errors and ends
@@ -598,7 +553,7 @@ class HTTPCall:
     def _done(self, result: Any) -> None:
         raw = self._req.raw
         if self._endpoint.bound.streamsRequests and not raw.body.complete:
-            # A task that a handler has left behind would wait for ever.
+            # Else a task that a handler has left behind would wait for ever.
             raw.body.fail(BodyLost("the call is over"))
 
 

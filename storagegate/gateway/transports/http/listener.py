@@ -37,7 +37,7 @@ from storagegate.http.router import Router
 
 @implementer(ICarrier)
 class HTTPTransport(InvokedTransport):
-    """Answers calls over HTTP, and has the listener of what shares it."""
+    """Serves calls over HTTP, and carries the transports that share its listener."""
 
     def __init__(self, host: TransportContext, options: HTTPOptions) -> None:
         self._host = host
@@ -48,7 +48,7 @@ class HTTPTransport(InvokedTransport):
         self._isServed = True
         self._routes = readRoutes(options.routes)
         self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
-        # The methods that have been called, by their path below the base.
+        # Of methods that were called, by their path below the base.
         self._endpoints: dict[str, Endpoint] = {}
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
@@ -60,21 +60,16 @@ class HTTPTransport(InvokedTransport):
         }
 
     def carry(self, guests: list[Any], isServed: bool) -> None:
-        """
-        Set what the next listener serves.
-
-        @param guests: The transports that share the listener, each an L{IGuest}.
-        @param isServed: Whether calls over HTTP are accepted, too.
-        """
+        """Set what the next listener serves, see L{ICarrier}."""
         self._guests, self._isServed = guests, isServed
 
     def open(self, address: str) -> Deferred[Any]:
         """
-        Listen for calls, and for what shares the listener.
+        Listen for calls, and for the transports that share the listener.
 
         @param address: The description of an endpoint.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
-        @raise DefinitionError: If a configured route leads nowhere.
+        @raise DefinitionError: If a configured route is for no method.
         """
         application = self._application = Application()
         for guest in self._guests:
@@ -99,9 +94,9 @@ class HTTPTransport(InvokedTransport):
 
     def checkRoutes(self) -> None:
         """
-        See whether configured routes lead anywhere.
+        Check the configured routes.
 
-        @raise DefinitionError: If there is one to a method that is not there.
+        @raise DefinitionError: If one is for a method that does not exist.
         """
         for route in self._routes:
             try:
@@ -114,15 +109,12 @@ class HTTPTransport(InvokedTransport):
 
     def install(self, app: Router) -> None:
         """
-        Answer in the gateway's own application.
+        Serve in the gateway's own application.
 
-        Configured routes are below C{basePath} like everything else, and besides at their path as
-        it is written.
+        Configured routes are below C{basePath} like all paths, and besides at their path as it is
+        written.
         """
         base = self._options.basePath
-        self._countResponses(app)
-        if self._options.enableCORS:
-            app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
@@ -132,19 +124,15 @@ class HTTPTransport(InvokedTransport):
     def middleware(self) -> Router:
         """Return a router to be mounted at any path, which replaces C{basePath}."""
         router = Router()
-        self._countResponses(router)
-        if self._options.enableCORS:
-            router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
 
-    def _countResponses(self, router: Router) -> None:
-        """Count every response, if metrics of HTTP beside the calls are configured."""
+    def _register(self, router: Router, base: str, isOwn: bool) -> None:
         meter = self._context.meter
         if meter.responses is not None or meter.agents is not None:
             router.use(partial(_countResponse, meter))
-
-    def _register(self, router: Router, base: str, isOwn: bool) -> None:
+        if self._options.enableCORS:
+            router.use(_cors(self._host.correlationHeader))
         self._registerRoutes(router, base)
 
         def handle(req: Any, res: Any, next: Any) -> Any:
@@ -157,8 +145,7 @@ class HTTPTransport(InvokedTransport):
 
     def _registerRoutes(self, router: Router, base: str) -> None:
         for route in self._routes:
-            register = getattr(router, route.verb.lower())
-            register(base + route.path, self._routeHandler(route))
+            getattr(router, route.verb.lower())(base + route.path, self._routeHandler(route))
 
     def _routeHandler(self, route: HTTPRoute) -> Callable[[Any, Any], Any]:
         found: list[Endpoint] = []
@@ -179,17 +166,16 @@ class HTTPTransport(InvokedTransport):
         return Endpoint(bound, f"{service}.{method}", route)
 
     def _handleOther(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
-        """Answer what is no call of a method that was called before."""
-        error = endpoint = None
+        """Serve a method that was not called before, a description, or an error."""
+        error = _noService()
+        allowed = self._allowed(req.path)
         try:
             endpoint = self._findEndpoint(req.path)
+            if req.method == "POST":
+                return HTTPCall(self._context, endpoint, req, res).begin()
+            allowed.append("POST")
         except ServiceError as missing:
             error = missing
-        if endpoint is not None and req.method == "POST":
-            return HTTPCall(self._context, endpoint, req, res).begin()
-        allowed = self._allowed(req.path)
-        if endpoint is not None:
-            allowed.append("POST")
         document = None if allowed else self._document(req)
         if document is not None:
             allowed = ["GET", "HEAD"]
@@ -199,20 +185,20 @@ class HTTPTransport(InvokedTransport):
         if allowed:
             return self._refuseMethod(req, res, allowed)
         if not isOwn and not req.baseUrl:
-            # Mounted at the root: all the rest is the application's.
+            # Mounted at the root: all other paths are the application's.
             return next()
-        return self._sendError(req, res, error or _noService())
+        return self._sendError(req, res, error)
 
     def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
-        """Refuse what is no call."""
+        """Respond with an error to a request that is no call."""
         self._host.nameTrace(req.raw.headers, res)
         sendError(self._host, res, error)
 
     def _findEndpoint(self, path: str) -> Endpoint:
         """
-        Find what is at a path below the base.
+        Find the method of a path below the base.
 
-        @raise ServiceError: C{NOT_FOUND} if nothing is.
+        @raise ServiceError: C{NOT_FOUND} if there is none.
         """
         names = [decodeEscapes(part) for part in path[1:].removesuffix("/").split("/")]
         if len(names) != 2 or names[0] is None or names[1] is None:
@@ -220,7 +206,7 @@ class HTTPTransport(InvokedTransport):
         endpoint = self._find(names[0], names[1])
         isKnown = names[1] in endpoint.bound.service.methods
         if isKnown and path == f"/{names[0]}/{names[1]}":
-            # Of all the ways to write it, only this one is worth remembering.
+            # Of all ways to write the path, only this one is cached.
             self._endpoints[path] = endpoint
         return endpoint
 
@@ -229,7 +215,7 @@ class HTTPTransport(InvokedTransport):
         allowed = self._allowed(req.path)
         if allowed:
             return self._refuseMethod(req, res, allowed)
-        # For the application's own answer.
+        # For the application's own response.
         self._host.nameTrace(req.raw.headers, res)
         return next()
 
@@ -284,7 +270,7 @@ def _describeMessages(*arguments: Any) -> Any:
 def _cors(correlationHeader: str) -> Any:
     from storagegate.http.middleware.cors import cors
 
-    # What pages of other origins may see of answers.
+    # The fields of responses that pages of other origins may read.
     return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 
@@ -293,7 +279,7 @@ def _countResponse(meter: TransportMetrics, req: Any, res: Any, next: Callable[[
     agent = raw.headers.get(b"user-agent", b"")
 
     def count() -> None:
-        # One that became a WebSocket has no status.
+        # A request that became a WebSocket has no status.
         countResponse(meter, raw.status or (101 if raw.finished else 499), agent)
 
     raw.onEnd(count)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from storagegate.core.sharedtable import Change, SharedTable
 
 SECONDS = 247.0
-"""How long an answer is kept: as long as CoAP does (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
+"""How long a reply is kept: as in CoAP (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
 
 MAX_ANSWERS = 10_000
-"""Answers that are kept, and calls that are in flight: 12 MB of the largest datagrams."""
+"""Replies that are kept, and calls in flight: 12 MB of the largest datagrams."""
 
 
 @define
@@ -35,10 +35,10 @@ class CachedReply:
     """
     A request that was seen.
 
-    @ivar answer: The last datagram of the answer; C{None} while it is in flight.
-    @ivar until: When it is forgotten.
-    @ivar size: How many bytes it had.
-    @ivar isKnown: Whether it was known who calls.
+    @ivar until: When it expires.
+    @ivar size: Bytes of its datagram.
+    @ivar answer: The last datagram of the reply; C{None} while it is in flight.
+    @ivar isKnown: Whether the caller was authenticated.
     """
 
     until: float
@@ -49,30 +49,29 @@ class CachedReply:
 
 class IReplyCache(Interface):
     """
-    Requests that were seen, each with its answer once there is one.
+    Requests that were seen, each with its reply once there is one.
 
-    Every method may give its answer, or something to wait for, a Deferred or a coroutine; what
-    comes in the meantime for the call, like the items of its stream, is lost then, as datagrams
-    may be.
+    Every method may return its result, or an awaitable of it; datagrams that come for the call in
+    the meantime, like the items of its stream, are lost then.
 
-    What is shared by several machines, in a server like Valkey, promises as much: C{begin} is one
-    atomic step that takes note of a request only if it is new (C{SET NX PX}), and a call in flight
-    is bound to who does it, so that it is new again when that one is gone. It is bounded, and may
-    forget the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
+    A cache that several machines share, in a server like Valkey, promises as much: C{begin} is one
+    atomic step that records a request only if it is new (C{SET NX PX}), and a call in flight is
+    bound to its process, so that it is new again when that one is gone. It is bounded, and may drop
+    the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
     """
 
     def begin(key: Hashable, size: int = 0) -> CachedReply | Awaitable[CachedReply | None] | None:
         """
-        Take note of a request of so many bytes.
+        Record a request.
 
-        @param key: Who sent it and its id: a tuple of texts, numbers and such tuples.
+        @param key: Its source and its id: a tuple of texts, numbers and such tuples.
         @param size: Bytes of the request's datagram.
-        @return: C{None} if it is a new one, else what is known of it.
+        @return: C{None} if it is a new one, else the record of the first.
         """
 
     def end(key: Hashable, answer: bytes, isKnown: bool = False) -> Awaitable[None] | None:
         """
-        Keep the answer of a request, and whether it was known who calls.
+        Keep the reply to a request.
 
         @param key: As passed to L{begin}.
         @param answer: The datagram that is sent.
@@ -93,10 +92,10 @@ class ReplyCache:
         self._now = now
         self._seconds = seconds
         self._maxAnswers = maxAnswers
-        # In the order in which they came, which is that in which they are forgotten.
+        # In the order of their arrival, in which they expire.
         self._exchanges: OrderedDict[Hashable, CachedReply] = OrderedDict()
-        # Before this none has to be forgotten. To look at the oldest for each request takes
-        # 0.3 microseconds, for what was not used for so long is in no cache of the processor.
+        # Before this none expires. A look at the oldest for each request takes 0.3 microseconds,
+        # for it is in no cache of the processor any more.
         self._nextEnd = 0.0
 
     def __len__(self) -> int:
@@ -104,11 +103,7 @@ class ReplyCache:
         return len(self._exchanges)
 
     def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
-        """
-        Take note of a request of so many bytes.
-
-        @return: C{None} if it is a new one, else what is known of it.
-        """
+        """Record a request."""
         now = self._now()
         exchanges = self._exchanges
         if now >= self._nextEnd:
@@ -132,12 +127,12 @@ class ReplyCache:
             del exchanges[oldest]
 
     def find(self, key: Hashable) -> CachedReply | None:
-        """Return what is known of a request, and take no note of it."""
+        """Return the record of a request; C{None} if there is none."""
         exchange = self._exchanges.get(key)
         return None if exchange is None or exchange.until <= self._now() else exchange
 
     def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
-        """Keep the answer of a request, and whether it was known who calls."""
+        """Keep the reply to a request."""
         exchange = self._exchanges.get(key)
         if exchange is not None:
             exchange.answer, exchange.isKnown = answer, isKnown
@@ -147,7 +142,7 @@ ANSWER_BYTES = 1200
 """The largest reply that is shared: the default of C{maxPacketSize}."""
 
 ROWS = 2 * MAX_ANSWERS
-"""In the table of the daemon, 25 MB, of which those are taken up that were used."""
+"""Of the daemon's table: 25 MB, of which used rows alone take up memory."""
 
 _UNDER_WAY, _ANSWERED, _ANSWERED_KNOWN = range(3)
 _RECORD = Struct("<BIQ")
@@ -155,7 +150,7 @@ _RECORD = Struct("<BIQ")
 
 def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
     """
-    Make the memory of a table for answers.
+    Make the memory of a table for replies.
 
     @param rows: Requests that it holds.
     @param answerBytes: Bytes of a reply at most.
@@ -171,14 +166,14 @@ class SharedReplyCache:
     """
     Requests in a shared table.
 
-    An answer that is too large for it is known to the process that gave it; so is what came while
-    another process held its row of the table, for which no process waits.
+    A reply that is too large for it is known to the process that sent it alone; so is a request
+    that came while another process held its row of the table, for which no process waits.
     """
 
     def __init__(self, table: "SharedTable", seconds: float = SECONDS) -> None:
         """
-        @param table: What L{makeAnswerMemory} has made, attached.
-        @raise ValueError: If the table is one for something smaller.
+        @param table: A table of L{makeAnswerMemory}, attached.
+        @raise ValueError: If its records are too small.
         """
         from storagegate.core.sharedtable import ProcessLiveness, TableBusy
 
@@ -196,11 +191,7 @@ class SharedReplyCache:
         self._presence.close()
 
     def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
-        """
-        Take note of a request of so many bytes.
-
-        @return: C{None} if it is a new one, else what is known of it.
-        """
+        """Record a request."""
         own = self._own.find(key)
         if own is not None:
             return own
@@ -222,7 +213,7 @@ class SharedReplyCache:
         return known[0] if known else None
 
     def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
-        """Keep the answer of a request, and whether it was known who calls."""
+        """Keep the reply to a request."""
         self._own.end(key, answer, isKnown)
 
         def act(record: bytes | None, until: float, now: float) -> "Change | None":
