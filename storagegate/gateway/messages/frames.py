@@ -49,21 +49,12 @@ from storagegate.gateway.messages.session import PeerSession, readId
 
 
 def frameResult(id: MessageId, result: Any) -> Any:
-    """
-    Return the payload of a result, or of an item.
-
-    @param id: The id of the request; C{None} for calls answered in order.
-    @param result: The method's result, before encoding.
-    """
+    """Return the payload of a result, or of an item."""
     return result if id is None else {"id": id, "data": result}
 
 
 def frameEnd(id: MessageId) -> dict[str, Any]:
-    """
-    Return the payload of a stream's end.
-
-    @param id: The id of the request; C{None} for calls answered in order.
-    """
+    """Return the payload of a stream's end."""
     return {} if id is None else {"id": id}
 
 
@@ -71,7 +62,6 @@ def frameError(id: MessageId, error: ServiceError) -> dict[str, Any]:
     """
     Return the payload of an error.
 
-    @param id: The id of the request; C{None} for calls answered in order.
     @param error: The error after C{transformError}.
     """
     payload = detailedError({"error": error.code, "message": error.message}, error)

@@ -42,8 +42,6 @@ def messageResult(
     """
     Return the message of a result; its timestamp is in milliseconds since 1970.
 
-    @param id: The id of the request; C{None} for calls answered in order.
-    @param result: The method's result, before encoding.
     @param now: Seconds since the epoch, for C{timestamp}.
     """
     message = {
@@ -66,21 +64,12 @@ def _identified(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def messageItem(id: MessageId, item: Any) -> dict[str, Any]:
-    """
-    Return the message of an item of a stream.
-
-    @param id: The id of the request; C{None} for calls answered in order.
-    @param item: Any value that the codec of the transport can encode.
-    """
+    """Return the message of an item of a stream."""
     return _identified({"id": id, "type": "stream", "data": item})
 
 
 def messageEnd(id: MessageId) -> dict[str, Any]:
-    """
-    Return the message of a stream's end.
-
-    @param id: The id of the request; C{None} for calls answered in order.
-    """
+    """Return the message of a stream's end."""
     return _identified({"id": id, "type": "stream_end"})
 
 
@@ -88,7 +77,6 @@ def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
     """
     Return the message of an error; it has an id where the request's was readable.
 
-    @param id: The id of the request; C{None} for calls answered in order.
     @param error: The error after C{transformError}.
     """
     inner = detailedError({"code": error.code, "message": error.message}, error)
@@ -135,7 +123,6 @@ class ReplyWriter:
         """
         Return the shape of an error, as C{transformError} returned it.
 
-        @param id: The id of the request; C{None} for calls answered in order.
         @param error: The error, before C{transformError}.
         """
         described = self._host.describe(error, self.protocol)
@@ -147,7 +134,6 @@ class ReplyWriter:
         """
         Encode an error, as C{transformError} returned it.
 
-        @param id: The id of the request; C{None} for calls answered in order.
         @param error: The error, before C{transformError}.
         """
         try:
@@ -250,7 +236,6 @@ def messageId(message: Any) -> MessageId:
     """
     Return the id of a message; C{None} if it has none.
 
-    @param message: Any decoded value.
     @raise ServiceError: If the message is no mapping, or its id is none.
     """
     if not isinstance(message, Mapping):

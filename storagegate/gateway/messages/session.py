@@ -121,7 +121,6 @@ class PeerCall(Task):
     ) -> None:
         """
         @param message: C{service}, C{method} and the optional keys of L{PeerSession.request}.
-        @param id: The id of the request; C{None} for calls answered in order.
         @param native: The object for the user's hooks; C{None} for the message itself.
         @raise ServiceError: If the message is none.
         """
@@ -379,7 +378,6 @@ class PeerSession:
 
         @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs},
             C{traceparent} and C{tracestate}.
-        @param id: The id of the request; C{None} for calls answered in order.
         @param native: The object for the user's hooks; C{None} for the message itself.
         """
         if self._isClosed:
@@ -552,7 +550,6 @@ class RoutedSession(PeerSession):
         Find the method of a message, and begin a call.
 
         @param message: Any decoded value, passed to C{routeMessage}.
-        @param id: The id for a hook that returns none.
         """
         if len(self._later) < MESSAGES_AHEAD:
             self._enqueue(partial(self._begin, message, id))

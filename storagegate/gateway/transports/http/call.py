@@ -42,11 +42,7 @@ from storagegate.telemetry.tracecontext import tracingOfFields
 
 
 def httpResult(result: Any) -> dict[str, Any]:
-    """
-    Return the body of a response.
-
-    @param result: The method's result, before encoding.
-    """
+    """Return the body of a response."""
     return {"data": result}
 
 

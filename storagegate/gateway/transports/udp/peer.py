@@ -254,8 +254,6 @@ class UDPPeer(FrameWriter):
         """
         Begin a call, unless it was begun already.
 
-        @param message: The decoded request.
-        @param id: The id of the request; C{None} for calls answered in order.
         @param size: Bytes of the datagram, which bound the reply.
         """
         if id is not None:
