@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from struct import Struct
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, cast
 
 from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
 from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
@@ -39,7 +39,6 @@ from storagegate.core.codecs import CODECS
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import codedError
 from storagegate.core.task import resolveThen
-from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import (
     ITEM,
     RESPONSE,
@@ -48,7 +47,7 @@ from storagegate.gateway.messages.frames import (
     decodeFrame,
     handleFrame,
 )
-from storagegate.gateway.messages.interfaces import ListenerState, MessageId, StreamHooks
+from storagegate.gateway.messages.interfaces import MessageId, StreamHooks
 from storagegate.gateway.messages.json import (
     CONTROLS,
     MAX_ANSWER,
@@ -63,7 +62,7 @@ from storagegate.gateway.transports.websocket.handshake import Handshake
 from storagegate.net.transport import FastServer
 
 LONGEST = 4096
-"""Bytes of a message that is read here: beyond it, what Autobahn has in C is faster."""
+"""Bytes of a message that is read here: for longer ones Autobahn's C code is faster."""
 
 _TEXT, _BINARY = 0x81, 0x82
 
@@ -71,17 +70,17 @@ _packShort = Struct("!BBH").pack
 _packLong = Struct("!BBQ").pack
 
 Plain = tuple[bytes, bool, int]
-"""What a message has, whether that is bytes, and where the next frame begins."""
+"""The payload of a message, whether it is bytes, and where the next frame begins."""
 
 
 def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
     """
     Read a message, in a tenth of the time that Autobahn takes.
 
-    @param at: Where its frame begins.
-    @param limit: How long it may be.
     @param data: The unread bytes of the connection.
-    @return: C{None} if it is not all here, or is to be left to Autobahn.
+    @param at: Where the frame of the message begins.
+    @param limit: Bytes of the message at most.
+    @return: C{None} if it is incomplete, or left to Autobahn.
     """
     if len(data) - at < 6:
         return None
@@ -99,28 +98,23 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
     end = begin + size
     if size > limit or end > len(data) or first not in (_TEXT, _BINARY):
         return None
-    # As one large number each, for Python has no other way to do it to all bytes at once.
+    # As large numbers: Python has no faster XOR of all bytes.
     mask = int.from_bytes((data[key:begin] * (size // 4 + 1))[:size], "little")
     payload = (int.from_bytes(data[begin:end], "little") ^ mask).to_bytes(size, "little")
-    if first == _TEXT and not payload.isascii() and not _isText(payload):
-        return None
+    if first == _TEXT and not payload.isascii():
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            return None
     return payload, first == _BINARY, end
-
-
-def _isText(payload: bytes) -> bool:
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def writeHead(first: int, length: int) -> bytes:
     """
-    Write the head of a frame that goes to a client: without a mask.
+    Write the head of a frame to a client: without a mask.
 
     @param first: Its first byte.
-    @param length: Bytes of the payload that follows.
+    @param length: Bytes of the payload.
     """
     if length < 126:
         return bytes((first, length))
@@ -135,41 +129,17 @@ INTERNAL = 1011
 TRY_LATER = 1013
 
 CUT = b"calls were cut"
-"""The reason of a close for which calls were cancelled; without it what was not answered was not
-begun."""
+"""The reason of a close for which calls were cancelled; without it, none were."""
 
 MAX_FRAGMENTS = 4096
-"""Frames of a message. A client that fills the largest message with them has 256 bytes in each;
-one that sends empty ones is up to no good."""
+"""Frames of a message: 256 bytes in each of the largest message. Empty ones are an attack."""
 
 CLOSE_SECONDS = 5
-"""How long a peer has to answer a close."""
-
-
-class MessageReceiver(Protocol):
-    """
-    Receiver of the messages of a connection.
-
-    @ivar isIdle: Whether nothing that has come is still to be answered.
-    """
-
-    @property
-    def isIdle(self) -> bool: ...
-
-    def received(self, payload: bytes, isBinary: bool) -> None:
-        """
-        Take a message.
-
-        @param payload: The whole message, inflated.
-        @param isBinary: Whether its opcode is that of bytes.
-        """
-
-    def lost(self) -> None:
-        """Take note that nothing comes or goes any more. Called once."""
+"""How long a peer has to send its own close."""
 
 
 class NullLogger:
-    """A log for what clients do wrong: none of it is news, and they could fill a disk with it."""
+    """A log that drops the errors of clients, which could fill a disk with them."""
 
     def __getattr__(self, level: str) -> Callable[..., None]:
         return self._ignore
@@ -179,10 +149,10 @@ class NullLogger:
 
 
 MAX_UNSENT = 64 * 1024 * 1024
-"""Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
-only the results of calls that were in flight already can become so many."""
+"""Bytes that wait for a peer which reads slowly. Streams pause and it is not read either, so only
+the results of calls in flight can be so many."""
 
-# Autobahn copies all that it has not read for each frame that it reads: this much at most.
+# Autobahn copies all unread input for each frame that it reads: this much at most.
 _PIECE = 4096
 
 # Messages are joined up to this size before they go out.
@@ -199,11 +169,12 @@ class WebSocketConnection(WebSocketServerProtocol):
     """
     One WebSocket.
 
-    @ivar hasReceived: Whether anything has come since this was last set to C{False}.
+    @ivar handshake: The request that was accepted.
+    @ivar receiver: Takes its messages.
+    @ivar hasReceived: Whether input has come since this was last set to C{False}.
     @ivar isFull: Whether the peer is behind with reading.
     @ivar isPaused: Whether the peer is not read.
-    @ivar meter: Counts bytes and messages.
-    @ivar openedAt: When it was made.
+    @ivar openedAt: When it was made, in seconds of the reactor's clock.
     """
 
     log = NullLogger()
@@ -212,12 +183,9 @@ class WebSocketConnection(WebSocketServerProtocol):
     maxMessagePayloadSize: int
 
     def __init__(self, handshake: Handshake) -> None:
-        """
-        @param handshake: The request that was accepted.
-        """
         super().__init__()
-        self._handshake = handshake
-        self.receiver: MessageReceiver
+        self.handshake = handshake
+        self.receiver: Peer
         self.meter = TransportMetrics()
         self.openedAt = 0.0
         self.hasReceived = True
@@ -226,7 +194,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = False
         self._isWanted = True
-        # What came while the peer was held, and what goes out when what came has been read.
+        # Input that came while the peer was held, and output until the input has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []
         self._outgoingSize = self._unsent = self._fragments = 0
@@ -235,17 +203,17 @@ class WebSocketConnection(WebSocketServerProtocol):
     # Connection
 
     def connectionMade(self) -> None:
-        """Answer the handshake."""
+        """Send the response to the handshake."""
         super().connectionMade()
         self.transport.registerProducer(self, True)
-        self.dataReceived(self._handshake.head)
+        self.dataReceived(self.handshake.head)
 
     def onConnect(self, request: Any) -> str | None:
         """Agree on the subprotocol."""
-        return self._handshake.subprotocol
+        return self.handshake.subprotocol
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Let go of everything."""
+        """End everything."""
         # Autobahn's own method logs each broken TLS connection as an error.
         self._connectionLost(reason)  # type: ignore[arg-type]
         if self.closeHandshakeTimeoutCall is not None:
@@ -258,13 +226,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Close behind the next reply after which no call is in flight.
 
-        The answer and the close go out in one piece: a client that waits for its answers has both,
-        or none.
+        The reply and the close go out in one piece: a client that waits for it receives both, or
+        none.
         """
         self._isLeaving = True
 
     def _settle(self) -> None:
-        """Send what was held back, and close if that was all."""
+        """Send the output that was held back, and close if no call is in flight."""
         self._isSettling = False
         isMidway = self.data or self.inside_message or self.current_frame is not None
         if self.isOpen and self.receiver.isIdle and not (self._pending or isMidway):
@@ -274,9 +242,9 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def goAway(self) -> None:
         """
-        Close: this end stops. Who has not gone although it was closed before is dropped.
+        Close, because this end stops; drop a peer that was sent a close before.
 
-        A close without a reason says that no call was begun that has not been answered.
+        A close without a reason says that every call that was begun is answered.
         """
         if not self.isOpen:
             self.abort()
@@ -288,9 +256,9 @@ class WebSocketConnection(WebSocketServerProtocol):
             self._flush()
 
     def abort(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection without a close."""
         self.dropConnection(abort=True)
-        # That does nothing if the connection has been dropped, but never went.
+        # That does nothing where the connection was dropped before, but is still there.
         if self.transport is not None:
             self.transport.abortConnection()
 
@@ -298,9 +266,9 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Check whether the peer is alive. Called every C{pingSeconds}.
 
-        A silent one is pinged; one that did not answer by the next time, read nothing of
-        what waits for it, or did not go after the close is dropped. One that is not read because
-        its calls take their time could not answer: it is pinged so that the system notices.
+        A silent one is pinged; one that sends no pong by the next time, reads nothing of its
+        output, or does not go after the close is dropped. The pong of one that is paused because of
+        its calls is not read: the ping is for its system, which reports that it has gone.
         """
         sent = getattr(self.transport, "sentBytes", 0)
         isMoving = sent != self._seenSent
@@ -321,7 +289,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         return bool(self.state == self.STATE_OPEN)
 
     def _end(self) -> None:
-        """Notify the receiver, once, of the end."""
+        """Cancel the calls of the peer, once."""
         if self._isOver:
             return
         self._isOver = True
@@ -362,7 +330,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self._flushRead()
 
     def _readPlain(self) -> None:
-        """Hand over what Autobahn need not read; it takes 14 microseconds less."""
+        """Read plain messages without Autobahn, which saves 14 microseconds each."""
         data, self._pending = self._pending, b""
         at = 0
         while self.isOpen and not self.isPaused:
@@ -372,11 +340,11 @@ class WebSocketConnection(WebSocketServerProtocol):
             payload, isBinary, at = plain
             self._deliver(payload, isBinary)
         if not self._isDiscarding:
-            # More may have come meanwhile, and a peer that received a close has to send its own.
+            # Input may have come meanwhile; a peer that was sent a close has to send its own.
             self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
-        """Read the next part of a frame, if it is wanted; say whether to go on."""
+        """Read the next part of a frame, if it is wanted; return whether there may be more."""
         return not (self.isPaused or self._isDiscarding) and bool(super().processData())
 
     def onMessageBegin(self, isBinary: bool) -> None:
@@ -403,7 +371,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         try:
             self.receiver.received(payload, isBinary)
         except Exception:
-            # Nothing that a client can do gets here; it is our mistake.
+            # No client can cause this: it is a mistake of this package.
             _log.failure("a message was not taken")
             self._fail_connection(INTERNAL, "Internal error")
 
@@ -445,8 +413,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Send a message in one frame.
 
-        Autobahn's C{sendMessage} holds the limit for what comes against what goes, too, and takes
-        as long as all the rest of a small call.
+        Autobahn's C{sendMessage} applies the limit of input to output, too, and takes as long as
+        the rest of a small call.
 
         @param first: The first byte of the frame.
         """
@@ -461,12 +429,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.sendData(writeHead(first, len(payload)) + payload)
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
-        """Send bytes; those that are sent while bytes are read go out together."""
+        """Send bytes; those that are sent while input is read go out together."""
         self.meter.bytesOut += len(data)
         if self.isFull:
             self._unsent += len(data)
             if self._unsent > MAX_UNSENT:
-                self._overflow()
+                self._unsent = -MAX_UNSENT
+                self._fail_connection(TRY_LATER, "Too much is unread")
                 return
         if not (self._isReading or self._isLeaving):
             self.transport.write(data)
@@ -476,14 +445,14 @@ class WebSocketConnection(WebSocketServerProtocol):
         if self._outgoingSize >= _JOINED:
             self._flush()
         elif self._isLeaving and not self._isSettling:
-            # Two turns, for what is due is called before sockets are read: what the peer has sent
-            # already is still answered.
+            # Two turns, for delayed calls run before sockets are read: calls that the peer has sent
+            # already are still answered.
             self._isSettling = True
             clock = self.factory.clock
             clock.callLater(0, clock.callLater, 0, self._settle)
 
     def _flushRead(self) -> None:
-        """Send the answers to what was read."""
+        """Send the replies to the input."""
         if not self._isLeaving:
             self._flush()
 
@@ -492,11 +461,6 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._outgoingSize = 0
         if outgoing and self.transport is not None:
             self.transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
-
-    def _overflow(self) -> None:
-        """Return a peer up that does not read."""
-        self._unsent = -MAX_UNSENT
-        self._fail_connection(TRY_LATER, "Too much is unread")
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the peer has read enough of what was sent; C{None} if it has."""
@@ -507,13 +471,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         return waiting
 
     def pauseProducing(self) -> None:
-        """Take note that the peer is behind with reading. What it says waits, too."""
+        """Wait for a peer that is behind with reading; its input waits, too."""
         self.isFull = True
         self._unsent = 0
         self._updateReading()
 
     def resumeProducing(self) -> None:
-        """Resume: first the writers that wait, then the peer's messages."""
+        """Resume the writers that wait, then the peer's messages."""
         self.isFull = False
         while self._drained and not self.isFull:
             waiting = self._drained.popleft()
@@ -528,11 +492,10 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def _fail_connection(self, code: int = GOING_AWAY, reason: str = "") -> None:
         """
-        Close because of what the peer did.
+        Close because of an error of the peer.
 
-        RFC 6455 section 7.1.7: what it sends is not looked at any more. Its own close is not waited
-        for either, which would lie behind all that; the connection is closed in one direction, so
-        that ours is not lost.
+        RFC 6455 section 7.1.7: its further input is ignored, its own close, too. The connection is
+        closed in one direction, so that the close of this end is not lost.
         """
         isNew = not self._isDiscarding
         super()._fail_connection(code, reason)
@@ -550,7 +513,7 @@ class WebSocketConnection(WebSocketServerProtocol):
                 self.transport.loseConnection()
 
     def _closeConnection(self, abort: bool = False) -> None:
-        """Close the connection; after a proper goodbye without a reset."""
+        """Close the connection; after a complete closing handshake without a reset."""
         self._flush()
         super()._closeConnection(abort and not self.wasClean)
 
@@ -609,6 +572,9 @@ def _acceptDeflate(offers: list[Any]) -> Any:
     return None
 
 
+Headers = Mapping[str, str]
+
+
 class WebSocketPeer:
     """
     The half of a peer that is its connection.
@@ -620,23 +586,19 @@ class WebSocketPeer:
     sendMessage: Callable[[Any], None]
 
     def _connect(
-        self,
-        connection: WebSocketConnection,
-        listener: ListenerState,
-        client: ClientInfo,
-        headers: Mapping[str, str],
-        options: WebSocketOptions,
+        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
     ) -> None:
         self.client = client
         self.drained, self.setReading = connection.drained, connection.setReading
+        options: WebSocketOptions = owner.options
         self._formatResponse = options.formatResponse
         hooks = options.handleStreaming
         streams = StreamHooks(self._relay, hooks.get("server"), hooks.get("client"))
-        peer: Any = self
-        if options.routeMessage is None:
+        listener, route, peer = owner.listener, options.routeMessage, cast(Peer, self)
+        if route is None:
             self.session = PeerSession(listener, peer, headers=headers, streamHooks=streams)
         else:
-            self.session = RoutedSession(options.routeMessage, listener, peer, headers, streams)
+            self.session = RoutedSession(route, listener, peer, headers, streams)
 
     @property
     def isIdle(self) -> bool:
@@ -644,7 +606,7 @@ class WebSocketPeer:
         return self.session.isIdle
 
     def lost(self) -> None:
-        """Cancel all calls."""
+        """Cancel all calls: the connection is gone."""
         self.session.close()
 
     def _relay(self, message: Any) -> Deferred[None]:
@@ -665,21 +627,18 @@ class MessagePeer(WebSocketPeer, MessageWriter):
     """A peer that speaks messages: JSON as text, MessagePack as bytes."""
 
     def __init__(
-        self,
-        host: TransportContext,
-        options: WebSocketOptions,
-        format: str,
-        connection: WebSocketConnection,
-        listener: ListenerState,
-        client: ClientInfo,
-        headers: Mapping[str, str],
+        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
     ) -> None:
-        codec = CODECS[format]
-        super().__init__(
-            host, PROTOCOL, codec, connection.sendBinary if codec.isBinary else connection.sendText
-        )
-        self._connect(connection, listener, client, headers, options)
-        self._handle = handleMessage if options.routeMessage is None else _handleRouted
+        """
+        @param owner: The transport,
+            L{WebSocketTransport<storagegate.gateway.transports.websocket.listener.WebSocketTransport>}.
+        @param headers: The fields of the handshake, names in lower case.
+        """
+        codec = CODECS[connection.handshake.format]
+        send = connection.sendBinary if codec.isBinary else connection.sendText
+        super().__init__(owner.host, PROTOCOL, codec, send)
+        self._connect(owner, connection, client, headers)
+        self._handle = handleMessage if owner.options.routeMessage is None else _handleRouted
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
@@ -715,18 +674,12 @@ class BinaryPeer(WebSocketPeer, FrameWriter):
     """A peer that speaks the frames of TCP, each in a message of bytes."""
 
     def __init__(
-        self,
-        host: TransportContext,
-        options: WebSocketOptions,
-        format: str,
-        connection: WebSocketConnection,
-        listener: ListenerState,
-        client: ClientInfo,
-        headers: Mapping[str, str],
+        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
     ) -> None:
-        super().__init__(host, PROTOCOL, MAX_ANSWER, connection.sendBinary)
-        self._connect(connection, listener, client, headers, options)
-        self._maxMessageSize = options.maxMessageSize
+        """Make the peer of a connection, see L{MessagePeer}."""
+        super().__init__(owner.host, PROTOCOL, MAX_ANSWER, connection.sendBinary)
+        self._connect(owner, connection, client, headers)
+        self._maxMessageSize = owner.options.maxMessageSize
 
     def sendMessage(self, message: Any) -> None:
         """Send what a hook made of an item."""

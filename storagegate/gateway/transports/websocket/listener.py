@@ -38,10 +38,10 @@ class WebSocketTransport(InvokedTransport):
     """The WebSockets of a gateway."""
 
     def __init__(self, host: TransportContext, options: WebSocketOptions) -> None:
-        self._host = host
-        self._options = options
+        self.host = host
+        self.options = options
         self._origins = OriginRule(options.allowedOrigins)
-        self._listener = ListenerState(host.invoker, host.clock)
+        self.listener = ListenerState(host.invoker, host.clock)
         self._meter = host.meter(PROTOCOL)
         self._meter.connections = lambda: self.connections
         self._factory: WebSocketFactory | None = None
@@ -65,7 +65,7 @@ class WebSocketTransport(InvokedTransport):
 
         @param application: The application of the listener, or a router.
         """
-        application.all(self._options.path or "/", self.answer)
+        application.all(self.options.path or "/", self.answer)
 
     def answer(self, req: Any, res: Any) -> None:
         """
@@ -74,30 +74,30 @@ class WebSocketTransport(InvokedTransport):
         @param req: The request of the application.
         @param res: Its response, not yet begun.
         """
-        raw, options = req.raw, self._options
+        raw, options = req.raw, self.options
         if raw.disconnected:
             # Its connection would not report the disconnect any more.
             return
         if self._factory is None:
             from storagegate.gateway.transports.websocket.connection import WebSocketFactory
 
-            self._factory = WebSocketFactory(self._host.clock, options, self._forget)
+            self._factory = WebSocketFactory(self.host.clock, options, self._forget)
             if self._graces is not None:
                 self._closedLate = self.close(*self._graces)
         try:
             handshake = readHandshake(
                 raw.method, raw.version, raw.headers, raw.secure, self._origins, options
             )
-            if self._listener.isDraining or len(self._peers) >= options.maxConnections:
+            if self.listener.isDraining or len(self._peers) >= options.maxConnections:
                 raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
         except HandshakeRefused as error:
             status, body = httpError(error)
-            self._host.nameTrace(raw.headers, res)
+            self.host.nameTrace(raw.headers, res)
             res.status(status).header(error.fields).json(body)
             return
         connection = self._factory.buildConnection(handshake)
         connection.meter = self._meter
-        connection.openedAt = self._host.clock.seconds()
+        connection.openedAt = self.host.clock.seconds()
         self._meter.accepted += 1
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in raw.headers.items()
@@ -121,9 +121,7 @@ class WebSocketTransport(InvokedTransport):
         from storagegate.gateway.transports.websocket.connection import BinaryPeer, MessagePeer
 
         make = BinaryPeer if handshake.format == "binary" else MessagePeer
-        return make(
-            self._host, self._options, handshake.format, connection, self._listener, client, headers
-        )
+        return make(self, connection, client, headers)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
@@ -146,7 +144,7 @@ class WebSocketTransport(InvokedTransport):
         return self._closedLate
 
     async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
-        clock = self._host.clock
+        clock = self.host.clock
         ending = clock.callLater(graceSeconds, self._end)
         if idleGraceSeconds:
             self._isLeaving = True
@@ -155,7 +153,7 @@ class WebSocketTransport(InvokedTransport):
             # And two turns, for delayed calls run before sockets are read.
             for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
                 await deferLater(clock, seconds)
-        self._listener.isDraining = True
+        self.listener.isDraining = True
         for connection, peer in list(self._peers.items()):
             peer.session.whenIdle().addCallback(partial(_goAway, connection))
         await self._gone.wait(bool(self._peers))
@@ -172,7 +170,7 @@ class WebSocketTransport(InvokedTransport):
 
     def _forget(self, connection: "WebSocketConnection") -> None:
         del self._peers[connection]
-        self._meter.ended(self._host.clock.seconds() - connection.openedAt)
+        self._meter.ended(self.host.clock.seconds() - connection.openedAt)
         if not self._peers:
             if self._watch.running:
                 self._watch.stop()
