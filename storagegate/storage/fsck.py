@@ -56,12 +56,6 @@ class Mismatch:
     counted: int
 
 
-def integrity(connection: Connection) -> list[str]:
-    """Let SQLite check the file's structure; return one line for each problem."""
-    lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)")]
-    return [] if lines == ["ok"] else lines
-
-
 def recount(connection: Connection) -> list[Mismatch]:
     """Count all references; return the blobs whose rows have other counts."""
     rows = connection.execute(
@@ -166,10 +160,10 @@ class _Check:
         return self._left
 
     def _all(self, verify: bool) -> None:
-        damage = integrity(self._connection)
-        for line in damage:
-            self._problem(f"catalog: {line}")
-        if damage:
+        rows = self._connection.execute("PRAGMA integrity_check(100)").fetchall()
+        if rows != [("ok",)]:
+            for (line,) in rows:
+                self._problem(f"catalog: {line}")
             # Repairs must not follow such a catalog.
             return
         unknown = self._references()

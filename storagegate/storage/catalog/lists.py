@@ -20,12 +20,13 @@ import msgspec
 from attrs import frozen
 
 from storagegate.storage.catalog.buckets import bucketId
-from storagegate.storage.catalog.objects import readAttributes
-from storagegate.storage.catalog.uploads import readPart
+from storagegate.storage.catalog.objects import readAttributes, readSegments
 from storagegate.storage.errors import NoSuchUpload
 from storagegate.storage.records import (
     Attributes,
     Bucket,
+    Checksum,
+    Content,
     ListedObject,
     MultipartUpload,
     ObjectListing,
@@ -208,6 +209,7 @@ _ALL_BUCKETS = _BUCKETS.format(account="TRUE")
 _BUCKETS_OF = _BUCKETS.format(account="account = :account")
 
 _decodeObjects = msgspec.json.Decoder(list[ListedObject]).decode
+_decodeChecksum = msgspec.json.Decoder(Checksum).decode
 _decodeTexts = msgspec.json.Decoder(list[str]).decode
 _decodeBuckets = msgspec.json.Decoder(list[Bucket]).decode
 _decodeUploads = msgspec.json.Decoder(list[tuple[str, str, str, int, str, str, str]]).decode
@@ -307,4 +309,14 @@ def listParts(
     ).fetchall()
     if not rows:
         raise NoSuchUpload
-    return [readPart(*row) for row in _decodeParts(rows[0][0])]
+    return [
+        Part(
+            number,
+            size,
+            etag,
+            modifiedMs,
+            Content(size, None, readSegments(segments)),
+            None if checksum is None else _decodeChecksum(checksum),
+        )
+        for number, size, etag, modifiedMs, checksum, segments in _decodeParts(rows[0][0])
+    ]

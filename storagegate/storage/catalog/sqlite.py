@@ -16,7 +16,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Any
 
@@ -84,9 +83,6 @@ _PIECE = 256
 _BUCKETS = 1024
 # Buckets that are cached besides.
 
-Name = tuple[str, bytes]
-"""Bucket and key; an empty key stands for the bucket itself."""
-
 CachedObject = tuple[Bucket, ObjectRecord]
 
 
@@ -97,7 +93,7 @@ class RecordCache:
     _limit: int = LIMIT
     _size: int = field(default=0, init=False)
     _offered: int = field(default=0, init=False)
-    _records: OrderedDict[Name, CachedObject] = field(factory=OrderedDict, init=False)
+    _records: OrderedDict[objects.Name, CachedObject] = field(factory=OrderedDict, init=False)
     _buckets: dict[str, Bucket] = field(factory=dict, init=False)
 
     def startRead(self) -> None:
@@ -135,8 +131,8 @@ class RecordCache:
             _, (_, oldest) = self._records.popitem(last=False)
             self._size -= _weight(oldest)
 
-    def forget(self, names: Iterable[Name]) -> None:
-        """Remove records whose objects have changed, or are about to change."""
+    def forget(self, names: Iterable[objects.Name]) -> None:
+        """Remove records that have changed, or are about to; an empty key is the bucket itself."""
         for name in names:
             if not name[1]:
                 self._buckets.pop(name[0], None)
@@ -206,59 +202,49 @@ class SQLiteCatalog:
         newBlobId: Callable[[], str] | None = None,
     ) -> None:
         """
-        Configure a catalog; L{open} opens it.
+        Make the file if there is none, migrate it, and connect. Blocks.
+
+        Call it in the process that uses the catalog: connections do not survive a fork.
 
         @param path: The file. A file C{reserve} beside it reserves disk space for deletes.
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param onGarbage: Called with blobs that have lost their last reference, after the commit.
         @param state: The state that is shared with other processes that have the catalog open.
         @param newBlobId: Makes ids of blobs; by default random ones.
-        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-        """
-        self._path = path
-        self._durability = Durability(durability)
-        self._reactor = reactor
-        self._run = run
-        self._onGarbage = onGarbage
-        self._state = state or SharedCatalogState()
-        self._latch = self._state.latch
-        self.newBlobId = newBlobId or BlobIds().new
-        self._cache = self._state.cache
-
-    def open(self) -> None:
-        """
-        Make the file if there is none, migrate it, and connect. Blocks. Once.
-
-        Call it in the process that uses the catalog: connections do not survive a fork.
-
         @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
         """
-        prepare(self._path, self._durability)
-        isShared, writeLock = self._state.isShared, self._state.writeLock
-        self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
+        self._state = state = state or SharedCatalogState()
+        self._latch = latch = state.latch
+        self._cache = state.cache
+        self.newBlobId = newBlobId or BlobIds().new
+        kind = Durability(durability)
+        prepare(path, kind)
+        openFor = partial(connect, path, kind)
+        self._connection = openFor(Purpose.SHARED_REACTOR if state.isShared else Purpose.REACTOR)
         rows = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
         self._secret: bytes = rows[0][0]
         self._corrupt = refcounts.corruptBlobs(self._connection)
-        self._readers = ReaderPool(self._run, partial(self._connect, Purpose.POOL))
-        directory = os.path.dirname(os.path.abspath(self._path))
-        connection = self._connect(Purpose.WRITER)
-        wal = WALCheckpointer(connection, directory, self._latch, size=self._state.walSize)
-        reserve = Reserve(os.path.join(directory, "reserve"), isShared)
-        with writeLock:
-            if self._durability is Durability.FULL:
-                prewriteBetweenCommits(connection, f"{self._path}-wal")
+        self._readers = ReaderPool(run, partial(openFor, Purpose.POOL))
+        directory = os.path.dirname(os.path.abspath(path))
+        connection = openFor(Purpose.WRITER)
+        wal = WALCheckpointer(connection, directory, latch, size=state.walSize)
+        reserve = Reserve(os.path.join(directory, "reserve"), state.isShared)
+        with state.writeLock:
+            if kind is Durability.FULL:
+                prewriteBetweenCommits(connection, f"{path}-wal")
             reserve.ensure()
         self._checkpoints = CheckpointScheduler(
-            self._readers.run, self._connect(Purpose.CHECKPOINT), wal, self._latch
+            self._readers.run, openFor(Purpose.CHECKPOINT), wal, latch
         )
         self._writer = CatalogWriter(
-            self._reactor,
-            Committer(connection, reserve, self._latch, wal),
+            reactor,
+            Committer(connection, reserve, latch, wal),
             self._cache.forget,
-            self._onGarbage,
+            onGarbage,
             self._checkpoints.schedule,
-            writeLock,
+            state.writeLock,
         )
 
     def close(self) -> Deferred[None]:
@@ -506,9 +492,6 @@ class SQLiteCatalog:
         self._corrupt.add(blob)
         return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 
-    def _connect(self, purpose: Purpose) -> Connection:
-        return connect(self._path, self._durability, purpose)
-
 
 def openCatalog(context: BackEndContext) -> OpenCatalog:
     """
@@ -526,5 +509,4 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
         context.catalogState,
         BlobIds(context.random, context.owner).new,
     )
-    catalog.open()
     return OpenCatalog(catalog, catalog.findBlobs)

@@ -21,7 +21,6 @@ from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta
 from storagegate.storage.catalog.writer import Transaction, asJSON, oneByOne
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.records import (
-    Checksum,
     Content,
     MultipartUpload,
     ObjectRecord,
@@ -32,7 +31,6 @@ from storagegate.storage.records import (
 
 _UPLOAD = "bucketId = (SELECT id FROM buckets WHERE name = ?) AND key = ? AND uploadId = ?"
 
-_decodeChecksum = msgspec.json.Decoder(Checksum).decode
 _decodeParts = msgspec.json.Decoder(list[tuple[int, str, int, str | None]]).decode
 
 
@@ -199,17 +197,3 @@ def _assemble(
         total += size
         segments += readSegments(text)
     return Content(total, None, tuple(segments))
-
-
-def readPart(
-    number: int, size: int, etag: str, modifiedMs: int, checksum: str | None, segments: str | None
-) -> Part:
-    """Make a part of its row."""
-    return Part(
-        number,
-        size,
-        etag,
-        modifiedMs,
-        Content(size, None, readSegments(segments)),
-        None if checksum is None else _decodeChecksum(checksum),
-    )

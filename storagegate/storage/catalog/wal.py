@@ -68,35 +68,32 @@ class WALSizeCounter:
         self.total += size
 
 
+@define(eq=False)
 class WALCheckpointer:
     """
     Tracks the WAL's length. Methods: writer thread, unless they say otherwise.
 
-    @param connection: The writer's.
-    @param directory: Where the catalog is, for the free space of its file system.
-    @param latch: Is set when a checkpoint fails so that the content of the disk is unknown.
-    @param restartAt: The longest WAL, in bytes.
-    @param size: Counts the bytes of all processes.
+    @ivar _connection: The writer's.
+    @ivar _directory: Where the catalog is, for the free space of its file system.
+    @ivar _latch: Is set when a checkpoint fails so that the content of the disk is unknown.
+    @ivar _restartAt: The longest WAL, in bytes.
+    @ivar _written: Counts the bytes of all processes.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        directory: str,
-        latch: FailStopLatch,
-        restartAt: int = RESTART_AT,
-        size: WALSizeCounter | None = None,
-    ) -> None:
-        self._connection = connection
-        self._directory = directory
-        self._latch = latch
-        self._restartAt = restartAt
-        self._changes = connection.total_changes
-        self._space = 0
-        self._validUntil = 0.0
-        self._length = 0
-        self._pending = 0
-        self._written = size or WALSizeCounter()
+    _connection: Connection
+    _directory: str
+    _latch: FailStopLatch
+    _restartAt: int = RESTART_AT
+    _written: WALSizeCounter = field(factory=WALSizeCounter, alias="size")
+    _space: int = field(default=0, init=False)
+    _validUntil: float = field(default=0.0, init=False)
+    _length: int = field(default=0, init=False)
+    _pending: int = field(default=0, init=False)
+    _changes: int = field(init=False)
+    _start: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._changes = self._connection.total_changes
         self._start = self._written.total
 
     @property

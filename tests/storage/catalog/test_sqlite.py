@@ -21,9 +21,7 @@ def openCatalog(path: str, collected: list[str], durability: str) -> SQLiteCatal
     def run(function: Any, *arguments: object) -> Deferred[Any]:
         return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-    catalog = SQLiteCatalog(path, reactor, run, durability, collected.extend)
-    catalog.open()
-    return catalog
+    return SQLiteCatalog(path, reactor, run, durability, collected.extend)
 
 
 class SQLiteContractTests(CatalogContract, TestCase):
