@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -122,22 +122,17 @@ class Scrubber:
 
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
-        self._running = Deferred.fromCoroutine(self._rounds())
+        self._running = Deferred.fromCoroutine(self._rounds()).addErrback(
+            lambda failure: self._log.failure("the scrubber has ended", failure)
+        )
 
-    def stop(self) -> Deferred[None]:
-        """
-        Stop.
-
-        @return: Fires when no job is left in the pool.
-        """
+    async def stop(self) -> None:
+        """Stop, when no job is left in the pool."""
         self._stopping = True
         if self._delay is not None:
             self._delay.cancel()
-        if self._running is None:
-            return succeed(None)
-        stopped: Deferred[None] = Deferred()
-        self._running.addBoth(lambda _: stopped.callback(None))
-        return stopped
+        if self._running is not None:
+            await self._running
 
     async def scrub(self) -> None:
         """Read all blobs and all inline objects once."""

@@ -131,18 +131,12 @@ def _incrementGeneration(transaction: Transaction) -> None:
 @define(eq=False)
 class CatalogAdmin:
     """
-    Issues and revokes access keys. All methods block. A context manager that closes.
+    Issues and revokes access keys. All methods block.
 
     @ivar _connection: L{close} closes it.
     """
 
     _connection: Connection
-
-    def __enter__(self) -> "CatalogAdmin":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from contextlib import closing
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -243,7 +244,7 @@ class ToolsTests(FileCase):
         """Keys are issued, listed and revoked without a reactor, and seen beside it."""
         other = self.connect(Purpose.REACTOR)
         key = AccessKey("AK", "secret", "bob")
-        with openForTools(self.path) as tools:
+        with closing(openForTools(self.path)) as tools:
             tools.addAccessKey(key)
             self.assertRaises(KeyExists, tools.addAccessKey, key)
             self.assertEqual(tools.accessKeys(), [key])
@@ -255,7 +256,7 @@ class ToolsTests(FileCase):
     def test_locked(self) -> None:
         """Where another process does not let go of the lock, that is a busy store."""
         other = self.connect()
-        with openForTools(self.path) as tools:
+        with closing(openForTools(self.path)) as tools:
             tools._connection.execute("PRAGMA busy_timeout = 0")
             other.execute("BEGIN IMMEDIATE")
             self.assertRaises(StoreBusy, tools.removeAccessKey, "AK")
@@ -316,7 +317,7 @@ class LifeTests(TestCase):
         """A key that another process issues is seen at once, and its change of generation."""
         catalog = self.open()
         before = await catalog.keysGeneration()
-        with openForTools(self.path) as tools:
+        with closing(openForTools(self.path)) as tools:
             tools.addAccessKey(AccessKey("AK", "secret", "bob"))
         after = await catalog.keysGeneration()
         self.assertNotEqual(after, before)
