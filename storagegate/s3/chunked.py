@@ -87,19 +87,18 @@ _SIGNATURE = re.compile(rb"x-amz-trailer-signature:[ \t]*([0-9a-f]{64})[ \t]*", 
 
 
 def parseTrailer(
-    section: bytes, expected: frozenset[bytes], signer: ChunkSigner | None
+    lines: list[bytes], expected: frozenset[bytes], signer: ChunkSigner | None
 ) -> dict[bytes, bytes]:
     """
     Read a trailer.
 
-    @param section: Its lines, each with its CRLF.
-    @param expected: Lower-case names of the fields that have to be there, and no others.
+    @param lines: Without their CRLF.
+    @param expected: Lower-case names of the fields that it must have, and no others.
     @param signer: Checks its signature; L{None} if the body is not signed.
     @return: Values by lower-case name, without the signature.
-    @raise S3Error: C{InvalidRequest} for a trailer that is not the one that was announced,
+    @raise S3Error: C{InvalidRequest} if the trailer is not the announced one,
         C{SignatureDoesNotMatch}.
     """
-    lines = section.split(b"\r\n")[:-1]
     signature = None
     # A body that announces no trailer has none, and no signature for it either.
     if signer is not None and expected:
@@ -156,6 +155,10 @@ def parseDecodedLength(value: bytes | None) -> int:
         ) from None
 
 
+_NO_LINE = ("IncompleteBody", "The body has no end of line where one must be")
+_LONG_TRAILER = ("InvalidRequest", "The trailer of the body is too long")
+
+
 class _ChunkState(Enum):
     LINE = "line"
     DATA = "data"
@@ -191,6 +194,8 @@ class AwsChunkedDecoder:
         self.trailers: dict[bytes, bytes] = {}
         self._signer = signer
         self._trailerNames = frozenset(trailerNames)
+        self._trailerLeft = TRAILER_LIMIT - 2
+        self._lines: list[bytes] = []
         self._linePattern = _UNSIGNED_LINE if signer is None else _SIGNED_LINE
         self._state = _ChunkState.LINE
         self._pending = b""
@@ -231,8 +236,12 @@ class AwsChunkedDecoder:
                 if line is not None:
                     state = self._beginChunk(line)
             elif state is _ChunkState.TRAILER:
-                ended, position = self._takeTrailer(data, position)
-                if ended:
+                line, position = self._takeLine(data, position, self._trailerLeft, _LONG_TRAILER)
+                if line:
+                    self._trailerLeft -= len(line) + 2
+                    self._lines.append(line)
+                elif line is not None:
+                    self.trailers = parseTrailer(self._lines, self._trailerNames, self._signer)
                     state = _ChunkState.END
             else:
                 raise S3Error("IncompleteBody", "There are bytes after the end of the body")
@@ -248,19 +257,22 @@ class AwsChunkedDecoder:
         if self._state is not _ChunkState.END:
             raise S3Error("IncompleteBody", "The request body terminated unexpectedly")
 
-    def _takeLine(self, data: bytes, position: int, limit: int) -> tuple[bytes | None, int]:
+    def _takeLine(
+        self, data: bytes, position: int, limit: int, problem: tuple[str, str] = _NO_LINE
+    ) -> tuple[bytes | None, int]:
         """
         Take bytes up to and with a CRLF.
 
         @param limit: The largest length of the line.
+        @param problem: Code and message of the error for a longer one.
         @return: The line, or L{None} while its end has not come; and the position behind.
         """
-        # The pending bytes are few, and no more than a line is added to them.
+        # The pending bytes are few, and at most a line is added to them.
         window = self._pending + data[position : position + limit + 2 - len(self._pending)]
         found = window.find(b"\r\n")
         if found < 0:
             if len(window) == limit + 2:
-                raise S3Error("IncompleteBody", "The body has no end of line where one must be")
+                raise S3Error(*problem)
             position += len(window) - len(self._pending)
             self._pending = window
             return None, position
@@ -290,29 +302,6 @@ class AwsChunkedDecoder:
         if self._signer is not None:
             self._signer.checkChunk(self._digest.hexdigest(), self._signature)
             self._digest = sha256()
-
-    def _takeTrailer(self, data: bytes, position: int) -> tuple[bool, int]:
-        """Take bytes up to and with the empty line; tell whether it has come."""
-        window = self._pending + data[position : position + TRAILER_LIMIT - len(self._pending)]
-        end = _trailerEnd(window)
-        if not end:
-            if len(window) == TRAILER_LIMIT:
-                raise S3Error("InvalidRequest", "The trailer of the body is too long")
-            position += len(window) - len(self._pending)
-            self._pending = window
-            return False, position
-        position += end - len(self._pending)
-        self._pending = b""
-        self.trailers = parseTrailer(window[: end - 2], self._trailerNames, self._signer)
-        return True, position
-
-
-def _trailerEnd(window: bytes) -> int:
-    """Find where the trailer ends; zero while its empty line has not come."""
-    if window.startswith(b"\r\n"):
-        return 2
-    found = window.find(b"\r\n\r\n")
-    return 0 if found < 0 else found + 4
 
 
 def makeDecoder(

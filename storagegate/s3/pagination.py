@@ -1,9 +1,9 @@
 """
 The parameters of list requests, and continuation tokens.
 
-Each function parses one request into a frozen value. An empty marker, prefix, delimiter or token is
-none; a number that cannot be parsed is C{InvalidArgument}, a large one is cut to the page's size.
-Keys and markers are text here and bytes in the store.
+Each function parses one request into a frozen value, or raises L{S3Error} with C{InvalidArgument}.
+An empty marker, prefix, delimiter or token is none; a large number is cut to the page's size. Keys
+and markers are text here and bytes in the store.
 
 A token is base64url of 16 bytes of HMAC-SHA256 and the position in UTF-8, readable by this store
 alone. The MAC covers the bucket, so a token is not valid for another one.
@@ -156,7 +156,6 @@ def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> Ke
 
     @param secret: The store's, for the token.
     @param bucket: The bucket that is listed.
-    @raise S3Error: C{InvalidArgument}.
     """
     version = 2 if query.get("list-type") == "2" else 1
     marker = query.get("start-after" if version == 2 else "marker", "")
@@ -173,11 +172,7 @@ def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> Ke
 
 
 def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
-    """
-    Parse ListObjectVersions.
-
-    @raise S3Error: C{InvalidArgument}.
-    """
+    """Parse ListObjectVersions."""
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("version-id-marker", "")
     if idMarker and not keyMarker:
@@ -187,22 +182,14 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
 
 
 def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
-    """
-    Parse ListMultipartUploads; S3 ignores the marker of the upload id without a key marker.
-
-    @raise S3Error: C{InvalidArgument}.
-    """
+    """Parse ListMultipartUploads; without a key marker S3 ignores that of the upload id."""
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("upload-id-marker", "") if keyMarker else ""
     return KeysQuery(*_keys(query), keyMarker, *_page(query, "max-uploads"), idMarker=idMarker)
 
 
 def parseListParts(query: Mapping[str, str]) -> PartsQuery:
-    """
-    Parse ListParts.
-
-    @raise S3Error: C{InvalidArgument}.
-    """
+    """Parse ListParts."""
     after = _count(query, "part-number-marker", _INTEGER, default=0)
     return PartsQuery(after, *_page(query, "max-parts"))
 
@@ -212,15 +199,11 @@ def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
     Parse ListBuckets.
 
     @param secret: The store's, for the token.
-    @raise S3Error: C{InvalidArgument}.
     """
     limit = _count(query, "max-buckets", _INTEGER, default=BUCKETS_LIMIT)
     if not 1 <= limit <= BUCKETS_LIMIT:
-        raise invalidArgument(
-            "max-buckets",
-            query["max-buckets"],
-            f"Argument max-buckets must be an integer between 1 and {BUCKETS_LIMIT}",
-        )
+        message = f"Argument max-buckets must be an integer between 1 and {BUCKETS_LIMIT}"
+        raise invalidArgument("max-buckets", query["max-buckets"], message)
     token = query.get("continuation-token")
     return BucketsQuery(
         prefix=query.get("prefix", ""),
@@ -237,10 +220,8 @@ def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
     @param headers: By lower-case name.
     @raise S3Error: C{InvalidArgument}, or C{InvalidRequest} if no attribute is named.
     """
-    names = [
-        name.strip()
-        for name in headers.get(_ATTRIBUTES_FIELD.encode(), b"").decode("latin-1").split(",")
-    ]
+    field = headers.get(_ATTRIBUTES_FIELD.encode(), b"").decode("latin-1")
+    names = [name.strip() for name in field.split(",")]
     while names and not names[-1]:
         names.pop()
     if not names:
@@ -276,11 +257,8 @@ def parsePartNumber(query: Mapping[str, str]) -> int:
     except ValueError:
         number = 0
     if not number:
-        raise invalidArgument(
-            "partNumber",
-            text,
-            f"Part number must be an integer between 1 and {PART_LIMIT}, inclusive",
-        )
+        message = f"Part number must be an integer between 1 and {PART_LIMIT}, inclusive"
+        raise invalidArgument("partNumber", text, message)
     return number
 
 

@@ -93,14 +93,18 @@ def completeMultipartUpload(
 
     @param location: The URL of the object.
     """
-    return document(
-        "CompleteMultipartUploadResult",
-        element("Location", location)
-        + element("Bucket", bucket)
-        + element("Key", key)
-        + _etag(etag)
-        + _checksum(checksum),
-    )
+    content = _stored(location, bucket, key, etag) + _checksum(checksum)
+    return document("CompleteMultipartUploadResult", content)
+
+
+def postResponse(location: str, bucket: str, key: str, etag: str) -> bytes:
+    """Write the response to a form whose C{success_action_status} is 201; it has no namespace."""
+    return document("PostResponse", _stored(location, bucket, key, etag), namespace="")
+
+
+def _stored(location: str, bucket: str, key: str, etag: str) -> str:
+    names = element("Bucket", bucket) + element("Key", key)
+    return element("Location", location) + names + _etag(etag)
 
 
 def copyObject(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
@@ -111,18 +115,6 @@ def copyObject(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
 def copyPart(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
     """Write CopyPartResult; a part's checksum has no type."""
     return document("CopyPartResult", _copied(etag, modifiedMs) + checksumElements(checksum))
-
-
-def postResponse(location: str, bucket: str, key: str, etag: str) -> bytes:
-    """Write the response to a form whose C{success_action_status} is 201; it has no namespace."""
-    return document(
-        "PostResponse",
-        element("Location", location)
-        + element("Bucket", bucket)
-        + element("Key", key)
-        + _etag(etag),
-        namespace="",
-    )
 
 
 def deleteResult(outcomes: Sequence[DeleteOutcome], quiet: bool) -> bytes:

@@ -65,23 +65,21 @@ class Limits:
     fields: int
 
 
-@frozen
 class Records:
     """
-    A document.
+    A document, and the handlers of the parser's events.
 
     @ivar settings: Text by name.
     @ivar records: For each record, text by name. Of a name that comes twice the first counts.
     """
 
-    settings: dict[str, str]
-    records: list[dict[str, str]]
-
-
-class _Reader:
-    """Handlers of the parser's events."""
-
     def __init__(self, root: str, record: str, limits: Limits) -> None:
+        """
+        @param root: The name that the root must have, in any namespace.
+        @param record: The name of the records.
+        """
+        self.settings: dict[str, str] = {}
+        self.records: list[dict[str, str]] = []
         self._root = root
         self._record = record
         self._recordsLeft = limits.records
@@ -90,16 +88,15 @@ class _Reader:
         self._depth = 0
         self._text = ""
         self._fields: dict[str, str] = {}
-        self.result = Records({}, [])
 
     def start(self, name: str, attributes: list[str]) -> None:
+        """Enter an element; its attributes are names and values in turn."""
         self._depth += 1
         self._elementsLeft -= 1
         if (
             self._elementsLeft < 0
             or self._depth > _DEPTH_LIMIT
             or len(name) > _NAME_LIMIT
-            # Names and values alternate in the list.
             or len(attributes) > 2 * _ATTRIBUTE_LIMIT
             or (self._depth == 1 and _local(name) != self._root)
         ):
@@ -109,32 +106,30 @@ class _Reader:
             self._fields = {}
 
     def end(self, name: str) -> None:
+        """Leave an element."""
         if self._depth == 3:
             self._fields.setdefault(_local(name), self._text)
+        elif self._depth == 2 and _local(name) != self._record:
+            self.settings.setdefault(_local(name), self._text)
         elif self._depth == 2:
-            self._endRecord(_local(name))
+            self._recordsLeft -= 1
+            if self._recordsLeft < 0:
+                raise S3Error("MalformedXML")
+            self.records.append(self._fields)
         self._depth -= 1
         self._text = ""
 
     def text(self, text: str) -> None:
-        # White space between elements is not kept, so what counts is the text of one element.
+        """Add to the text of the element; white space between elements is not kept."""
         self._text += text
         if len(self._text) > _TEXT_LIMIT:
             raise S3Error("MalformedXML")
 
     def namespace(self, prefix: str | None, uri: str) -> None:
+        """Count the declaration of a namespace."""
         self._namespacesLeft -= 1
         if self._namespacesLeft < 0:
             raise S3Error("MalformedXML")
-
-    def _endRecord(self, name: str) -> None:
-        if name != self._record:
-            self.result.settings.setdefault(name, self._text)
-            return
-        self._recordsLeft -= 1
-        if self._recordsLeft < 0:
-            raise S3Error("MalformedXML")
-        self.result.records.append(self._fields)
 
 
 def _local(name: str) -> str:
@@ -147,8 +142,8 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     Parse a document. Elements of other names, and elements within fields, are ignored.
 
     @param body: The whole document, in UTF-8 unless a byte order mark says UTF-16.
-    @param root: The name that the root must have, in any namespace.
-    @param record: The name of the records.
+    @param root: See L{Records}.
+    @param record: See L{Records}.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
     if len(body) > limits.size or _LONG_PIECE.search(body) is not None:
@@ -159,20 +154,20 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import DefusedXMLParser
 
-    reader = _Reader(root, record, limits)
+    found = Records(root, record, limits)
     # Expat is used below the parser that defusedxml made and armed: the limits are judged at each
     # event, before anything is built of it.
     expat = DefusedXMLParser(target=object(), encoding="utf-8", forbid_dtd=True).parser
-    expat.StartElementHandler = reader.start
-    expat.EndElementHandler = reader.end
-    expat.CharacterDataHandler = reader.text
-    expat.StartNamespaceDeclHandler = reader.namespace
+    expat.StartElementHandler = found.start
+    expat.EndElementHandler = found.end
+    expat.CharacterDataHandler = found.text
+    expat.StartNamespaceDeclHandler = found.namespace
     expat.DefaultHandlerExpand = None
     try:
         expat.Parse(body, True)
     except (ExpatError, DefusedXmlException):
         raise S3Error("MalformedXML") from None
-    return reader.result
+    return found
 
 
 ENTRY_LIMIT = 1000
@@ -182,8 +177,6 @@ ENTRY_LIMIT = 1000
 _DELETE = Limits(size=DELETE_LIMIT, records=ENTRY_LIMIT, fields=5)
 _COMPLETE = Limits(size=COMPLETE_LIMIT, records=PART_LIMIT, fields=4)
 _BUCKET = Limits(size=BUCKET_LIMIT, records=0, fields=500)
-
-_CHECKSUM = "Checksum"
 
 
 @frozen
@@ -293,8 +286,8 @@ def _completedPart(fields: Mapping[str, str]) -> CompletedPart:
         number=number,
         etag=etag,
         checksums={
-            name.removeprefix(_CHECKSUM): value.strip()
+            name.removeprefix("Checksum"): value.strip()
             for name, value in fields.items()
-            if name.startswith(_CHECKSUM)
+            if name.startswith("Checksum")
         },
     )
