@@ -26,9 +26,6 @@ from storagegate.net.http.ranges import (
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.storage.records import WriteCondition
 
-_COPY_PREFIX = b"x-amz-copy-source-"
-
-
 READ_FIELDS = frozenset(
     {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"range"}
 )
@@ -104,7 +101,7 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
     @param modifiedMs: Time of its last change, in milliseconds since the epoch.
     @raise S3Error: C{PreconditionFailed}.
     """
-    failed = _evaluate(headers, _COPY_PREFIX, etag, modifiedMs)
+    failed = _evaluate(headers, b"x-amz-copy-source-", etag, modifiedMs)
     if failed is not None:
         raise _preconditionFailed(failed)
 
@@ -157,9 +154,6 @@ def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
     return False
 
 
-_COPY_RANGE = re.compile(rb"bytes=([0-9]+)-([0-9]+)")
-
-
 def parseRange(value: bytes, size: int) -> ByteRange | None:
     """
     Parse a C{Range}.
@@ -192,7 +186,7 @@ def parseCopyRange(value: bytes, size: int) -> ByteRange:
     """
     name = "x-amz-copy-source-range"
     text = value.decode("latin-1")
-    match = _COPY_RANGE.fullmatch(value)
+    match = re.fullmatch(rb"bytes=([0-9]+)-([0-9]+)", value)
     if match is None:
         message = (
             f"The {name} value must be of the form bytes=first-last where first and last are the "

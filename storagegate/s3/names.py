@@ -44,9 +44,6 @@ _ADJACENT = ("..", ".-", "-.")
 _RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
-_VERSION = b"?versionId="
-_COPY_SOURCE = "x-amz-copy-source"
-
 
 def checkBucketName(name: str) -> None:
     """
@@ -71,9 +68,8 @@ def checkKey(key: bytes) -> None:
     @raise S3Error: C{KeyTooLongError}, or C{InvalidURI} for bytes that are not UTF-8.
     """
     if len(key) > KEY_LIMIT:
-        raise S3Error(
-            "KeyTooLongError", fields={"Size": str(len(key)), "MaxSizeAllowed": str(KEY_LIMIT)}
-        )
+        fields = {"Size": str(len(key)), "MaxSizeAllowed": str(KEY_LIMIT)}
+        raise S3Error("KeyTooLongError", fields=fields)
     if not key.isascii():
         try:
             key.decode()
@@ -120,21 +116,24 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
     @return: Bucket, key, and version id where one was named.
     @raise S3Error: C{InvalidArgument} or C{KeyTooLongError}.
     """
-    source, asked, version = value.partition(_VERSION)
-    text = value.decode("utf-8", "replace")
+    source, hasVersion, version = value.partition(b"?versionId=")
+
+    def invalid(message: str) -> S3Error:
+        return invalidArgument("x-amz-copy-source", value.decode("utf-8", "replace"), message)
+
     try:
         # The slash ahead may be an escape too: clients encode what they are given as a whole.
         decoded = decodePercent(source).removeprefix(b"/")
         decoded.decode()
         versionId = decodePercent(version).decode()
     except ValueError:
-        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source encoding.") from None
+        raise invalid("Invalid copy source encoding.") from None
     bucket, _, key = decoded.partition(b"/")
     if not bucket:
-        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source bucket name")
+        raise invalid("Invalid copy source bucket name")
     if not key:
-        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source object key")
-    if asked and not versionId:
+        raise invalid("Invalid copy source object key")
+    if hasVersion and not versionId:
         raise invalidArgument("versionId", "", "Version id cannot be the empty string")
     checkKey(key)
     return bucket.decode(), key, versionId or None
@@ -192,11 +191,11 @@ def parseQuery(raw: bytes) -> dict[str, str]:
             continue
         rawName, _, rawValue = pair.partition(b"=")
         name = _decode(rawName)
+        value = _decode(rawValue)
         if name in query:
-            raise invalidArgument(
-                name, _decode(rawValue), "A query parameter must not be given more than once"
-            )
-        query[name] = _decode(rawValue)
+            message = "A query parameter must not be given more than once"
+            raise invalidArgument(name, value, message)
+        query[name] = value
     return query
 
 

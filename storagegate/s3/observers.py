@@ -38,9 +38,6 @@ BATCH_SIZE = 64
 BATCH_SECONDS = 0.02
 """The longest time that a record waits for others."""
 
-MAX_PATH = 1024
-"""Bytes of a path in a span: spans wait in memory."""
-
 _log = Logger()
 
 
@@ -151,7 +148,6 @@ class RequestObservers:
 
 
 def _lostStatus(request: ChannelRequest) -> int:
-    """Return the status of a request without a complete response of a handler."""
     error = request.lostReason.value if request.lostReason is not None else None
     # The connection itself rejects a body that is too slow or not framed correctly.
     return error.code if isinstance(error, BadRequest) else LOST_STATUS
@@ -194,17 +190,14 @@ def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
         "http.request.body.size": record.bytesIn,
         "http.response.body.size": record.bytesOut,
         "url.scheme": schemeOf(request.secure),
-        "url.path": request.path[:MAX_PATH].decode("latin-1"),
+        # Spans wait in memory.
+        "url.path": request.path[:1024].decode("latin-1"),
         "client.address": request.clientHost,
         "aws.request_id": record.requestId.decode("ascii"),
     }
     if record.errorCode is not None or record.status >= 400:
         attributes["error.type"] = record.errorCode or str(record.status)
     return attributes
-
-
-_MAX_SETS = 3000
-"""All operations with every status that they may have: twice the default."""
 
 
 class S3Metrics:
@@ -218,7 +211,8 @@ class S3Metrics:
             "S3 requests by operation and status; 499 for a client that went away.",
             ("operation", "status"),
         )
-        self._requests.maxSets = _MAX_SETS
+        # All operations with every status that they may have: twice the default.
+        self._requests.maxSets = 3000
         self._durations = meters.histogram(
             "storagegate_s3_request_duration_seconds",
             "From a request's head until its whole answer was out.",

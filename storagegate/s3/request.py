@@ -12,7 +12,7 @@ from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
 from storagegate.s3.checksums import ALGORITHMS, gather
-from storagegate.s3.errors import S3Error
+from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import ObjectService
@@ -115,14 +115,10 @@ def override(
     changed = {}
     for parameter, name in _OVERRIDES.items():
         value = query.get(parameter)
-        if value is None:
-            continue
-        if not value.isprintable() or not value.isascii():
-            fields = {"ArgumentName": parameter, "ArgumentValue": value}
-            raise S3Error("InvalidArgument", fields=fields)
-        changed[name] = value.encode("ascii")
-    if not changed:
-        return list(headers)
+        if value is not None:
+            if not value.isprintable() or not value.isascii():
+                raise invalidArgument(parameter, value)
+            changed[name] = value.encode("ascii")
     return [pair for pair in headers if pair[0] not in changed] + list(changed.items())
 
 

@@ -81,8 +81,6 @@ class AuthFailureThrottle:
 
 _REQUEST_ID = b"x-amz-request-id"
 
-_NO_QUERY: Mapping[str, str] = {}
-
 
 class S3Resource(CoroutineResource):
     """
@@ -131,7 +129,7 @@ class S3Resource(CoroutineResource):
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
-            query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
+            query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; no other body is read before authentication.
             isPost = request.method == b"POST" and bucket is not None and key is None
             form = post.openForm(request) if isPost else None
@@ -204,8 +202,7 @@ class S3Resource(CoroutineResource):
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:
             headers.append((self._traceName, record.traceId))
-        resource = request.path.decode("latin-1")
-        document = errorDocument(s3Error, resource, requestId.decode("ascii"))
+        document = errorDocument(s3Error, request.path.decode("latin-1"), requestId.decode("ascii"))
         return s3Error.status, headers, document
 
     def _startRecord(self, request: ChannelRequest, requestId: bytes) -> S3RequestRecord:
