@@ -90,11 +90,7 @@ class KeySet:
 
 
 def fittingAlgorithms(key: Any) -> tuple[str, ...]:
-    """
-    Return the algorithms that a public key may be used with.
-
-    @raise ValueError: If there are none: it is weak, or of another kind.
-    """
+    """Return the algorithms that a public key may be used with; L{ValueError} if there are none."""
     if isinstance(key, RSAPublicKey):
         if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
             raise ValueError(
@@ -342,11 +338,7 @@ class JWTOptions:
 
 
 def readJWT(given: Any) -> JWTProvider:
-    """
-    Read the options of the provider C{jwt}, see L{JWTOptions}.
-
-    @raise OptionError: If there is no such option, or its value is none or not safe.
-    """
+    """Read the options of the provider C{jwt}, see L{JWTOptions}."""
     name = "authentication.providers.jwt"
     options = readOptions(JWTOptions, given, "jwt")
     if options.secret is not None and options.publicKey is None:

@@ -103,11 +103,7 @@ class DocumentURL:
 
 
 def readURL(value: Any) -> DocumentURL:
-    """
-    Read a URL that documents may be fetched from.
-
-    @raise ValueError: If it is none.
-    """
+    """Read a URL that documents may be fetched from; L{ValueError} if it is none."""
     match = _URL.fullmatch(value) if isinstance(value, str) else None
     if match is None or "#" in value or "\\" in value or int(match[3] or 1) > 65535:
         raise ValueError("is an https URL")

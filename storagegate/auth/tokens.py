@@ -101,11 +101,7 @@ def extractedJWT(extract: Any, protocol: str, credentials: CallCredentials) -> s
 
 
 def readOptions(options: type[_Options], given: Any, provider: str) -> _Options:
-    """
-    Read the options of a provider.
-
-    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
-    """
+    """Read the options of a provider; L{OptionError} if one is unknown, invalid or unsafe."""
     name = f"authentication.providers.{provider}"
     if not isinstance(given, Mapping):
         raise OptionError(f"the option {name} is a mapping")

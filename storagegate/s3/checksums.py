@@ -405,11 +405,7 @@ async def ingest(
 
 
 async def gather(body: ReadableBody, expectation: BodyExpectation) -> bytes:
-    """
-    Read a small body into memory, up to the limit of its expectation, with the same checks.
-
-    @raise S3Error: If the body is not as expected.
-    """
+    """Read a small body into memory, with the same checks, up to the limit of its expectation."""
     hasher = BodyHasher(expectation)
     pieces: list[bytes] = []
     async for chunk in body:

@@ -138,12 +138,7 @@ _SIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16});chunk-signature=([0-9a-f]{64})"
 
 
 def parseDecodedLength(value: bytes | None) -> int:
-    """
-    Read C{x-amz-decoded-content-length}.
-
-    @raise S3Error: C{MissingContentLength} if it is not there, C{InvalidArgument} if it is no
-        number.
-    """
+    """Parse C{x-amz-decoded-content-length}, which is required."""
     if value is None:
         raise S3Error("MissingContentLength")
     try:
@@ -249,11 +244,7 @@ class AwsChunkedDecoder:
         return pieces
 
     def finish(self) -> None:
-        """
-        Say that the body is over.
-
-        @raise S3Error: C{IncompleteBody} if it ended before its last chunk and trailer.
-        """
+        """Raise C{IncompleteBody} if the body ended before its last chunk and trailer."""
         if self._state is not _ChunkState.END:
             raise S3Error("IncompleteBody", "The request body terminated unexpectedly")
 

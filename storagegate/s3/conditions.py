@@ -135,11 +135,7 @@ def _preconditionFailed(name: bytes) -> S3Error:
 
 
 def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
-    """
-    Return whether a list has an ETag; its members may lack quotation marks, as S3 allows.
-
-    @param weak: Whether C{W/} tags count (RFC 9110 section 8.8.3.2).
-    """
+    """Return whether a list has an ETag; C{weak}: C{W/} tags count. S3 allows unquoted members."""
     wanted = etag.encode()
     for member in value.split(b","):
         tag = member.strip()

@@ -22,11 +22,7 @@ _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def decodePercent(raw: bytes) -> bytes:
-    """
-    Undo percent escapes, once.
-
-    @raise ValueError: If an escape is malformed.
-    """
+    """Undo percent escapes, once; L{ValueError} if one is malformed."""
     if b"%" not in raw:
         return raw
     if _MALFORMED.search(raw) is not None:
@@ -46,11 +42,7 @@ _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def checkBucketName(name: str) -> None:
-    """
-    Refuse what Amazon's rules for general purpose buckets refuse.
-
-    @raise S3Error: C{InvalidBucketName}.
-    """
+    """Reject what Amazon's rules for general purpose buckets do: C{InvalidBucketName}."""
     if (
         _NAME.fullmatch(name) is None
         or _ADDRESS.fullmatch(name) is not None

@@ -246,11 +246,7 @@ def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
 
 
 def parsePartNumber(query: Mapping[str, str]) -> int:
-    """
-    Parse C{partNumber}, from 1 to 10,000.
-
-    @raise S3Error: C{InvalidArgument}, also if it is absent.
-    """
+    """Parse C{partNumber}, from 1 to 10,000, which is required."""
     text = query.get("partNumber", "")
     try:
         number = parseDecimal(text, PART_LIMIT)

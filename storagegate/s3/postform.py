@@ -132,11 +132,7 @@ class PostForm:
         return None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """
-        Iterate over the file's bytes.
-
-        @raise S3Error: C{MalformedPOSTRequest} if the form does not end with the file.
-        """
+        """Iterate over the file's bytes, with which the form must end."""
         async for event in self._events:
             if isinstance(event, MultipartSegment):
                 raise _malformed("the file must be the last field")
@@ -170,11 +166,7 @@ class SizeLimits:
     largest: int = SIZE_LIMIT
 
     def check(self, size: int) -> None:
-        """
-        Check the size of a file.
-
-        @raise S3Error: C{EntityTooSmall} or C{EntityTooLarge}.
-        """
+        """Raise C{EntityTooSmall} or C{EntityTooLarge} for the size of a file."""
         if size < self.smallest:
             fields = {"ProposedSize": str(size), "MinSizeAllowed": str(self.smallest)}
             raise S3Error("EntityTooSmall", fields=fields)
@@ -198,11 +190,7 @@ class Policy:
 
 
 def parsePolicy(policyBase64: str) -> Policy:
-    """
-    Read a policy.
-
-    @raise S3Error: C{InvalidPolicyDocument}.
-    """
+    """Read a policy, or raise C{InvalidPolicyDocument}."""
     document = _parseJSON(policyBase64)
     for name in ("expiration", "conditions"):
         if name not in document:

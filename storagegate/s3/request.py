@@ -219,11 +219,7 @@ class S3Request:
         return f"{scheme}://{raw.decode('latin-1')}/{path}"
 
     async def authorise(self) -> None:
-        """
-        Decide on the operation by the key's policy, and compare the owner that the client expects.
-
-        @raise S3Error: C{AccessDenied}.
-        """
+        """Check the access by the key's policy, and the owner that the client expects."""
         operation = self.operation
         prefix = self.query.get("prefix", "") if operation.byPrefix else None
         self.identity.authorise(operation.access, self.bucket, self.key, prefix)

@@ -110,11 +110,7 @@ class S3Resource(CoroutineResource):
         self._traceKey = self._traceName.lower()
 
     async def serve(self, request: ChannelRequest) -> None:
-        """
-        Respond to a request.
-
-        @raise S3Error: For L{describeError}.
-        """
+        """Respond to a request, or raise an error for L{describeError}."""
         if not self._keysLoaded:
             await self.services.store.accessKeys.loaded()
             self._keysLoaded = True
@@ -188,11 +184,7 @@ class S3Resource(CoroutineResource):
             raise
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
-        """
-        Describe an exception in S3's form.
-
-        @return: Status, headers and document.
-        """
+        """Describe an exception in S3's form: status, headers and document."""
         s3Error = fromStoreError(error)
         record: S3RequestRecord | None = request.handlerState
         if record is None:

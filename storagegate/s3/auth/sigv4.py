@@ -65,11 +65,7 @@ _AMZ_DATE = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-
 
 
 def parseAmzDate(text: str) -> int | None:
-    """
-    Read C{20130524T000000Z}.
-
-    @return: Seconds since the epoch; L{None} if it is not such a date.
-    """
+    """Read C{20130524T000000Z} as seconds since the epoch; L{None} if it is not such a date."""
     # The length is checked first: no long text must stay in the cache.
     return _amzSeconds(text) if len(text) == len("20130524T000000Z") else None
 

@@ -31,11 +31,7 @@ _STATUSES = {"200": 200, "201": 201, "204": 204}
 
 
 def openForm(request: ChannelRequest) -> "PostForm | None":
-    """
-    Start to read the form in a request's body.
-
-    @return: L{None} if the body is no form.
-    """
+    """Start to read the form in a request's body; return L{None} if it is none."""
     from storagegate.s3.postform import PostForm, formBoundary
 
     boundary = formBoundary(request.headers.get(b"content-type", b""))
@@ -80,11 +76,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
 
 
 async def rejectNonForm(call: S3Request) -> None:
-    """
-    Reject a POST to a bucket that is no form.
-
-    @raise S3Error: C{PreconditionFailed}, as S3.
-    """
+    """Reject a POST to a bucket that is no form, as S3: C{PreconditionFailed}."""
     raise S3Error(
         "PreconditionFailed",
         fields={"Condition": "Bucket POST must be of the enclosure-type multipart/form-data"},

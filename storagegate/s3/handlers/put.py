@@ -38,11 +38,7 @@ async def putObject(call: S3Request) -> None:
 
 
 async def findCopySource(call: S3Request) -> ObjectRecord:
-    """
-    Look up the source of a copy, and evaluate the right to read it and its conditions.
-
-    @raise S3Error: The errors of a read; C{PreconditionFailed}.
-    """
+    """Look up the source of a copy, with the right to read it and the conditions on it."""
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
     call.identity.authorise("read", bucket, key)
     await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
@@ -52,11 +48,7 @@ async def findCopySource(call: S3Request) -> ObjectRecord:
 
 
 def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | None:
-    """
-    Return the attributes of a copy, or L{None} if it takes over those of its source.
-
-    @raise S3Error: C{InvalidArgument} for an unknown directive.
-    """
+    """Return the attributes of a copy; L{None} if it takes over those of its source."""
     directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
     if directive not in (b"COPY", b"REPLACE"):
         text = directive.decode("latin-1")
@@ -102,11 +94,7 @@ async def deleteObject(call: S3Request) -> None:
 
 
 def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
-    """
-    Check one entry of a delete-many on its own.
-
-    @raise S3Error: For this entry only.
-    """
+    """Check one entry of a delete-many; its L{S3Error} is for this entry only."""
     call.identity.authorise("write", call.bucket, each.key)
     checkVersion(each.versionId)
     if each.modified is not None or each.size is not None:

@@ -223,11 +223,7 @@ class CompletedPart:
 
 
 def readDelete(body: bytes) -> DeleteRequest:
-    """
-    Read Delete.
-
-    @raise S3Error: C{MalformedXML}, also for no entry or more than 1,000.
-    """
+    """Read Delete, which has 1 to 1,000 entries."""
     read = readRecords(body, "Delete", "Object", _DELETE)
     if not read.records:
         raise S3Error("MalformedXML")
@@ -236,11 +232,7 @@ def readDelete(body: bytes) -> DeleteRequest:
 
 
 def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
-    """
-    Read CompleteMultipartUpload. The caller checks the order of the parts.
-
-    @raise S3Error: C{MalformedXML}, also for no part or more than 10,000.
-    """
+    """Read CompleteMultipartUpload: 1 to 10,000 parts, whose order the caller checks."""
     read = readRecords(body, "CompleteMultipartUpload", "Part", _COMPLETE)
     if not read.records:
         raise S3Error("MalformedXML")
@@ -248,12 +240,7 @@ def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
 
 
 def readBucketConfiguration(body: bytes) -> str:
-    """
-    Read CreateBucketConfiguration, which most clients do not send.
-
-    @return: The region; empty where none is named.
-    @raise S3Error: C{MalformedXML}.
-    """
+    """Return the region of a CreateBucketConfiguration; empty if it names none or is absent."""
     if not body:
         return ""
     read = readRecords(body, "CreateBucketConfiguration", "", _BUCKET)
