@@ -6,7 +6,6 @@ the part of it that belongs to the process. L{TransportSet} creates, opens and c
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Protocol
 
 from attrs import Factory, field, frozen
@@ -65,7 +64,7 @@ _log = Logger()
 @frozen(kw_only=True)
 class GatewayResources:
     """
-    What a gateway is given of the process around it; alone it has its own.
+    The parts of the process around a gateway that it shares; alone it has its own.
 
     @ivar meters: What it counts with.
     @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
@@ -73,8 +72,8 @@ class GatewayResources:
         configured.
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
-    @ivar makeReplies: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
-    @ivar turn: Tells when this process may read datagrams; C{None}: it always may.
+    @ivar makeReplies: Makes what keeps the replies of UDP; C{None}: this process keeps its own.
+    @ivar turn: Says when this process may read datagrams; C{None}: it always may.
     @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
         processes that serve a client; C{None} makes one. Called when there is one to sign.
     """
@@ -121,20 +120,12 @@ class TransportContext:
     resources: GatewayResources = field(factory=GatewayResources)
     protos: Mapping[str, Any] = field(factory=dict)
     apiKeyHeader: str = "X-API-Key"
-    traceName: str = field(init=False)
-    traceKey: bytes = field(init=False)
-
-    @traceName.default
-    def _lowerName(self) -> str:
-        return self.correlationHeader.lower()
-
-    @traceKey.default
-    def _lowerKey(self) -> bytes:
-        return self.traceName.encode("ascii")
+    traceName: str = Factory(lambda self: self.correlationHeader.lower(), takes_self=True)
+    traceKey: bytes = Factory(lambda self: self.traceName.encode("ascii"), takes_self=True)
 
     def nameTrace(self, headers: Mapping[bytes, bytes], res: Any) -> Tracing:
         """
-        Have an answer of HTTP name the trace that its request belongs to.
+        Have a response of HTTP name the trace that its request belongs to.
 
         @param headers: The fields of the request.
         @param res: The response of the application, not yet begun.
@@ -152,23 +143,18 @@ class TransportContext:
         """
         return self.meters.get(protocol) or TransportMetrics()
 
-    def refuse(self, context: RequestContext, error: Exception) -> None:
+    def refuse(self, context: RequestContext, error: Exception, isUnknown: bool = False) -> None:
         """
-        Have a call observed whose request cannot be read: it ends as it begins.
+        Report a call to the observers that ends as it begins.
 
         @param context: The call, as far as it could be read.
         @param error: The reason, sent to the client as well.
+        @param isUnknown: Whether it is for no method; else its request cannot be read.
         """
-        _observe(self.invoker.observers, context, error)
-
-    def refuseUnknown(self, context: RequestContext, error: Exception) -> None:
-        """
-        Have a call observed that is for no method.
-
-        @param context: The call, with the names that the client sent.
-        @param error: The reason, sent to the client as well.
-        """
-        _observe(self.unknown, context, error)
+        known = asServiceError(error)
+        for observer in self.unknown if isUnknown else self.invoker.observers:
+            observer.callStarted(context)
+            observer.callEnded(context, known, 0.0)
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """
@@ -186,40 +172,32 @@ class TransportContext:
             _log.failure("transformError failed")
             return error
         if hasattr(described, "__await__"):
-            described = self._settled(described)
+            described = _settled(described)
         if isinstance(described, ServiceError | Mapping):
             return described
         if described is not None:
             _log.error("transformError gave {kind}, no error", kind=type(described).__name__)
         return error
 
-    def _settled(self, described: Any) -> Any:
-        """
-        Return what an C{async} hook returns, if it does so at once.
 
-        Errors are written where nothing can wait: often the call or its connection is over by then.
-        """
-        steps = described.__await__()
-        try:
-            next(steps)
-        except StopIteration as returned:
-            return returned.value
-        except Exception:
-            _log.failure("transformError failed")
-            return None
-        if hasattr(steps, "close"):
-            steps.close()
-        _log.error("transformError waits for something: errors cannot")
+def _settled(described: Any) -> Any:
+    """
+    Return what an C{async} C{transformError} returns, if it does so at once.
+
+    Errors are written where nothing can wait: often the call or its connection is over by then.
+    """
+    steps = described.__await__()
+    try:
+        next(steps)
+    except StopIteration as returned:
+        return returned.value
+    except Exception:
+        _log.failure("transformError failed")
         return None
-
-
-def _observe(
-    observers: Iterable[InvocationObserver], context: RequestContext, error: Exception
-) -> None:
-    known = asServiceError(error)
-    for observer in observers:
-        observer.callStarted(context)
-        observer.callEnded(context, known, 0.0)
+    if hasattr(steps, "close"):
+        steps.close()
+    _log.error("transformError waits for something: errors cannot")
+    return None
 
 
 class TransportSet:
@@ -299,18 +277,16 @@ class TransportSet:
         @param names: The transports that are enabled.
         @param hostname: The interface of those whose options name none.
         """
-        rows = [row for row in transports() if row.name in names]
-        return {
-            row.name: self._address(row, hostname)
-            for row in rows
-            if row.shares is None or not self._isCarried(row, names)
-        }
-
-    def _isCarried(self, row: Transport, names: tuple[str, ...]) -> bool:
-        """Return whether the listener that a row shares is opened by another of the names."""
-        sharing = [each.name for each in transports() if each.shares == row.shares]
-        first = next(name for name in (row.shares, *sharing) if name in names)
-        return first != row.name
+        addresses = {}
+        for row in transports():
+            # Of the transports that share a listener, the first that is enabled opens it.
+            sharing = [each.name for each in transports() if each.shares == row.shares]
+            isOwn = row.shares is None
+            if row.name in names and (
+                isOwn or row.name == next(each for each in (row.shares, *sharing) if each in names)
+            ):
+                addresses[row.name] = self._address(row, hostname)
+        return addresses
 
     def _address(self, row: Transport, hostname: str) -> str:
         settings = self.host.settings
@@ -359,23 +335,19 @@ class TransportSet:
         @param graceSeconds: After this, calls are cancelled and connections dropped.
         """
         made = self._made
-        # The connections of a carrier may still ask for the first one of these.
+        # The connections of a carrier may still use these.
         guests = {name: each for name, each in made.items() if findTransport(name).shares}
         self._made = dict(guests)
         self.ports.clear()
 
-        def close(name: str, closeOne: Callable[[], Any]) -> Deferred[Any]:
-            return maybeDeferred(closeOne).addErrback(self._failed, name)
+        def close(name: str, closeOne: Callable[..., Any], *graces: float) -> Deferred[Any]:
+            def failed(failure: Any) -> None:
+                _log.failure("the transport {name} did not close in order", failure, name=name)
 
-        await gatherResults(
-            [
-                close(name, partial(each.close, graceSeconds, idleGraceSeconds))
-                for name, each in made.items()
-            ]
-        )
+            return maybeDeferred(closeOne, *graces).addErrback(failed)
+
+        graces = (graceSeconds, idleGraceSeconds)
+        await gatherResults([close(name, each.close, *graces) for name, each in made.items()])
         await gatherResults([close(name, each.closeLate) for name, each in guests.items()])
         for name in guests:
             self._made.pop(name, None)
-
-    def _failed(self, failure: Any, name: str) -> None:
-        _log.failure("the transport {name} did not close in order", failure, name=name)

@@ -38,29 +38,6 @@ from storagegate.telemetry.metrics import (
 )
 
 
-def describeMetrics(
-    families: Iterable[MetricFamily],
-    collectors: Iterable[str],
-    protocolMetrics: Mapping[str, tuple[ProtocolMetric, ...]],
-) -> dict[str, Any]:
-    """
-    Return the numbers of what was chosen; times are milliseconds, of WebSockets seconds.
-
-    @return: C{request_count}, C{request_duration} (averages) by protocol and C{Service.method};
-        C{error_rate} (a share), C{active_connections} and C{throughput} (calls a second) by
-        protocol; and a mapping for each protocol that something was chosen of.
-    """
-    samples = {family.name: family.samples for family in families}
-
-    def of(name: str) -> Sequence[Sample]:
-        return samples.get(f"storagegate_{name}", ())
-
-    described: dict[str, Any] = {word: _COLLECTORS[word](of) for word in collectors}
-    for protocol, metrics in protocolMetrics.items():
-        described[protocol] = {metric.name: metric.view(of) for metric in metrics}
-    return described
-
-
 def _requestCount(of: Samples) -> Any:
     counts: dict[str, dict[str, int]] = {}
     for (protocol, service, method, _), value in of("requests_total"):
@@ -77,6 +54,7 @@ def _requestDuration(of: Samples) -> Any:
     return durations
 
 
+# What may be chosen, with its view.
 _COLLECTORS: Mapping[str, Callable[[Samples], Any]] = {
     "request_count": _requestCount,
     "request_duration": _requestDuration,
@@ -128,7 +106,7 @@ class SlidingWindowCounter:
                 total = totals.setdefault(protocol, [0, 0])
                 total[0] += calls
                 total[1] += failed
-        # Who has not counted for a minute yet says what there was in the time that it did.
+        # Before the first minute is over, the rate is that of the time since it began.
         began = second if self._first is None else self._first
         seconds = min(SECONDS, second - began + 1)
         return {name: (calls / seconds, failed / calls) for name, (calls, failed) in totals.items()}
@@ -143,17 +121,11 @@ class SlidingWindowCounter:
         self._counts = self._ring.setdefault(second, {})
 
 
-COLLECTORS = (
-    "request_count",
-    "request_duration",
-    "error_rate",
-    "active_connections",
-    "throughput",
-)
-"""What may be chosen; all of it is where nothing was."""
+COLLECTORS = tuple(_COLLECTORS)
+"""The default of what is counted: all of it."""
 
 UNKNOWN = "unknown"
-"""The service and the method of a call that is for none: callers make names up."""
+"""The service and the method of a call that is for none: clients invent names."""
 
 _MAX_CODES = 50
 """Codes of errors that services may have of their own."""
@@ -172,11 +144,7 @@ as if it is not described, client, how many seconds it took, code of its error, 
 
 @define
 class _Totals:
-    """
-    The calls of one counts.
-
-    @ivar seconds: The time that those took which have ended.
-    """
+    """The calls of a transport; C{seconds} is the time of those that have ended."""
 
     requests: int = 0
     ended: int = 0
@@ -198,9 +166,9 @@ class CallMetrics:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """
-        @param streaming: Tells of a service and a method how it streams.
-        @param now: Gives seconds, for the last minute.
         @param meters: The registry of the process; C{None} creates one.
+        @param streaming: Returns how a method of a service streams.
+        @param now: Returns seconds of a clock that only goes forward.
         """
         self.meters = meters or MetricsRegistry()
         self._streaming = streaming
@@ -225,7 +193,7 @@ class CallMetrics:
         protocolMetrics: Mapping[str, tuple[str, ...]] = {},
     ) -> None:
         """
-        Begin to count what was chosen. A gateway that could not open asks for it again.
+        Begin to count what was chosen; later calls do nothing.
 
         @param collectors: Names of L{COLLECTORS}.
         @param protocolMetrics: Names of metrics by transport.
@@ -332,7 +300,8 @@ class CallMetrics:
             totals.seconds += sum(times)
             if code is not None:
                 totals.errors += count
-                self._fail(protocol, code, count)
+                if self._errors is not None:
+                    self._errors.add(count, (protocol, self._codeOf(code)))
             if self._minute is not None:
                 self._minute.add(second, protocol, code is not None, count)
             if self._requests is not None:
@@ -356,13 +325,10 @@ class CallMetrics:
             return
         if self._requests is not None:
             self._requests.add(1, (protocol, UNKNOWN, UNKNOWN, self._codeOf(code)))
-        self._fail(protocol, code)
+        if self._errors is not None:
+            self._errors.add(1, (protocol, self._codeOf(code)))
         if self._minute is not None:
             self._minute.add(int(self._now()), protocol, True)
-
-    def _fail(self, protocol: str, code: str, count: int = 1) -> None:
-        if self._errors is not None:
-            self._errors.add(count, (protocol, self._codeOf(code)))
 
     def _codeOf(self, code: str) -> str:
         """Return the label of an error's code. Services may have their own, but not any number."""
@@ -378,36 +344,7 @@ class CallMetrics:
     def _collect(self) -> Iterable[MetricFamily]:
         """Make the families of what is no meter."""
         self.flush()
-        if self._minute is not None:
-            yield from self._collectMinute(self._minute.shares(int(self._now())))
-        if "throughput" in self._collectors:
-            yield counterFamily(
-                "storagegate_wire_bytes_total",
-                "Bytes that came and went: of HTTP those of bodies, of gRPC those of messages.",
-                ("protocol", "direction"),
-                [
-                    ((name, direction), count)
-                    for name, counts in self.transports.items()
-                    for direction, count in (("in", counts.bytesIn), ("out", counts.bytesOut))
-                ],
-            )
-        if "active_connections" in self._collectors:
-            samples = [
-                ((name,), counts.connections())
-                for name, counts in self.transports.items()
-                if counts.connections is not None
-            ]
-            yield gaugesFamily(
-                "storagegate_active_connections",
-                "Connections; of UDP the addresses that are remembered.",
-                ("protocol",),
-                samples,
-            )
-        for name, metrics in self._chosen.items():
-            for metric in metrics:
-                yield from metric.collect(self.transports[name])
-
-    def _collectMinute(self, shares: Mapping[str, tuple[float, float]]) -> Iterable[MetricFamily]:
+        shares = self._minute.shares(int(self._now())) if self._minute is not None else {}
         if "error_rate" in self._collectors:
             yield gaugesFamily(
                 "storagegate_error_ratio",
@@ -423,13 +360,39 @@ class CallMetrics:
                 ("protocol",),
                 [((name,), rate) for name, (rate, _) in shares.items()],
             )
+            yield counterFamily(
+                "storagegate_wire_bytes_total",
+                "Bytes that came and went: of HTTP those of bodies, of gRPC those of messages.",
+                ("protocol", "direction"),
+                [
+                    ((name, direction), count)
+                    for name, counts in self.transports.items()
+                    for direction, count in (("in", counts.bytesIn), ("out", counts.bytesOut))
+                ],
+            )
+        if "active_connections" in self._collectors:
+            yield gaugesFamily(
+                "storagegate_active_connections",
+                "Connections; of UDP the addresses that are remembered.",
+                ("protocol",),
+                [
+                    ((name,), counts.connections())
+                    for name, counts in self.transports.items()
+                    if counts.connections is not None
+                ],
+            )
+        for name, metrics in self._chosen.items():
+            for metric in metrics:
+                yield from metric.collect(self.transports[name])
 
     def snapshot(self) -> dict[str, Any]:
         """
         Return the counts so far.
 
         @return: Mappings by protocol: C{requests_total}, C{errors_total}, C{active_requests}, and
-            C{avg_response_time} in milliseconds; those of the collectors under their names; and
+            C{avg_response_time} in milliseconds; those of the collectors under their names:
+            C{request_count}, C{request_duration} (averages in milliseconds) by C{Service.method},
+            C{error_rate} (a share), C{active_connections}, C{throughput} (calls a second); and
             what was chosen of protocols under theirs.
         """
         self.flush()
@@ -443,8 +406,16 @@ class CallMetrics:
                 for name, each in totals.items()
             },
         }
-        if self._isCounting:
-            found.update(describeMetrics(self.meters.snapshot(), self._collectors, self._chosen))
+        if not self._isCounting:
+            return found
+        samples = {family.name: family.samples for family in self.meters.snapshot()}
+
+        def of(name: str) -> Sequence[Sample]:
+            return samples.get(f"storagegate_{name}", ())
+
+        found |= {word: _COLLECTORS[word](of) for word in self._collectors}
+        for protocol, metrics in self._chosen.items():
+            found[protocol] = {metric.name: metric.view(of) for metric in metrics}
         return found
 
 
@@ -452,7 +423,7 @@ class UnknownCalls:
     """
     An observer of calls that are for no method, on a transport that knows all else of them.
 
-    They share one label, because callers can invent names; the log and the traces have each.
+    They share one label, because clients can invent names; the log and the traces have each.
     """
 
     def __init__(self, metrics: CallMetrics, others: Sequence[InvocationObserver]) -> None:
@@ -463,14 +434,14 @@ class UnknownCalls:
         self._others = others
 
     def callStarted(self, context: RequestContext) -> None:
-        """Take note of a call."""
+        """Pass the start of a call to the observers that log and trace."""
         for observer in self._others:
             observer.callStarted(context)
 
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Take note of its end."""
+        """Count the end of a call, and pass it on."""
         if error is not None:
             self._metrics.unknown(context.protocol, error.code)
         for observer in self._others:

@@ -140,7 +140,7 @@ class GRPCTransport:
         elif self._isUnknown(call):
             context = contextOf(call, UNKNOWN, UNKNOWN)
             context.metadata["path"] = call.path[:_MAX_PATH]
-            self._host.refuseUnknown(context, error)
+            self._host.refuse(context, error, isUnknown=True)
         else:
             # Health and reflection are not observed when they answer either.
             return
