@@ -133,7 +133,13 @@ def formatJSON(values: Mapping[str, Any]) -> bytes:
     try:
         line = _encode(values)
     except UnicodeEncodeError:
-        line = _encode({name: _replaceUnencodable(value) for name, value in values.items()})
+        plain = {
+            name: value.encode("utf-8", "backslashreplace").decode()
+            if isinstance(value, str)
+            else value
+            for name, value in values.items()
+        }
+        line = _encode(plain)
     # Most lines are plain ASCII; both checks together take 0.1 microseconds.
     if line.isascii() and b"\x7f" not in line:
         return line
@@ -142,7 +148,12 @@ def formatJSON(values: Mapping[str, Any]) -> bytes:
 
 def formatText(values: Mapping[str, Any]) -> bytes:
     """Write values as C{name=value}, in quotes where a value could be taken for several."""
-    return " ".join([f"{name}={_quoted(str(value))}" for name, value in values.items()]).encode()
+    parts = []
+    for name, value in values.items():
+        text = str(value)
+        isPlain = text.isprintable() and _PLAIN.fullmatch(text)
+        parts.append(f"{name}={text}" if isPlain else f'{name}="{escapeField(text)}"')
+    return " ".join(parts).encode()
 
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
@@ -150,17 +161,6 @@ FORMATS: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
     "text": formatText,
 }
 """How lines are written, by the word of the options."""
-
-
-def _replaceUnencodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    return value
-
-
-def _quoted(text: str) -> str:
-    isPlain = text.isprintable() and _PLAIN.fullmatch(text)
-    return text if isPlain else f'"{escapeField(text)}"'
 
 
 def formatTimestamp(when: float) -> str:
@@ -360,13 +360,7 @@ class BufferedLogWriter:
 # ---- Twisted's log
 
 
-_SEVERITIES: Mapping[Any, int] = {
-    LogLevel.debug: 0,
-    LogLevel.info: 1,
-    LogLevel.warn: 2,
-    LogLevel.error: 3,
-    LogLevel.critical: 3,
-}
+_SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstants())}
 
 
 @implementer(ILogObserver)

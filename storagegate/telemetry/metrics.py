@@ -62,8 +62,6 @@ LAG_WINDOW = 30.0
 UNWATCHED_SECONDS = 120.0
 """Without a scrape for so long the measurement stops: an idle daemon sleeps."""
 
-_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-
 Labels = tuple[str, ...]
 
 _log = Logger()
@@ -93,19 +91,24 @@ class MetricFamily:
 
 
 class _Meter:
-    """Labels and values of a meter."""
+    """The values of a meter by its labels."""
 
     kind = ""
     __slots__ = ("buckets", "help", "labels", "maxSets", "merge", "name", "values")
 
     def __init__(
-        self, name: str, help: str, labels: Sequence[str] = (), merge: str = "sum"
+        self,
+        name: str,
+        help: str,
+        labels: Sequence[str] = (),
+        merge: str = "sum",
+        buckets: Sequence[float] = (),
     ) -> None:
         self.name = name
         self.help = help
         self.labels = tuple(labels)
         self.merge = merge
-        self.buckets: tuple[float, ...] = ()
+        self.buckets = tuple(buckets)
         self.maxSets = MAX_LABEL_SETS
         self.values: dict[Labels, Any] = {}
 
@@ -117,13 +120,12 @@ class _Meter:
 
     def family(self) -> MetricFamily:
         """Return a snapshot."""
-        samples = [(labels, self._plain(value)) for labels, value in self.values.items()]
+        samples = [
+            (labels, [*value] if self.buckets else value) for labels, value in self.values.items()
+        ]
         return MetricFamily(
             self.name, self.help, self.kind, self.labels, self.buckets, self.merge, samples
         )
-
-    def _plain(self, value: Any) -> Any:
-        return value
 
 
 class _Sum(_Meter):
@@ -165,23 +167,10 @@ class Gauge(_Sum):
 
 
 class Histogram(_Meter):
-    """Counts of values by their size."""
+    """Counts of values by their size, below each of C{buckets} and above the last."""
 
     kind = "histogram"
     __slots__ = ()
-
-    def __init__(
-        self,
-        name: str,
-        help: str,
-        labels: Sequence[str] = (),
-        buckets: Sequence[float] = DURATION_BUCKETS,
-    ) -> None:
-        """
-        @param buckets: Upper bounds, rising; values above the last one are counted too.
-        """
-        super().__init__(name, help, labels)
-        self.buckets = tuple(buckets)
 
     def observe(self, value: float, labels: Labels = ()) -> None:
         """Count a value."""
@@ -197,9 +186,6 @@ class Histogram(_Meter):
         for value in values:
             counts[bisect_left(buckets, value)] += 1
             counts[-1] += value
-
-    def _plain(self, value: Any) -> Any:
-        return list(value)
 
 
 M = TypeVar("M", bound=_Meter)
@@ -239,8 +225,12 @@ class MetricsRegistry:
         labels: Sequence[str] = (),
         buckets: Sequence[float] = DURATION_BUCKETS,
     ) -> Histogram:
-        """Return the histogram of a name, created if it is absent."""
-        return self._get(Histogram(name, help, labels, buckets))
+        """
+        Return the histogram of a name, created if it is absent.
+
+        @param buckets: Upper bounds, rising.
+        """
+        return self._get(Histogram(name, help, labels, buckets=buckets))
 
     def watch(self, collect: Collect) -> None:
         """Call a function at each snapshot, for values that are kept elsewhere."""
@@ -350,18 +340,13 @@ def watchSites(meters: MetricsRegistry, sites: Mapping[str, ConnectionCounts]) -
     """
 
     def collect() -> Iterable[MetricFamily]:
-        yield gaugesFamily(
-            "storagegate_http_connections",
-            "Connections of the S3 and the admin listener.",
-            ("listener",),
-            [((name,), site.connections) for name, site in sites.items()],
-        )
-        yield gaugesFamily(
-            "storagegate_http_requests_in_flight",
-            "Requests of these listeners that are being answered.",
-            ("listener",),
-            [((name,), site.requests) for name, site in sites.items()],
-        )
+        connections = [((name,), site.connections) for name, site in sites.items()]
+        name, help = "storagegate_http_connections", "Connections of the S3 and the admin listener."
+        yield gaugesFamily(name, help, ("listener",), connections)
+        requests = [((name,), site.requests) for name, site in sites.items()]
+        name = "storagegate_http_requests_in_flight"
+        help = "Requests of these listeners that are being answered."
+        yield gaugesFamily(name, help, ("listener",), requests)
 
     meters.watch(collect)
 
@@ -372,40 +357,27 @@ def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
     started = time.time()
 
     def collect() -> Iterable[MetricFamily]:
-        yield from _process(started)
+        times = os.times()
+        name, help = "process_cpu_seconds_total", "Processor time, the system's included."
+        yield counterFamily(name, help, (), [((), times.user + times.system)])
+        with open("/proc/self/statm", "rb") as file:
+            size = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        yield gaugeFamily("process_resident_memory_bytes", "Memory in use.", size)
+        # One of them is the listing's own.
+        count = len(os.listdir("/proc/self/fd")) - 1
+        yield gaugeFamily("process_open_fds", "Open descriptors.", count)
+        yield gaugeFamily(
+            "process_start_time_seconds", "When it began, since 1970.", started, "max"
+        )
         name, help = "storagegate_reactor_lag_seconds", "How late the reactor was, at worst lately."
         yield gaugeFamily(name, help, lag.worst(), "max")
-        yield counterFamily(
-            "storagegate_gc_collections_total",
-            "Runs of Python's garbage collector.",
-            ("generation",),
-            [
-                ((str(number),), figures["collections"])
-                for number, figures in enumerate(gc.get_stats())
-            ],
-        )
-        yield gaugesFamily(
-            "storagegate_build_info",
-            "1, for the version.",
-            ("version",),
-            [((__version__,), 1)],
-            "max",
-        )
+        runs = [((str(at),), each["collections"]) for at, each in enumerate(gc.get_stats())]
+        name, help = "storagegate_gc_collections_total", "Runs of Python's garbage collector."
+        yield counterFamily(name, help, ("generation",), runs)
+        name, version = "storagegate_build_info", [((__version__,), 1)]
+        yield gaugesFamily(name, "1, for the version.", ("version",), version, "max")
 
     meters.watch(collect)
-
-
-def _process(started: float) -> Iterable[MetricFamily]:
-    times = os.times()
-    name, help = "process_cpu_seconds_total", "Processor time, the system's included."
-    yield counterFamily(name, help, (), [((), times.user + times.system)])
-    with open("/proc/self/statm", "rb") as file:
-        pages = int(file.read().split()[1])
-    yield gaugeFamily("process_resident_memory_bytes", "Memory in use.", pages * _PAGE_SIZE)
-    # One of them is the listing's own.
-    count = len(os.listdir("/proc/self/fd")) - 1
-    yield gaugeFamily("process_open_fds", "Open descriptors.", count)
-    yield gaugeFamily("process_start_time_seconds", "When it began, since 1970.", started, "max")
 
 
 class ReactorLag:

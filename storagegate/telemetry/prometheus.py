@@ -6,8 +6,10 @@ prometheus_client is imported with the first scrape, in the thread that writes t
 14 MB and 0.1 s, which a daemon without scrapes saves.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import evolve
@@ -35,6 +37,8 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _NO_STORE = (b"cache-control", b"no-store")
+
+_QUALITY = re.compile(r"[01](\.\d*)?", re.ASCII)
 
 
 def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
@@ -116,18 +120,13 @@ def prefersOpenMetrics(accept: str) -> bool:
     for item in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         if kind in qualities:
-            qualities[kind] = max(qualities[kind], _quality(parameters))
+            # One q-value of RFC 9110 section 12.4.2, else 1.
+            given = [text[2:] for text in parameters if text.startswith("q=")]
+            quality = 1.0
+            if given:
+                quality = float(given[0]) if _QUALITY.fullmatch(given[0]) else 0.0
+            qualities[kind] = max(qualities[kind], quality)
     return qualities["application/openmetrics-text"] > qualities["text/plain"]
-
-
-def _quality(parameters: Iterable[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name == "q":
-            whole, _, part = value.partition(".")
-            isNumber = whole in ("0", "1") and (not part or (part.isdecimal() and part.isascii()))
-            return float(value) if isNumber else 0.0
-    return 1.0
 
 
 def writePage(families: Iterable[MetricFamily], isOpen: bool) -> bytes:
@@ -141,19 +140,9 @@ def writePage(families: Iterable[MetricFamily], isOpen: bool) -> bytes:
     from prometheus_client.openmetrics import exposition as openmetrics
 
     write = openmetrics.generate_latest if isOpen else exposition.generate_latest
-    page: bytes = write(_Registry(families))
+    registry = SimpleNamespace(collect=lambda: map(_metric, families))
+    page: bytes = write(registry)
     return page
-
-
-class _Registry:
-    """A snapshot in the form of a collector registry of prometheus_client."""
-
-    def __init__(self, families: Iterable[MetricFamily]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Any]:
-        """Return the metrics."""
-        return map(_metric, self._families)
 
 
 def _metric(family: MetricFamily) -> Any:
