@@ -1,9 +1,29 @@
 """The tests: C{python -m twisted.trial tests}, on machines that others use as well."""
 
+import shutil
 import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
 
 # Before any test imports grpc itself, which is then as it is in the daemon.
 import storagegate.rpc  # noqa: F401
+
+_mktemp = SynchronousTestCase.mktemp
+
+
+def mktemp(case: SynchronousTestCase) -> str:
+    """
+    Make a path as trial does, and remove what is there when the test has ended.
+
+    Trial keeps it all until the next run: 10 GB.
+    """
+    path = _mktemp(case)
+    case.addCleanup(shutil.rmtree, Path(path).absolute().parent, ignore_errors=True)
+    return path
+
+
+SynchronousTestCase.mktemp = mktemp
 
 # Python's word for "a module to run is looked for": a program of the tests, which has no examples
 # to try and would spend a third of its start on the import.
