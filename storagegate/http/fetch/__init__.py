@@ -161,10 +161,22 @@ BodyInit: TypeAlias = "bytes | bytearray | memoryview | str | AsyncIterable[byte
 
 
 class ByteSource:
-    """The bytes of a body: an asynchronous iterable of its pieces."""
+    """The bytes of a body: an asynchronous iterable of its pieces, which is closed at the end."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        raise NotImplementedError
+    def __init__(self, chunks: AsyncIterable[bytes]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = aiter(self._chunks)
+        try:
+            async for chunk in chunks:
+                if not isinstance(chunk, bytes | bytearray | memoryview):
+                    raise TypeError(f"a body is made of bytes, not of {type(chunk).__name__}")
+                yield bytes(chunk)
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
 
     async def read(self) -> bytes:
         """Return all bytes."""
@@ -189,25 +201,6 @@ class WholeSource(ByteSource):
             yield self.content
 
 
-class StreamSource(ByteSource):
-    """The bytes of an asynchronous iterator, which is closed at the end."""
-
-    def __init__(self, chunks: AsyncIterable[bytes]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = aiter(self._chunks)
-        try:
-            async for chunk in chunks:
-                if not isinstance(chunk, bytes | bytearray | memoryview):
-                    raise TypeError(f"a body is made of bytes, not of {type(chunk).__name__}")
-                yield bytes(chunk)
-        finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
-
-
 def makeSource(init: Any) -> tuple[ByteSource, str | None]:
     """
     Make the source of a body.
@@ -223,7 +216,7 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
     if isinstance(init, bytes | bytearray | memoryview):
         return WholeSource(bytes(init)), None
     if hasattr(init, "__aiter__"):
-        return StreamSource(init), None
+        return ByteSource(init), None
     raise TypeError(
         "a body is bytes, str, an asynchronous iterator of bytes or None, not "
         f"{type(init).__name__}; for JSON use json.dumps or Response.json"

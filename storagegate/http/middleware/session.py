@@ -327,8 +327,13 @@ class _Sessions:
 
     def handle(self, req: Any, res: Any, next: Any) -> Any:
         """Give the request its session, then call C{next}."""
-        if req.session is not None or not (self._everywhere or self._covers(req)):
+        if req.session is not None:
             return next()
+        if not self._everywhere:
+            # Where a browser would send the cookie, RFC 6265 section 5.1.4.
+            path: str = req.originalUrl.partition("?")[0]
+            if path != self._exactly and not path.startswith(self._below):
+                return next()
         if self._bind is not None:
             self._bind(req.app.runtime)
             self._bind = None
@@ -340,14 +345,14 @@ class _Sessions:
         found = self._store.get(id)
         pending = waiting(found)
         if pending is not None:
-            return _later(current, id, pending, next)
+
+            async def resumeLater() -> None:
+                current.resume(id, await pending)
+                await next()
+
+            return resumeLater()
         current.resume(id, found)
         return next()
-
-    def _covers(self, req: Any) -> bool:
-        """Return whether a browser would send the cookie there, RFC 6265 section 5.1.4."""
-        path: str = req.originalUrl.partition("?")[0]
-        return path == self._exactly or path.startswith(self._below)
 
     def _idOf(self, req: Any) -> str | None:
         """Return the id in the request's cookie, if one of the secrets has signed it."""
@@ -358,8 +363,3 @@ class _Sessions:
         if value is None or not value.startswith("s:") or len(value) > COOKIE_BYTES:
             return None
         return unsignValue(value[2:], self._options.secrets) or None
-
-
-async def _later(current: RequestSession, id: str, found: Awaitable[Any], next: Any) -> None:
-    current.resume(id, await found)
-    await next()
