@@ -32,6 +32,9 @@ _INSTALLED = (
 
 _PACKAGES = frozenset(("site-packages", "dist-packages"))
 
+# Files whose frames only call the application.
+_FRAMES = re.compile(f"{re.escape(_FRAMEWORK)}|<frozen |.*site-packages.*{os.sep}twisted{os.sep}")
+
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
 # Loggers that are shown from warnings on, but for those of development.
@@ -107,17 +110,11 @@ class ErrorReport:
         # Chains have no circles: Python cuts them when it describes an exception.
         each: traceback.TracebackException | None = described
         while each is not None:
-            kept = [frame for frame in each.stack if not _isFramework(frame.filename)]
+            kept = [frame for frame in each.stack if not _FRAMES.match(frame.filename)]
             if kept:
                 each.stack = traceback.StackSummary.from_list(kept)
             each = each.__cause__ or each.__context__
         return cls(title, file, line, "".join(described.format()))
-
-
-def _isFramework(path: str) -> bool:
-    return path.startswith((_FRAMEWORK, "<frozen ")) or (
-        f"{os.sep}twisted{os.sep}" in path and "site-packages" in path
-    )
 
 
 def errorPage(status: int, shape: Mapping[str, Any]) -> str:

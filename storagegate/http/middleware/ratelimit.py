@@ -255,7 +255,9 @@ def _headerWriters(
     def writeDraft8(res: Any, info: RateLimitInfo, seconds: int) -> None:
         # Several limits may have a say: each appends its own.
         name = f'"{info.limit}-in-{period}"'
-        partition = _partitionKey(info.key)
+        # A name for the client that does not reveal its key.
+        digest = sha256(info.key.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        partition = b64encode(digest.encode("ascii")).decode("ascii")
         res.append("RateLimit", f"{name}; r={info.remaining}; t={seconds}")
         res.append("RateLimit-Policy", f"{name}; q={info.limit}; w={window}; pk=:{partition}:")
 
@@ -278,12 +280,6 @@ def _writeLegacy(res: Any, info: RateLimitInfo, seconds: int) -> None:
             "x-ratelimit-reset": ("X-RateLimit-Reset", str(ceil(info.resetTime))),
         }
     )
-
-
-def _partitionKey(key: str) -> str:
-    """Return a name for a client that does not reveal its key."""
-    name = sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return b64encode(name.encode("ascii")).decode("ascii")
 
 
 def _period(windowMs: float) -> str:

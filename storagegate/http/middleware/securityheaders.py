@@ -35,7 +35,7 @@ _DEFAULTS = {
 }
 
 _NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
-_CAPITAL = re.compile(r"[A-Z]")
+_CAPITAL = re.compile(r"(?=[A-Z])")
 
 # All of printable ASCII but the comma and the semicolon, which end a directive or the policy.
 _SOURCE = re.compile(r"[\x20-\x2b\x2d-\x3a\x3c-\x7e]*")
@@ -83,8 +83,10 @@ def contentPolicy(option: object) -> tuple[tuple[str, str] | None, MakePolicy | 
 def _readDirectives(given: Mapping[str, Any], useDefaults: bool) -> Directives:
     directives: Directives = dict(_DEFAULTS) if useDefaults else {}
     seen = set()
-    for rawName, value in given.items():
-        name = _readName(rawName)
+    for written, value in given.items():
+        if not isinstance(written, str) or not _NAME.fullmatch(written):
+            raise ValueError(f"{written!r} is not the name of a directive")
+        name = _CAPITAL.sub("-", written[0].lower() + written[1:]).lower()
         if name in seen:
             raise ValueError(f"the directive {name} is given twice")
         seen.add(name)
@@ -100,12 +102,6 @@ def _readDirectives(given: Mapping[str, Any], useDefaults: bool) -> Directives:
     ):
         raise ValueError("a Content-Security-Policy has a default-src, or says False for it")
     return directives
-
-
-def _readName(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a directive")
-    return _CAPITAL.sub(lambda letter: "-" + letter[0].lower(), name[0].lower() + name[1:])
 
 
 def _readSources(name: str, value: object) -> tuple[Source, ...]:
@@ -322,7 +318,12 @@ def sameOrigin(*, allow: Iterable[str] = ()) -> MiddlewareHandler:
     """
     if isinstance(allow, str):
         raise OptionError("the option allow is a list of origins")
-    allowed = frozenset(_readAllowed(origin) for origin in allow)
+    allowed = set()
+    for text in allow:
+        origin = parseOrigin(text) if isinstance(text, str) else None
+        if origin is None:
+            raise OptionError(f"the option allow has {text!r}, which is no scheme://host[:port]")
+        allowed.add(origin)
 
     def handle(req: Any, res: Any, next: Any) -> Any:
         if req.method not in _SAFE and _isForeign(req.headers, req.host, allowed):
@@ -345,14 +346,7 @@ def parseOrigin(text: str) -> Origin | None:
     return scheme, host, port or _DEFAULT_PORTS.get(scheme, "")
 
 
-def _readAllowed(text: Any) -> Origin:
-    origin = parseOrigin(text) if isinstance(text, str) else None
-    if origin is None:
-        raise OptionError(f"the option allow has {text!r}, which is no scheme://host[:port]")
-    return origin
-
-
-def _isForeign(headers: Any, host: str | None, allowed: frozenset[Origin]) -> bool:
+def _isForeign(headers: Any, host: str | None, allowed: set[Origin]) -> bool:
     if headers.get("cookie") is None:
         return False
     site = headers.get("sec-fetch-site")
