@@ -119,10 +119,10 @@ class FrameError(ValueError):
 
 class Decoder:
     """
-    Holds bytes until a part that can be read is complete.
+    Holds bytes until a frame or a line is complete.
 
-    @ivar _data: Whole parts are cut out of bytes at C{_position}; one of which more has to come
-        grows in a bytearray.
+    @ivar _data: Complete ones are cut out of bytes at C{_position}; an incomplete one grows in a
+        bytearray.
     """
 
     _data: bytes | bytearray = b""
@@ -130,12 +130,12 @@ class Decoder:
 
     @property
     def held(self) -> int:
-        """Count the bytes that have not been given."""
+        """Count the bytes that were not yet returned."""
         return len(self._data) - self._position
 
     def feed(self, data: bytes) -> None:
         """
-        Take what has come.
+        Add input.
 
         @param data: The next bytes received, in pieces of any size.
         """
@@ -288,7 +288,7 @@ class FrameWriter(ReplyWriter):
 
 def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None:
     """
-    Take a frame: begin a call, or go on with one; what makes no sense gets an error.
+    Take a frame: begin a call, or continue one; reply to an invalid one with an error.
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed frames.
@@ -302,38 +302,30 @@ def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None
         return
     try:
         payload = JSON.decode(frame.payload)
-    except ValueError as error:
-        _refuse(writer, None, f"The payload is unreadable: {error}")
-        return
-    isObject = isinstance(payload, dict)
-    try:
+        isObject = isinstance(payload, dict)
         id = readId(payload.get("id")) if isObject else None
-    except ServiceError as error:
-        writer.sendError(None, error)
+        if not isObject and type != CLIENT_ITEM:
+            raise codedError("INVALID_ARGUMENT", "The payload is no object")
+    except ValueError as error:
+        message = f"The payload is unreadable: {error}"
+        writer.sendError(None, codedError("INVALID_ARGUMENT", message))
         return
-    if type == CLIENT_ITEM:
-        session.item(id, _itemOf(payload, id))
-    elif not isObject:
-        _refuse(writer, None, "The payload is no object")
-    elif type == REQUEST:
+    except ServiceError as refusal:
+        writer.sendError(None, refusal)
+        return
+    if type == REQUEST:
         session.request(payload, id)
+    elif type == CLIENT_ITEM:
+        # Without an id and C{data}, the payload is the item.
+        isWrapped = isObject and (id is not None or "data" in payload)
+        session.item(id, payload.get("data", {}) if isWrapped else payload)
     elif type == CLIENT_END:
         session.itemsEnd(id)
     elif type == CANCEL:
         session.cancel(id)
     else:
-        _refuse(writer, id, f"Clients send no frames of type {type}")
-
-
-def _itemOf(payload: Any, id: MessageId) -> Any:
-    """Return the item of a client's stream: C{data}; where there is neither that nor an id, all."""
-    if isinstance(payload, dict) and (id is not None or "data" in payload):
-        return payload.get("data", {})
-    return payload
-
-
-def _refuse(writer: FrameWriter, id: MessageId, message: str) -> None:
-    writer.sendError(id, codedError("INVALID_ARGUMENT", message))
+        message = f"Clients send no frames of type {type}"
+        writer.sendError(id, codedError("INVALID_ARGUMENT", message))
 
 
 class LineDecoder(Decoder):

@@ -181,14 +181,16 @@ class MessageWriter(ReplyWriter):
 
 def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> None:
     """
-    Take a message: begin a call, or go on with one.
+    Take a message: begin a call, or continue one.
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed messages.
     @param message: Any decoded value; only mappings are valid.
     """
     try:
-        id = messageId(message)
+        if not isinstance(message, Mapping):
+            raise codedError("INVALID_ARGUMENT", "A message is an object")
+        id = readId(message.get("id"))
     except ServiceError as error:
         writer.sendError(None, error)
         return
@@ -202,7 +204,8 @@ def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> 
     elif kind == "cancel":
         session.cancel(id)
     elif kind == "ping":
-        writer.sendMessage(_pong(message, id))
+        pong = _identified({"id": id, "type": "pong"})
+        writer.sendMessage({**pong, "data": message["data"]} if "data" in message else pong)
     else:
         kinds = f"request, {', '.join(CONTROLS[:-1])} or {CONTROLS[-1]}"
         writer.sendError(id, codedError("INVALID_ARGUMENT", f"The type of a message is {kinds}"))
@@ -216,7 +219,7 @@ def handleEncoded(
     take: Callable[[PeerSession, MessageWriter, Any], None] = handleMessage,
 ) -> None:
     """
-    Take a message as it came; what is none gets an error.
+    Decode and take a message; reply to an unreadable one with an error.
 
     @param session: Runs the calls.
     @param data: One complete message.
@@ -225,24 +228,7 @@ def handleEncoded(
     try:
         message = codec.decode(data)
     except ValueError as error:
-        writer.sendError(
-            None, codedError("INVALID_ARGUMENT", f"The message is unreadable: {error}")
-        )
+        unreadable = f"The message is unreadable: {error}"
+        writer.sendError(None, codedError("INVALID_ARGUMENT", unreadable))
         return
     take(session, writer, message)
-
-
-def messageId(message: Any) -> MessageId:
-    """
-    Return the id of a message; C{None} if it has none.
-
-    @raise ServiceError: If the message is no mapping, or its id is none.
-    """
-    if not isinstance(message, Mapping):
-        raise codedError("INVALID_ARGUMENT", "A message is an object")
-    return readId(message.get("id"))
-
-
-def _pong(message: Mapping[str, Any], id: MessageId) -> dict[str, Any]:
-    pong = {"type": "pong"} if id is None else {"id": id, "type": "pong"}
-    return {**pong, "data": message["data"]} if "data" in message else pong

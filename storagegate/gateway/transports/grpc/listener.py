@@ -35,9 +35,9 @@ TRACE_ID = "x-trace-id"
 
 _SETTLE_MS = 100
 """
-How long answers are held back before and after clients receive a GOAWAY. Of 240
-callers that ask again and again, 20 to 40 were cancelled without it, and one or two with it; of 24,
-one in ten times without it, and none with it.
+How long responses are held back before and after clients receive a GOAWAY. Of 240 clients that call
+without a pause, 20 to 40 were cancelled without it, and one or two with it; of 24, one in ten times
+without it, and none with it.
 """
 
 _MAX_PATH = 200
@@ -76,7 +76,7 @@ class GRPCTransport:
 
     def add(self, service: ServiceDefinition) -> None:
         """
-        Serve a service, whether calls are accepted already or not.
+        Serve a service, before the listener is opened or later.
 
         @raise DefinitionError: If its names or schemas cannot be those of gRPC.
         """
@@ -85,7 +85,9 @@ class GRPCTransport:
         for definition in definitions:
             implementation = {}
             for name, method in definition.methods.items():
-                gatewayMethod = self._methodOf(service, method)
+                mapped = self._options.methodMapping.get(method.name)
+                names = (mapped, method.name, method.camelName)
+                gatewayMethod = next((each for each in names if each in service.methods), None)
                 if gatewayMethod is not None:
                     implementation[name] = self._answer(service, method, gatewayMethod)
                     self._methods[method.path] = service.name, gatewayMethod
@@ -96,7 +98,7 @@ class GRPCTransport:
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
         """
-        Have the health service say which services are well.
+        Publish the health of services by gRPC's health service.
 
         @param services: By their names on the other transports.
         """
@@ -105,14 +107,14 @@ class GRPCTransport:
                 self._server.setServingStatus(known, _STATUSES[isServing])
         self._server.setServingStatus(OVERALL, _STATUSES[overall])
 
-    def open(self, place: str) -> Deferred[Any]:
+    def open(self, address: str) -> Deferred[Any]:
         """
         Begin to listen.
 
-        @param place: C{HOST:PORT}; port 0 takes a free one.
+        @param address: C{HOST:PORT}; port 0 takes a free one.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
-        return self._server.listen(place, reactor=self._host.reactor)
+        return self._server.listen(address, reactor=self._host.reactor)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
@@ -123,16 +125,8 @@ class GRPCTransport:
         settleMs = min(_SETTLE_MS, idleGraceSeconds * 1000)
         return self._server.stop(graceSeconds * 1000, settleMs)
 
-    def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:
-        """Return the name of the method that answers an RPC."""
-        mapped = self._options.methodMapping.get(method.name)
-        for name in (mapped, method.name, method.camelName):
-            if name in service.methods:
-                return name
-        return None
-
     def _refused(self, call: Call, error: Exception) -> None:
-        """Have a call observed that got no further than the server."""
+        """Have a call observed that the server refused."""
         known = self._methods.get(call.path)
         if known is not None:
             context = contextOf(call, *known)
@@ -142,7 +136,7 @@ class GRPCTransport:
             context.metadata["path"] = call.path[:_MAX_PATH]
             self._host.refuse(context, error, isUnknown=True)
         else:
-            # Health and reflection are not observed when they answer either.
+            # Health and reflection are not observed when they succeed either.
             return
         call.prepareMetadata({TRACE_ID: context.tracing.traceId})
 
@@ -231,7 +225,7 @@ def credentialsOf(call: Call, headers: Mapping[str, str]) -> CallCredentials:
 
 
 def contextOf(call: Call, service: str, method: str) -> RequestContext:
-    """Return the context of a call, as handlers have it on every transport."""
+    """Return the context of a call, for its handler."""
     headers: dict[str, str] = {}
     for name, value in call.metadata:
         if isinstance(value, str):
@@ -240,22 +234,13 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
     address, _, port = peer.rpartition(":")
     if peer.startswith("unix:"):
         address, port = peer, "0"
-    return RequestContext(
-        protocol=PROTOCOL,
-        service=service,
-        method=method,
-        client=ClientInfo(
-            id=peer,
-            address=address.strip("[]"),
-            port=int(port) if port.isdigit() else 0,
-            userAgent=headers.get("user-agent"),
-        ),
-        tracing=receiveTracing(
-            headers.get("traceparent"), headers.get("tracestate"), headers.get(TRACE_ID)
-        ),
-        headers=headers,
-        metadata={} if call.deadline is None else {"deadline": call.deadline},
+    number = int(port) if port.isdigit() else 0
+    client = ClientInfo(peer, address.strip("[]"), number, headers.get("user-agent"))
+    tracing = receiveTracing(
+        headers.get("traceparent"), headers.get("tracestate"), headers.get(TRACE_ID)
     )
+    metadata = {} if call.deadline is None else {"deadline": call.deadline}
+    return RequestContext(PROTOCOL, service, method, client, tracing, headers, metadata)
 
 
 def _servicesOf(options: GRPCOptions, loaded: Mapping[str, RPCService]) -> dict[str, RPCService]:

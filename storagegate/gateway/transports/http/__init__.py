@@ -53,8 +53,7 @@ class HTTPRoute:
 
     @ivar verb: The method of HTTP.
     @ivar path: The pattern of the path.
-    @ivar service: The service.
-    @ivar method: The bare name of the method.
+    @ivar method: The name of the method without its service.
     """
 
     verb: str
@@ -99,10 +98,10 @@ def mergeRequest(
     """
     Make the request of a configured route.
 
-    @param params: Those of the path; C{None} for one that is not there.
-    @param schema: That of the request, in plain JSON Schema.
     @param query: Parameters of the query, as text.
-    @param body: The decoded body, a mapping.
+    @param body: The decoded body.
+    @param params: Parameters of the path; C{None} for an absent one.
+    @param schema: The plain JSON Schema of the request.
     """
     named = {
         name: value for name, value in params.items() if isinstance(name, str) and value is not None
@@ -185,8 +184,8 @@ class HTTPOptionsDict(TypedDict, total=False):
 
 
 AGENT_FAMILIES = (
-    # The first that is found counts: a browser names those whose pages it wants too, a robot the
-    # browser that it works with, and Amazon's tools what they are made of.
+    # The first match counts: browsers name others for compatibility, robots the browser that they
+    # run, and Amazon's tools their libraries.
     ("aws-", "aws"),
     ("boto", "python"),
     ("bot", "bot"),
@@ -208,12 +207,12 @@ AGENT_FAMILIES = (
     ("kube-probe", "kubernetes"),
     ("prometheus", "prometheus"),
 )
-"""What names a family of clients, in lower case. Anybody can make user agents up; families not."""
+"""The parts of user agents that name a family of clients: a bounded set, as user agents are not."""
 
 
 def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
     """
-    Count an answer, and the family of the client that got it.
+    Count a response, and the family of its client.
 
     @param status: The status code sent; 499 if the client left before.
     @param agent: The field C{User-Agent}; empty if it is absent.
@@ -226,13 +225,13 @@ def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
 
 def agentFamily(agent: bytes) -> str:
     """
-    Return the family that a user agent is of.
+    Return the family of a user agent.
 
     @param agent: The field C{User-Agent}; empty if it is absent.
     """
     if not agent:
         return "none"
-    # What matters stands at the beginning, and of a browser within the first 200 bytes.
+    # The name is within the first 200 bytes, also of a browser.
     text = agent[:200].decode("latin-1").lower()
     for part, family in AGENT_FAMILIES:
         if part in text:

@@ -1,7 +1,7 @@
 """
 The opening handshake of WebSocket (RFC 6455 section 4.2), as the server has to read it.
 
-The request has been parsed and is HTTP; here it is decided whether it becomes a WebSocket.
+The request is parsed already; here it is decided whether it becomes a WebSocket.
 """
 
 from base64 import b64decode
@@ -15,14 +15,12 @@ from storagegate.gateway.transports.websocket import MESSAGE_FORMATS, OriginRule
 
 VERSION = b"13"
 
-_KEY_LENGTH = 16
-
 
 class HandshakeRefused(ServiceError):
     """
     A request that does not become a WebSocket.
 
-    @ivar fields: Header fields of the answer.
+    @ivar fields: Header fields of the response.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class Handshake:
 
     @ivar subprotocol: The requested one that was accepted; C{None} if none is.
     @ivar format: How messages are written.
-    @ivar head: The request again, with all that matters and nothing else.
+    @ivar head: The request again, with the fields that Autobahn needs.
     """
 
     subprotocol: str | None
@@ -62,7 +60,6 @@ def readHandshake(
     Read a request for a WebSocket.
 
     @param headers: Names in lower case, repeated fields joined by commas.
-    @param method: The verb of the request.
     @param secure: Whether the connection is encrypted.
     @param origins: The rule for the field C{Origin}.
     @raise HandshakeRefused: If it is none, or may not be one.
@@ -79,7 +76,11 @@ def readHandshake(
     if headers.get(b"sec-websocket-version") != VERSION:
         raise _upgradeRequired("This WebSocket has version 13")
     key = headers.get(b"sec-websocket-key", b"")
-    if not _isKey(key):
+    try:
+        keyLength = len(b64decode(key, validate=True))
+    except BadBase64:
+        keyLength = 0
+    if keyLength != 16:
         raise _invalid("Sec-WebSocket-Key is not 16 bytes in base64")
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         raise _invalid("A handshake has no body")
@@ -87,42 +88,23 @@ def readHandshake(
     text = None if origin is None else origin.decode("latin-1")
     if not origins.admits(text, headers.get(b"host", b"").decode("latin-1"), secure):
         raise HandshakeRefused("PERMISSION_DENIED", "Pages of this origin may not connect", 403)
-    subprotocol = _chosen(headers.get(b"sec-websocket-protocol", b""))
+    offered = headers.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")
+    subprotocol = next((each.strip() for each in offered if each.strip() in MESSAGE_FORMATS), None)
     extensions = headers.get(b"sec-websocket-extensions", b"")
     if not options.enableCompression or not extensions.isascii():
         extensions = b""
-    return Handshake(
-        subprotocol,
-        subprotocol or options.messageFormat,
-        _written(key, subprotocol, extensions),
-    )
+    head = _written(key, subprotocol, extensions)
+    return Handshake(subprotocol, subprotocol or options.messageFormat, head)
 
 
 def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
     return [token.strip().lower() for token in headers.get(name, b"").split(b",")]
 
 
-def _isKey(key: bytes) -> bool:
-    try:
-        return len(b64decode(key, validate=True)) == _KEY_LENGTH
-    except BadBase64:
-        return False
-
-
-def _chosen(offered: bytes) -> str | None:
-    """Choose the first subprotocol of a client's that is known."""
-    for token in offered.split(b","):
-        name = token.strip().decode("latin-1")
-        if name in MESSAGE_FORMATS:
-            return name
-    return None
-
-
 def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
     """
-    Write the request again for the protocol that does the framing.
-
-    Origin and host have been judged, and what it does not need to know cannot mislead it.
+    Write the request again for Autobahn, with the fields that it needs and no others: origin and
+    host are checked already.
     """
     lines = [
         b"GET / HTTP/1.1",
