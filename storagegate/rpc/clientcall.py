@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
@@ -301,6 +301,7 @@ class ClientCall:
         self._item = None
 
 
+@frozen(eq=False)
 class Responses:
     """
     The iterator over the responses of a call.
@@ -309,10 +310,7 @@ class Responses:
     cancels the call. It is itself the awaitable of C{__anext__}: an object less for each response.
     """
 
-    __slots__ = ("_call",)
-
-    def __init__(self, call: ClientCall) -> None:
-        self._call = call
+    _call: ClientCall
 
     def __aiter__(self) -> "Responses":
         return self

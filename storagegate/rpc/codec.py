@@ -31,7 +31,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from storagegate.rpc.converters import (
-    DEPTH_LIMIT,
     WELL_KNOWN,
     ConversionError,
     Converter,
@@ -49,7 +48,6 @@ from storagegate.rpc.converters import (
     notA,
     quoted,
     scalarConverter,
-    tooDeep,
     unencodable,
     wrapperConverter,
 )
@@ -250,8 +248,7 @@ def _mapPut(name: str, entry: Descriptor, converterOf: _ConverterOf) -> Put:
         items = asMapping(value, "a mapping")
         if not items:
             return
-        if depth + levels > DEPTH_LIMIT:
-            raise tooDeep()
+        checkDepth(depth + levels - 1)
         target = getattr(message, name)
         for itemKey, item in items.items():
             try:

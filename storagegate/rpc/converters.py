@@ -77,11 +77,6 @@ class ConversionError(ValueError):
         return ConversionError(path, self.reason)
 
 
-def tooDeep() -> ConversionError:
-    """Return the error for a message below L{DEPTH_LIMIT}."""
-    return ConversionError("", f"is nested deeper than {DEPTH_LIMIT} levels")
-
-
 def checkDepth(depth: int) -> None:
     """
     Check that a message may have another one in it.
@@ -90,7 +85,7 @@ def checkDepth(depth: int) -> None:
     @raise ConversionError: If it is at L{DEPTH_LIMIT}.
     """
     if depth >= DEPTH_LIMIT:
-        raise tooDeep()
+        raise ConversionError("", f"is nested deeper than {DEPTH_LIMIT} levels")
 
 
 def wrongType(expected: str, value: Any) -> ConversionError:

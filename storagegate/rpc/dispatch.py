@@ -9,7 +9,7 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -515,6 +515,7 @@ class CallDispatch(Task):
             )
 
 
+@define(eq=False)
 class _Next:
     """
     The C{next} of a middleware: runs the rest of the chain when it is awaited.
@@ -522,13 +523,10 @@ class _Next:
     A call of it that was not awaited runs when the middleware returns C{None}.
     """
 
-    __slots__ = ("_position", "_result", "_run", "_state")
-
-    def __init__(self, run: CallDispatch, position: int) -> None:
-        self._run = run
-        self._position = position
-        self._state = "unused"
-        self._result: Any = None
+    _run: CallDispatch
+    _position: int
+    _state: str = "unused"
+    _result: Any = None
 
     def __call__(self) -> "_Next":
         if self._state != "unused":

@@ -110,11 +110,7 @@ class CookieSigner:
         self.cookie = f"storagegate-{blake2b(service.encode(), digest_size=4).hexdigest()}"
 
     def sign(self, id: str) -> str:
-        """
-        Return the value of the cookie for an instance.
-
-        @param id: The id of the instance.
-        """
+        """Return the value of the cookie for an instance."""
         named = f"{self._service}\0{id}".encode()
         return hmac.new(self._secret, named, sha256).hexdigest()[:_TOKEN_LENGTH]
 
@@ -122,7 +118,6 @@ class CookieSigner:
         """
         Return the instance that a cookie names, C{None} if it is not among the candidates.
 
-        @param value: The value of the cookie.
         @param candidates: The instances that may be called; each is compared, in constant time.
         """
         given = value.encode("utf-8", "surrogatepass")

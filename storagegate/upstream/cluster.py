@@ -414,8 +414,7 @@ def healthChecker(connect: Connect, path: str) -> Check:
     """
     Make a check by HTTP, which opens a connection each time, as a new client would.
 
-    @param connect: Connects to an instance.
-    @param path: The path of the request.
+    @param path: The option C{healthCheck}: the path of the request.
     """
 
     async def check(instance: Instance) -> bool:

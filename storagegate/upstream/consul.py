@@ -85,7 +85,6 @@ class ConsulAPI:
         """
         Send a request.
 
-        @param query: The parameters of the query.
         @param wait: Seconds that the agent may wait before it responds.
         @param isLocal: Whether it concerns the agent itself, and no data center.
         @raise HTTPClientError: If there is no response in time.

@@ -81,7 +81,6 @@ class EtcdAPI:
 
         @param path: The path of the method below the address of the member.
         @param message: The message, as C{msgspec} encodes it.
-        @param kind: The type of the response.
         @raise HTTPClientError: If there is no response in time.
         @raise SourceError: If it is of another type.
         """

@@ -73,11 +73,7 @@ class UpstreamMetrics:
             self.checks.add(1, (service, name))
 
     def watch(self, gauges: Gauges) -> None:
-        """
-        Add gauges, which are read at each scrape.
-
-        @param gauges: Returns their values.
-        """
+        """Add gauges, which are read at each scrape."""
         self._gauges.append(gauges)
 
     def forget(self, gauges: Gauges) -> None:

@@ -300,7 +300,6 @@ def readMessage(data: bytes, kind: type[T], lax: bool = False, default: T | None
     Parse JSON of a known form.
 
     @param data: The body of a response, whole, in UTF-8.
-    @param kind: The type of the message.
     @param lax: Whether numbers may be written as text, as Protocol Buffers do.
     @param default: Returned in place of another form; C{None} for an error.
     @raise SourceError: If it has another form.

@@ -57,6 +57,7 @@ class Registration:
         """
         @param name: The name of the registry, for the log.
         @param ttlSeconds: The time to live of entries.
+        @param reactor: Provides C{IReactorTime}.
         """
         self._name = name
         self._registry = registry
@@ -137,7 +138,6 @@ def makeRegistration(
 
     @param services: The names of the services of this daemon.
     @param host: The address of the HTTP listener; C{None} without one.
-    @param port: Its port.
     @param member: An identifier of this process among those of the same address: its entries are
         its own.
     @raise OptionError: If an option does not fit the others.

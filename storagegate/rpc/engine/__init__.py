@@ -97,6 +97,7 @@ def makeServerEngine(
     """
     Make the engine of a server.
 
+    @param reactor: Where calls are accepted; provides C{IReactorFromThreads} and C{IReactorTime}.
     @param arguments: The channel arguments of grpc core.
     @param traffic: Counts the bytes of messages.
     @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>} with C{bind} and
@@ -120,6 +121,7 @@ def makeClientEngine(
     @param target: The server, by a name that gRPC understands.
     @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
     @param arguments: The channel's arguments.
+    @param reactor: Where calls are made; as for L{makeServerEngine}.
     """
     if engineName() == "native":
         from storagegate.rpc.engine.client import ChannelEngine

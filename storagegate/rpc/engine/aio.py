@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import grpc
 import grpc.aio
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
@@ -104,6 +105,7 @@ class LoopBridge:
 
 
 @implementer(IClientEngine)
+@define(eq=False)
 class AioChannel:
     """
     Calls over one channel of C{grpc.aio}, to one server.
@@ -112,23 +114,15 @@ class AioChannel:
     @ivar bridge: Leads to the loop; C{None} before the first call.
     """
 
-    def __init__(
-        self, target: str, credentials: Any, arguments: Sequence[tuple[str, Any]], reactor: Any
-    ) -> None:
-        """
-        @param target: The server, by a name that gRPC understands.
-        @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
-        @param arguments: The channel's arguments.
-        """
-        self.isClosed = False
-        self.bridge: LoopBridge | None = None
-        self._target = target
-        self._credentials = credentials
-        self._arguments = tuple(arguments)
-        self._reactor = reactor
-        self._channel: Any = None
-        self._handles: set[AioClientCall] = set()
-        self._gone: SharedFuture[None] = SharedFuture()
+    _target: str
+    _credentials: Any
+    _arguments: Sequence[tuple[str, Any]]
+    _reactor: Any
+    isClosed: bool = False
+    bridge: LoopBridge | None = None
+    _channel: Any = None
+    _handles: set["AioClientCall"] = field(factory=set)
+    _gone: SharedFuture[None] = field(factory=SharedFuture)
 
     def call(
         self, path: str, options: CallOptions, request: bytes | None = None
@@ -159,7 +153,7 @@ class AioChannel:
     def channel(self) -> Any:
         """Return the channel. In the loop."""
         if self._channel is None:
-            options = self._arguments
+            options = tuple(self._arguments)
             if self._credentials is None:
                 self._channel = grpc.aio.insecure_channel(self._target, options)
             else:

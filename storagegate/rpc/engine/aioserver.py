@@ -243,10 +243,6 @@ class AioServer(GracefulServer):
     def __init__(
         self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
     ) -> None:
-        """
-        @param reactor: Where calls are accepted.
-        @param arguments: The channel arguments of grpc core.
-        """
         super().__init__(reactor, traffic)
         self.bridge = LoopBridge(reactor)
         self._peers: dict[str, int] = {}

@@ -141,11 +141,6 @@ class ChannelEngine:
         arguments: Sequence[tuple[str, Any]],
         reactor: IReactorFromThreads,
     ) -> None:
-        """
-        @param target: The server, by a name that gRPC understands.
-        @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
-        @param arguments: The channel's arguments.
-        """
         self.isClosed = False
         secure = None if credentials is None else credentials._credentials
         self._channel = cygrpc.Channel(target.encode(), tuple(arguments), secure)

@@ -392,10 +392,6 @@ class GrpcioServer(GracefulServer):
     def __init__(
         self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
     ) -> None:
-        """
-        @param reactor: Where calls are accepted.
-        @param arguments: The channel arguments of grpc core.
-        """
         super().__init__(reactor, traffic)
         self._queue = cygrpc.CompletionQueue()
         others = _channelzServers()
