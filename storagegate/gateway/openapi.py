@@ -29,11 +29,7 @@ def componentName(*parts: str) -> str:
 
 
 def reference(name: str) -> dict[str, Any]:
-    """
-    Refer to a schema.
-
-    @param name: The name of a component.
-    """
+    """Refer to the schema of a component."""
     return {"$ref": PLACE + name}
 
 
@@ -193,7 +189,9 @@ class _Describing:
             bound = byName.get((route.service, route.method))
             if bound is None or "*" in route.path:
                 continue
-            for path in dict.fromkeys((_template(route.path), _template(_shortened(route.path)))):
+            # As a whole, and without what is optional.
+            shapes = (route.path, _OPTIONAL.sub("", route.path) or "/")
+            for path in dict.fromkeys(_PARAMETER.sub(r"{\1}", shape) for shape in shapes):
                 if known.setdefault(re.sub(r"\{.*?\}", "{}", path), path) == path:
                     operation = self._route(bound, route, path)
                     paths.setdefault(path, {}).setdefault(route.verb.lower(), operation)
@@ -229,7 +227,9 @@ class _Describing:
 
     def _operation(self, bound: MethodEntry, operationId: str) -> dict[str, Any]:
         response = self.collection.response(bound)
-        schema = {} if self._isTransformed else _enveloped(response)
+        schema: dict[str, Any] = {}
+        if not self._isTransformed:
+            schema = {"type": "object", "required": ["data"], "properties": {"data": response}}
         if bound.method.streamsResponses:
             content = {NDJSON: {"schema": schema}, EVENTS: {"schema": {"type": "string"}}}
         else:
@@ -243,20 +243,6 @@ class _Describing:
             "security": _security(bound),
             "x-streaming": bound.method.streaming,
         }
-
-
-def _template(path: str) -> str:
-    """Write a route's path with its parameters in braces."""
-    return _PARAMETER.sub(r"{\1}", path)
-
-
-def _shortened(path: str) -> str:
-    """Leave out what is optional in a route's path."""
-    return _OPTIONAL.sub("", path) or "/"
-
-
-def _enveloped(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "required": ["data"], "properties": {"data": schema}}
 
 
 def _body(bound: MethodEntry, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from attrs import evolve, field, frozen
 from storagegate.core.options import (
     OptionError,
     changeOptions,
-    readFlag,
     readHostname,
     readPort,
     readTexts,
@@ -95,9 +94,6 @@ class GatewayOptions:
         return tuple(name for name in names if self.switches.get(name, name in base))
 
 
-# The same options as keywords: what a type checker knows of them.
-
-
 class GatewayOptionsDict(TypedDict, total=False):
     """The keywords of L{GatewayOptions}."""
 
@@ -129,31 +125,22 @@ def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOp
         if name in flags:
             switches.pop(flags[name], None)
             if value is not None:
-                switches[flags[name]] = _flag(name, value)
+                if not isinstance(value, bool):
+                    raise OptionError(f"the option {name} is True or False")
+                switches[flags[name]] = value
         elif name in transportNames():
-            group = _group(name, before.of(name), value)
+            old = before.of(name)
+            if isinstance(value, Mapping):
+                value = changeOptions(old, value, f"{name}.")
+            elif not isinstance(value, type(old)):
+                raise OptionError(f"the option {name} is a mapping of options")
             groups.pop(name, None)
-            if group != type(group)():
+            if value != type(value)():
                 # Those with the defaults alone are equal, whether they were given or not.
-                groups[name] = group
+                groups[name] = value
         elif name in _COMMON:
             common[name] = value
         else:
             known = sorted((*_COMMON, *flags, *transportNames()))
             raise OptionError(f"there is no option {name}; there are {known}")
     return evolve(changeOptions(before, common), switches=switches, groups=groups)
-
-
-def _flag(name: str, value: Any) -> bool:
-    try:
-        return readFlag(value)
-    except ValueError as error:
-        raise OptionError(f"the option {name} {error}") from None
-
-
-def _group(name: str, before: Any, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return changeOptions(before, value, f"{name}.")
-    if not isinstance(value, type(before)):
-        raise OptionError(f"the option {name} is a mapping of options")
-    return value

@@ -41,7 +41,6 @@ from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     INLINE_LIMIT,
     Attributes,
-    Bucket,
     ListedObject,
     ObjectChange,
     ObjectRecord,
@@ -104,10 +103,6 @@ _CHANGE = _object(
     event={"type": "string", "enum": ["created", "removed"], "required": True},
     object={**_OBJECT, "required": True},
 )
-
-
-def _bucketShape(bucket: Bucket) -> Result:
-    return {"name": bucket.name, "createdAt": isoTimestamp(bucket.createdMs)}
 
 
 def _objectShape(record: ObjectRecord) -> Result:
@@ -215,20 +210,6 @@ def _headerValue(name: str, value: str) -> bytes:
     return value.encode()
 
 
-def _readRange(request: Request, size: int) -> tuple[int, int]:
-    """
-    Read the range of an object.
-
-    @param size: Of the object, in bytes.
-    @return: Offset and number of bytes, cut at the object's end.
-    """
-    offset: int = request.get("offset") or 0
-    length = request.get("length")
-    if offset > size:
-        raise _invalid(f"offset is behind the end of the object, which has {size} bytes")
-    return offset, size - offset if length is None else min(length, size - offset)
-
-
 _CODES = {
     "NoSuchBucket": "NOT_FOUND",
     "NoSuchKey": "NOT_FOUND",
@@ -289,21 +270,18 @@ class BucketWatchers:
         """
         if not self._topics:
             self._store.observers.append(self._changed)
-        wants: Callable[[Any], bool] | None = None
-        if prefix:
 
-            def wants(change: Any) -> bool:
-                key: str = change["object"]["key"]
-                return key.startswith(prefix)
+        def wants(change: Any) -> bool:
+            key: str = change["object"]["key"]
+            return key.startswith(prefix)
 
-        return self._topics.subscribe(bucket, wants)
+        return self._topics.subscribe(bucket, wants if prefix else None)
 
     def unsubscribe(self, bucket: str, changes: BoundedStream[Any]) -> None:
         """
         Remove a subscriber.
 
-        @param bucket: The bucket that was given to L{subscribe}.
-        @param changes: The stream that L{subscribe} returned.
+        @param changes: The stream that L{subscribe} returned for the bucket.
         """
         self._topics.unsubscribe(bucket, changes)
         if not self._topics:
@@ -401,7 +379,10 @@ class _StorageMethods:
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
             allows = identity.policy.allows
             shown = [each for each in found if allows("list", each.name, None)]
-            return {"buckets": [_bucketShape(each) for each in shown]}
+            buckets = [
+                {"name": each.name, "createdAt": isoTimestamp(each.createdMs)} for each in shown
+            ]
+            return {"buckets": buckets}
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
@@ -454,7 +435,13 @@ class _StorageMethods:
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         with _translated():
             record = await self._found(context, request)
-            start, length = _readRange(request, record.size)
+            start: int = request.get("offset") or 0
+            if start > record.size:
+                raise _invalid(
+                    f"offset is behind the end of the object, which has {record.size} bytes"
+                )
+            length, rest = request.get("length"), record.size - start
+            length = rest if length is None else min(length, rest)
             # An overwrite or a delete in the meantime must not remove the blobs of this read.
             hold = self._store.hold(record.content)
             try:
@@ -490,7 +477,7 @@ class _StorageMethods:
             return {}
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
-        """Give an object's bytes a second name."""
+        """Store an object's bytes under a second name."""
         with _translated():
             bucket, key = _bucketOf(request), _keyOf(request)
             identity = self._authorised(context, "write", bucket, key)

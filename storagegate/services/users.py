@@ -354,7 +354,7 @@ def makeUserService(
 
 
 class _Users:
-    """The methods that need the store."""
+    """The methods that use the store."""
 
     def __init__(
         self,
@@ -619,14 +619,14 @@ async def streamData(requests: AsyncIterable[Any], context: Any) -> AsyncIterato
     async for request in requests:
         if not isinstance(request, Mapping):
             raise invalid(("", "is an object"))
-        data = {name: value for name, value in request.items() if not _isEmpty(value)}
+        # A number is a value, 0 as well.
+        data = {
+            name: value
+            for name, value in request.items()
+            if value or isinstance(value, int | float)
+        }
         if data:
             processed += 1
             yield {"type": "result", "index": total, "data": data}
         total += 1
     yield {"type": "summary", "total": total, "processed": processed, "skipped": total - processed}
-
-
-def _isEmpty(value: Any) -> bool:
-    # A number is a value, 0 as well.
-    return value is None or (isinstance(value, str | bytes | list | tuple | Mapping) and not value)
