@@ -9,6 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob, StoreFull
+from storagegate.storage.threadpool import BoundedThreadPool
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
 from tests.services.usercase import Requests, ended
 
@@ -153,14 +154,14 @@ class ReadTests(BytesCase):
         # The blob is open from now on.
         await self.read("box", "k")
         jobs = 0
-        run = self.store.pool.run
+        run = BoundedThreadPool.run
 
         def counted(*args: Any) -> Deferred[Any]:
             nonlocal jobs
             jobs += 1
             return run(*args)
 
-        self.patch(self.store.pool, "run", counted)
+        self.patch(BoundedThreadPool, "run", counted)
         items = await self.call("GetObject", {"bucket": "box", "key": "k"})
         for _ in range(5):
             await anext(items)
