@@ -35,7 +35,7 @@ from attrs import frozen
 from storagegate.core import files
 from storagegate.s3.chunked import AwsChunkedDecoder
 from storagegate.s3.errors import S3Error
-from storagegate.storage.interfaces import IBlobStore, IBlobWriter
+from storagegate.storage.interfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
 
 DEFAULT_ALGORITHM = "CRC64NVME"
@@ -48,11 +48,8 @@ FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
 
 
-class DigestHasher(Protocol):
+class DigestHasher(Hasher, Protocol):
     """A checksum over data that comes in pieces: a CRC, or an object of C{hashlib}."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add the next piece."""
 
     def digest(self) -> bytes:
         """Return the value."""

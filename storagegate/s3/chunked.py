@@ -49,28 +49,16 @@ class ChunkSigner:
         self._context = f"{claim.timestamp}\n{claim.scope}"
         self._previous = claim.signature
 
-    def checkChunk(self, digest: str, signature: str) -> None:
+    def check(self, kind: str, content: str, signature: str) -> None:
         """
-        Check the next chunk.
+        Check the next chunk, or the trailer.
 
-        @param digest: SHA-256 of its data, in lower-case hexadecimal.
+        @param kind: C{PAYLOAD} or C{TRAILER}.
+        @param content: The digests at the end of the string to sign.
         @param signature: The client's, in lower-case hexadecimal.
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
-        self._check("AWS4-HMAC-SHA256-PAYLOAD", f"{_EMPTY_DIGEST}\n{digest}", signature)
-
-    def checkTrailer(self, canonical: bytes, signature: str) -> None:
-        """
-        Check the trailer.
-
-        @param canonical: C{name:value} lines, each with a LF.
-        @param signature: The client's, in lower-case hexadecimal.
-        @raise S3Error: C{SignatureDoesNotMatch}.
-        """
-        self._check("AWS4-HMAC-SHA256-TRAILER", sha256(canonical).hexdigest(), signature)
-
-    def _check(self, kind: str, content: str, signature: str) -> None:
-        stringToSign = f"{kind}\n{self._context}\n{self._previous}\n{content}"
+        stringToSign = f"AWS4-HMAC-SHA256-{kind}\n{self._context}\n{self._previous}\n{content}"
         expected = sign(self._signingKey, stringToSign.encode())
         if not sameSignature(expected, signature):
             raise wrongSignature(self._claim.accessKey, signature, stringToSign)
@@ -119,7 +107,7 @@ def parseTrailer(
         raise _malformed("its fields are not those of x-amz-trailer")
     if signer is not None and signature is not None:
         canonical = b"".join(b"%b:%b\n" % field for field in trailers.items())
-        signer.checkTrailer(canonical, signature)
+        signer.check("TRAILER", sha256(canonical).hexdigest(), signature)
     return trailers
 
 
@@ -291,7 +279,8 @@ class AwsChunkedDecoder:
 
     def _checkChunk(self) -> None:
         if self._signer is not None:
-            self._signer.checkChunk(self._digest.hexdigest(), self._signature)
+            content = f"{_EMPTY_DIGEST}\n{self._digest.hexdigest()}"
+            self._signer.check("PAYLOAD", content, self._signature)
             self._digest = sha256()
 
 

@@ -1,6 +1,4 @@
-"""
-Multipart uploads: begun, filled part by part, completed into an object or aborted.
-"""
+"""Multipart uploads: begun, filled part by part, completed into an object or aborted."""
 
 import secrets
 from collections.abc import Sequence
@@ -39,7 +37,8 @@ PART_MINIMUM = 5 << 20
 OBJECT_LIMIT = 5 << 40
 """The largest object: S3's own 5 TiB."""
 
-_PAGE = 1000
+
+_Uploads = tuple[list[MultipartUpload], list[str], tuple[str, str] | None]
 
 
 class MultipartService:
@@ -65,7 +64,6 @@ class MultipartService:
 
         @param identity: Its account becomes the owner of the upload.
         @param key: The name of the object in UTF-8.
-        @param attributes: Those of the object that the upload will make.
         @param algorithm: Of the checksum; empty if the client named none.
         @param kind: Of the checksum; empty if the client named none.
         """
@@ -136,7 +134,7 @@ class MultipartService:
         delimiter: str,
         after: tuple[str, str],
         limit: int,
-    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
+    ) -> _Uploads:
         """
         List a bucket's uploads in progress.
 
@@ -147,9 +145,7 @@ class MultipartService:
         """
         await self._service.bucket(identity, bucket)
         key, uploadId = after
-        page: tuple[
-            list[MultipartUpload], list[str], tuple[str, str] | None
-        ] = await self._catalog.uploads(
+        page: _Uploads = await self._catalog.uploads(
             bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
         )
         return page
@@ -228,10 +224,9 @@ class MultipartService:
         await self._service.bucket(identity, bucket)
         record: ObjectRecord | None
         _, record = await self._catalog.object(bucket, key)
-        if record is None or len(record.attributes.parts) != len(named):
+        if record is None:
             return None
-        pairs = zip(record.attributes.parts, named, strict=True)
-        if any(part.number != each.number for part, each in pairs):
+        if [part.number for part in record.attributes.parts] != [each.number for each in named]:
             return None
         try:
             etag = multipartETag([each.etag for each in named])
@@ -276,7 +271,7 @@ class MultipartService:
     async def _allParts(self, upload: MultipartUpload) -> dict[int, Part]:
         found: dict[int, Part] = {}
         after = 0
-        while page := await self.parts(upload, after, _PAGE):
+        while page := await self.parts(upload, after, 1000):
             found.update((part.number, part) for part in page)
             after = page[-1].number
         return found
@@ -290,7 +285,11 @@ def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Par
             raise S3Error("InvalidPartOrder")
         previous = each.number
         part = stored.get(each.number)
-        if part is None or part.etag != each.etag or not _agrees(part, each):
+        checksum = None if part is None else part.checksum
+        agrees = checksum is None or checksum.value == each.checksums.get(
+            checksum.algorithm, checksum.value
+        )
+        if part is None or part.etag != each.etag or not agrees:
             fields = {"PartNumber": str(each.number), "ETag": each.etag}
             raise S3Error("InvalidPart", fields=fields)
         chosen.append(part)
@@ -304,13 +303,6 @@ def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Par
             }
             raise S3Error("EntityTooSmall", fields=fields)
     return chosen
-
-
-def _agrees(part: Part, named: CompletedPart) -> bool:
-    """Say whether a checksum that a completion names for a part is the one we computed."""
-    if part.checksum is None:
-        return True
-    return named.checksums.get(part.checksum.algorithm, part.checksum.value) == part.checksum.value
 
 
 def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum | None:

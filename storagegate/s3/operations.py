@@ -254,27 +254,20 @@ def findOperation(
 
 def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation | None:
     selectors = [name for name in query if name in _SELECTORS]
-    if not selectors:
-        return _unselected(method, hasKey, query)
-    selector = selectors[0]
     if len(selectors) > 1:
-        raise invalidArgument(
-            "ResourceType", selector, "Conflicting query string parameters: " + ", ".join(selectors)
-        )
-    level: Level = "object" if hasKey else "bucket"
-    if "id" in query and (method, level, f"{selector}&id") in _ROWS:
-        selector = f"{selector}&id"
-    return _ROWS.get((method, level, selector))
-
-
-def _unselected(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation | None:
+        message = "Conflicting query string parameters: " + ", ".join(selectors)
+        raise invalidArgument("ResourceType", selectors[0], message)
+    if selectors:
+        selector = selectors[0]
+        level: Level = "object" if hasKey else "bucket"
+        row = _ROWS.get((method, level, f"{selector}&id")) if "id" in query else None
+        return row or _ROWS.get((method, level, selector))
     if method == b"PUT" and hasKey and "partNumber" in query:
         raise invalidArgument("uploadId", "", "A part number must come with an upload id")
     if method == b"GET" and not hasKey and "list-type" in query:
-        if query["list-type"] != "2":
-            raise invalidArgument(
-                "list-type", query["list-type"], "Invalid List Type specified in Request"
-            )
+        version = query["list-type"]
+        if version != "2":
+            raise invalidArgument("list-type", version, "Invalid List Type specified in Request")
         return OPERATIONS["ListObjectsV2"]
     return _PLAIN.get((method, hasKey))
 

@@ -48,7 +48,6 @@ def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
     Reject a write that requests a feature that is not implemented.
 
     @param headers: Values by lower-case name.
-
     @raise S3Error: C{NotImplemented}, naming the header.
     """
     for name, value in headers.items():
@@ -109,7 +108,6 @@ def override(
 
     @param headers: Of the response.
     @param query: Decoded values by name.
-
     @raise S3Error: C{InvalidArgument} for a value that no header can hold.
     """
     changed = {}

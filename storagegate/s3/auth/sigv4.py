@@ -212,15 +212,15 @@ def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
     if not text:
         raise S3Error("AccessDenied")
     scheme, space, rest = text.partition(" ")
+    message = ""
     if not space or not text.isascii():
-        raise _badAuthorization(
-            "Authorization header is invalid -- one and only one ' ' (space) required."
-        )
-    if scheme != ALGORITHM:
-        raise _badAuthorization(
-            "The authorization mechanism you have provided is not supported. "
-            f"Please use {ALGORITHM}."
-        )
+        message = "Authorization header is invalid -- one and only one ' ' (space) required."
+    elif scheme != ALGORITHM:
+        message = "The authorization mechanism you have provided is not supported. "
+        message += f"Please use {ALGORITHM}."
+    if message:
+        # The value is not repeated, for with another scheme it may be a password.
+        raise S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
     credential, signedHeaders, signature = _components(rest)
     timestamp, seconds = _time(headers)
     payloadHash = headers.get(b"x-amz-content-sha256")
@@ -236,11 +236,6 @@ def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
         seconds,
         parsePayloadHash(payloadHash),
     )
-
-
-def _badAuthorization(message: str) -> S3Error:
-    # The value is not repeated, for with another scheme it may be a password.
-    return S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
 
 
 def _components(text: str) -> tuple[str, str, str]:
@@ -393,7 +388,7 @@ class SignedRequest:
     """
     The signed pieces of a request.
 
-    @ivar path: As it was sent, with its escapes and without the query.
+    @ivar path: As it was sent, with its escapes.
     @ivar queryString: As it was sent, without the question mark.
     @ivar headers: Values by lower-case name; those of a repeated name are joined by C{,} alone.
     """

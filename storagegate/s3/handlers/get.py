@@ -23,25 +23,20 @@ def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
 
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
-    record = await _find(call)
-    try:
-        code, _, length, headers = _prepare(call, record)
-    except NotModified:
-        call.respond(304, objectHeaders(record))
-        return
-    call.respond(code, [*headers, (b"Content-Length", b"%d" % length)])
+    code, _, length, headers = _prepare(call, await _find(call))
+    if code != 304:
+        headers.append((b"Content-Length", b"%d" % length))
+    call.respond(code, headers)
 
 
 async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
     record = await _find(call)
-    try:
-        code, start, length, headers = _prepare(call, record)
-    except NotModified:
-        call.respond(304, objectHeaders(record))
-        return
+    code, start, length, headers = _prepare(call, record)
     inline = record.content.inline
-    if inline is None:
+    if code == 304:
+        call.respond(code, headers)
+    elif inline is None:
         await _sendSegments(call, record.content, code, start, length, headers)
     elif length == len(inline):
         call.respond(code, headers, inline)
@@ -56,7 +51,6 @@ def _prepare(
     Evaluate the conditions and the range of a read.
 
     @return: Status, offset of the first byte, number of bytes, and headers.
-    @raise NotModified: For a 304.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
     extra: list[tuple[bytes, bytes]] = []
@@ -65,7 +59,10 @@ def _prepare(
     found = None
     if not READ_FIELDS.isdisjoint(call.headers):
         size = None if isPart else record.size
-        found = evaluateRead(call.headers, record.etag, record.modifiedMs, size)
+        try:
+            found = evaluateRead(call.headers, record.etag, record.modifiedMs, size)
+        except NotModified:
+            return 304, 0, 0, objectHeaders(record)
     if isPart:
         found, start, length = _partRange(call, record, wantsChecksum, extra)
     else:

@@ -120,8 +120,4 @@ async def deleteObjects(call: S3Request) -> None:
     for position, result in zip(entries, results, strict=True):
         if result is not None:
             errors[position] = fromStoreError(result)
-    outcomes = [
-        documents.DeleteOutcome(each.key.decode(), each.versionId, errors.get(position))
-        for position, each in enumerate(wanted.entries)
-    ]
-    call.respondXML(documents.deleteResult(outcomes, wanted.quiet))
+    call.respondXML(documents.deleteResult(wanted.entries, errors, wanted.quiet))

@@ -6,10 +6,8 @@ list takes its query (L{storagegate.s3.pagination}), the rows, and the start of 
 the last page lacks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-
-from attrs import frozen
 
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
@@ -21,6 +19,7 @@ from storagegate.s3.pagination import (
     encodeKey,
     isPlain,
 )
+from storagegate.s3.xml.reader import DeleteRequestEntry
 from storagegate.s3.xml.writer import document, element, escape, isoTimestamp, optional
 from storagegate.storage.records import (
     Bucket,
@@ -35,20 +34,6 @@ from storagegate.storage.records import (
 
 _DEFAULT_REGION = "us-east-1"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-
-
-@frozen
-class DeleteOutcome:
-    """
-    The outcome of one entry of a delete-many.
-
-    @ivar versionId: The version that the request named, if any.
-    @ivar error: C{None} if the object is deleted, or did not exist.
-    """
-
-    key: str
-    versionId: str | None = None
-    error: S3Error | None = None
 
 
 @lru_cache(maxsize=256)
@@ -117,18 +102,21 @@ def copyPart(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
     return document("CopyPartResult", _copied(etag, modifiedMs) + checksumElements(checksum))
 
 
-def deleteResult(outcomes: Sequence[DeleteOutcome], quiet: bool) -> bytes:
+def deleteResult(
+    entries: Sequence[DeleteRequestEntry], errors: Mapping[int, S3Error], quiet: bool
+) -> bytes:
     """
     Write DeleteResult.
 
+    @param errors: By the positions of the entries that were not deleted.
     @param quiet: Write only errors.
     """
     pieces = []
-    for outcome in outcomes:
-        entry = element("Key", outcome.key) + optional("VersionId", outcome.versionId)
-        if outcome.error is not None:
-            code, message = outcome.error.code, outcome.error.message
-            entry += element("Code", code) + element("Message", message)
+    for position, each in enumerate(entries):
+        entry = element("Key", each.key.decode()) + optional("VersionId", each.versionId)
+        error = errors.get(position)
+        if error is not None:
+            entry += element("Code", error.code) + element("Message", error.message)
             pieces.append(f"<Error>{entry}</Error>")
         elif not quiet:
             pieces.append(f"<Deleted>{entry}</Deleted>")

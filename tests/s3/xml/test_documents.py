@@ -8,7 +8,6 @@ from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import AttributesQuery
 from storagegate.s3.xml.documents import (
-    DeleteOutcome,
     accessControlPolicy,
     completeMultipartUpload,
     copyObject,
@@ -19,6 +18,7 @@ from storagegate.s3.xml.documents import (
     objectAttributes,
     postResponse,
 )
+from storagegate.s3.xml.reader import DeleteRequestEntry
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -151,12 +151,13 @@ class DocumentTests(SynchronousTestCase):
 
     def test_delete(self) -> None:
         """Each entry is reported, with its version where one was named."""
-        outcomes = [
-            DeleteOutcome("a<b"),
-            DeleteOutcome("c", "null"),
-            DeleteOutcome("d", "null", S3Error("AccessDenied")),
+        entries = [
+            DeleteRequestEntry(b"a<b"),
+            DeleteRequestEntry(b"c", "null"),
+            DeleteRequestEntry(b"d", "null"),
         ]
-        body = deleteResult(outcomes, quiet=False)
+        denied = {2: S3Error("AccessDenied")}
+        body = deleteResult(entries, denied, quiet=False)
         self.assertEqual(
             body.decode(),
             f"{HEAD}<DeleteResult {NAMESPACE}><Deleted><Key>a&lt;b</Key></Deleted>"
@@ -172,7 +173,8 @@ class DocumentTests(SynchronousTestCase):
             {"Deleted": [{"Key": "a<b"}, {"Key": "c", "VersionId": "null"}], "Errors": errors},
         )
         self.assertEqual(
-            parseAnswer("DeleteObjects", deleteResult(outcomes, quiet=True)), {"Errors": errors}
+            parseAnswer("DeleteObjects", deleteResult(entries, denied, quiet=True)),
+            {"Errors": errors},
         )
 
 
