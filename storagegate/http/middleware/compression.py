@@ -5,7 +5,7 @@ The decisions about a response, in this order, as C{compression} makes them for 
 
  1. Responses that the filter rejects stay as they are: by default the types that do not compress.
  2. So do those with C{Cache-Control: no-transform}.
- 3. All others answer C{Vary: Accept-Encoding}, whether they are encoded or not.
+ 3. All others have C{Vary: Accept-Encoding}, whether they are encoded or not.
  4. Not encoded are bodies below the threshold, those that are encoded already, parts of a body
     (206: the client joins them with parts that are not) and responses to HEAD.
  5. The client's numbers choose the coding, and between equals C{br}, C{zstd}, C{gzip},

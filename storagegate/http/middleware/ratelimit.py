@@ -85,7 +85,7 @@ def rateLimit(
     if not callable(max) and (isinstance(max, bool) or not isinstance(max, int) or max < 0):
         raise ValueError(f"max is a number of requests or a function, not {max!r}")
     if isinstance(statusCode, bool) or statusCode not in range(100, 1000):
-        raise ValueError(f"statusCode is the status of an answer, not {statusCode!r}")
+        raise ValueError(f"statusCode is the status of a response, not {statusCode!r}")
     if handler is not None and not callable(handler):
         raise TypeError("handler is a function of (req, res, next)")
     checkWindow(windowMs)

@@ -85,7 +85,7 @@ class _RequestLog:
         record = RequestRecord(req, res, now, now())
         isLogged = False
 
-        def answer() -> None:
+        def headSent() -> None:
             record.answered = now()
 
         def end(isLost: bool) -> None:
@@ -95,7 +95,7 @@ class _RequestLog:
                 record.isLost = isLost
                 self._log(record)
 
-        res.beforeHead(answer)
+        res.beforeHead(headSent)
         res.on("finish", lambda: end(False))
         res.on("close", lambda: end(True))
         return next()
