@@ -141,13 +141,18 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
     methods = definition.get("methods")
     if not isinstance(methods, Mapping) or not methods:
         raise DefinitionError(f"the service {name} has no methods")
+    others = definition.get("others")
+    if others is not None:
+        others = _readMethod(name, "others", others)
+        if others.streaming != "none":
+            raise DefinitionError(f"{name}.others does not stream: clients do not know its kind")
     return ServiceDefinition(
         name,
         {key: _readMethod(name, key, value) for key, value in methods.items()},
         _readMiddleware(name, definition.get("middleware")),
         _readAuthentication(name, definition.get("authentication")),
         readRateLimit(name, definition.get("rateLimit")),
-        _readOthers(name, definition.get("others")),
+        others,
     )
 
 
@@ -217,15 +222,6 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
     )
 
 
-def _readOthers(service: str, value: Any) -> ServiceMethod | None:
-    if value is None:
-        return None
-    method = _readMethod(service, "others", value)
-    if method.streaming != "none":
-        raise DefinitionError(f"{service}.others does not stream: clients do not know its kind")
-    return method
-
-
 def isMethodName(name: str) -> bool:
     """Return whether text from a client can be the name of a method."""
     return (
@@ -236,9 +232,8 @@ def isMethodName(name: str) -> bool:
 def _readMiddleware(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
     if value is None:
         return ()
-    if callable(value):
-        return (value,)
-    middleware = tuple(value) if isinstance(value, Iterable) else (value,)
+    isList = isinstance(value, Iterable) and not callable(value)
+    middleware = tuple(value) if isList else (value,)
     if not all(callable(each) for each in middleware):
         raise DefinitionError(f"the middleware of {name} is a list of functions")
     return middleware
@@ -281,13 +276,11 @@ def readRateLimit(name: str, value: Any) -> RateLimit | None:
     if not isinstance(value, Mapping):
         raise DefinitionError(f"the rateLimit of {name} is a mapping")
     _refuseUnknown(value, {"requests", "window"}, f"the rateLimit of {name}")
-    numbers = []
     for key in ("requests", "window"):
         number = value.get(key)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise DefinitionError(f"rateLimit.{key} of {name} is a positive number")
-        numbers.append(number)
-    return RateLimit(*numbers)
+    return RateLimit(value["requests"], value["window"])
 
 
 def _refuseUnknown(value: Mapping[str, Any], known: set[str], name: str) -> None:

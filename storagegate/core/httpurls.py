@@ -12,9 +12,5 @@ DEFAULT_PORTS: Mapping[str, int] = {HTTP: 80, HTTPS: 443}
 
 
 def schemeOf(isSecure: bool) -> str:
-    """
-    Return the scheme of a request's URL.
-
-    @param isSecure: Whether its connection is encrypted.
-    """
+    """Return the scheme of a request's URL."""
     return HTTPS if isSecure else HTTP

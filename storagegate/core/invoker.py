@@ -305,10 +305,9 @@ class Invoker:
 
         @param context: With C{service} and C{method}; C{authentication} is set here.
         @param request: The request, or an asynchronous iterable of streamed ones.
-        @param credentials: Verified unless the method is public and they are invalid.
+        @param credentials: Invalid ones are ignored if the method is public.
         @param bound: The method, if it was already looked up for this call.
-        @return: The result, or an asynchronous iterator of streamed ones, which has to be exhausted
-            or closed.
+        @return: The result, or an asynchronous iterator of results, to be exhausted or closed.
         @raise ServiceError: If the call fails; unexpected exceptions are logged here.
         """
         if bound is None:
@@ -343,14 +342,13 @@ class Invoker:
                 result = bound.handler(request, context)
                 if hasattr(result, "__await__"):
                     result = await result
-            if bound.streamsResponses:
-                result = checkedResults(bound.output, bound.whole, result)
-            elif bound.output is not None:
+            if bound.output is not None and not bound.streamsResponses:
                 checkResult(bound.output, bound.whole, result)
         except BaseException as error:
             raise self._failed(context, error, began) from error
         if bound.streamsResponses:
-            return self._measured(result, context, began)
+            results = checkedResults(bound.output, bound.whole, result)
+            return self._measured(results, context, began)
         self._ended(context, None, began)
         return result
 

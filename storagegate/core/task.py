@@ -115,11 +115,7 @@ class _DeadlineTask(Task):
             self._fire(value)
 
     def onError(self, error: BaseException) -> None:
-        """
-        Fire the outcome.
-
-        @raise BaseException: The error, if the coroutine never waited.
-        """
+        """Fire the outcome; if the coroutine never waited, raise the error."""
         if self.outcome is None:
             raise error
         self._fire(Failure(error))

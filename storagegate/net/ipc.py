@@ -7,8 +7,8 @@ length, most significant first, and a JSON object, whose C{kind} is one of::
     enter                           left
     retire    idleGraceSeconds       failed   reason
     say       topic, payload        say      topic, payload
-    ask       id, topic, payload    answer   id, value
-    told      id, values            ask      id, topic, payload
+    ask       id, topic, payload    reply    id, value
+    replies   id, values            ask      id, topic, payload
     ping                            pong
     stop
 
@@ -284,10 +284,10 @@ class WorkerIPC:
             if (answer := self._answers.get(topic)) is not None:
                 try:
                     value = answer(message["payload"])
-                    self.control.send({"kind": "answer", "id": message["id"], "value": value})
+                    self.control.send({"kind": "reply", "id": message["id"], "value": value})
                 except Exception:
                     _log.failure("a question of {topic} has no reply", topic=topic)
-        elif kind == "told":
+        elif kind == "replies":
             replies = self._questions.pop(message["id"], None)
             if replies is not None and not replies.called:
                 replies.callback(message["values"])

@@ -399,13 +399,13 @@ class WorkerPool:
         if kind == "say":
             self.say(message["topic"], message["payload"], worker)
         elif kind == "ask":
-            head = {"kind": "told", "id": message["id"]}
+            head = {"kind": "replies", "id": message["id"]}
             self.ask(message["topic"], message["payload"]).addCallback(
                 lambda values: worker.control.send({**head, "values": values})
             )
         elif kind == "left":
             self._left(worker)
-        elif kind == "answer":
+        elif kind == "reply":
             question = self._questions.get(message["id"])
             if question is not None and worker in question.waiting:
                 question.replies.append(message["value"])

@@ -156,8 +156,8 @@ class LinkTests(SynchronousTestCase):
 
     def test_late(self) -> None:
         """Answers to a question that was given up are passed over."""
-        self.tell(kind="told", id=99, values=[])
+        self.tell(kind="replies", id=99, values=[])
         asked = self.link.ask("name")
         asked.cancel()
         self.failureResultOf(asked)
-        self.tell(kind="told", id=0, values=[1])
+        self.tell(kind="replies", id=0, values=[1])
