@@ -76,7 +76,9 @@ class BoundedStream(Generic[T]):
         if last:
             self.end()
             return
-        self._wakeConsumer()
+        waiting, self._consumer = self._consumer, None
+        if waiting is not None:
+            waiting.callback(None)
         if producer is not None and self.held >= self._capacity and not self._isPaused:
             self._isPaused = True
             producer.pauseProducing()
@@ -92,7 +94,9 @@ class BoundedStream(Generic[T]):
             self.error = error
             # Often it holds the stream: no cycle is left to the garbage collector.
             self._producer = None
-            self._wakeConsumer()
+            waiting, self._consumer = self._consumer, None
+            if waiting is not None:
+                waiting.callback(None)
             self._wakeDrained()
 
     def fail(self, error: BaseException) -> None:
@@ -177,16 +181,14 @@ class BoundedStream(Generic[T]):
         """
         if self._consumer is not None:
             raise RuntimeError("a stream has one consumer")
-        waiting = self._consumer = Deferred(lambda waiting: setattr(self, "_consumer", None))
+        waiting = self._consumer = Deferred(self._forgetConsumer)
         if self._producer is not None:
             self._isPaused = False
             self._producer.resumeProducing()
         return waiting
 
-    def _wakeConsumer(self) -> None:
-        waiting, self._consumer = self._consumer, None
-        if waiting is not None:
-            waiting.callback(None)
+    def _forgetConsumer(self, waiting: Deferred[None]) -> None:
+        self._consumer = None
 
     def _released(self) -> None:
         """Let the producer continue, if enough has been taken."""

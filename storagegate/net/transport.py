@@ -12,7 +12,6 @@ from typing import Any
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
@@ -137,7 +136,7 @@ class FastServer(tcp.Server):
 
         @param fd: Its own position is not used.
         @param count: Bytes; none is no error.
-        @param run: Calls a function in a thread, for reading ahead what is not in memory.
+        @param run: Calls a function in a thread, for reading ahead.
         @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an C{OSError}
             or the reason that the connection was lost for.
         @raise RuntimeError: If a file is on its way already, or the connection uses C{startTLS}.
@@ -246,10 +245,7 @@ class _LastAccept:
     _isShared = False
 
     def sharesSocket(self) -> None:
-        """
-        Take one connection a turn: other processes accept on the same socket, and the one that
-        takes all that wait has all the work.
-        """
+        """Take one connection a turn, and leave the rest to processes that share the socket."""
         self._isShared = True
         self.numberAccepts = 1
 
@@ -273,15 +269,8 @@ class FastPort(_LastAccept, tcp.Port):
 
     transport: type[tcp.Server] = FastServer
 
-    def __init__(
-        self,
-        port: Any,
-        factory: IProtocolFactory,
-        backlog: int = _BACKLOG,
-        interface: str = "",
-        reactor: Any = None,
-    ) -> None:
-        super().__init__(port, factory, max(backlog or 0, _BACKLOG), interface, reactor)
+    def __init__(self, port: Any, factory: Any, backlog: int = 0, *more: Any, **named: Any) -> None:
+        super().__init__(port, factory, max(backlog or 0, _BACKLOG), *more, **named)
 
 
 class FastUnixPort(_LastAccept, unix.Port):

@@ -55,10 +55,8 @@ class WorkerCommand:
     What the workers run.
 
     @ivar command: The executable and its arguments.
-    @ivar environment: Its variables.
-    @ivar descriptors: What it inherits besides the standard ones and the pair: the number there,
-        and the number here. Sockets that only one worker has are in C{own}.
-    @ivar own: The same for each worker by its index.
+    @ivar descriptors: Inherited descriptors besides the standard ones and the pair: the number
+        there, and the number here. Those that only one worker has are in C{own}, by its index.
     @ivar setup: The first message to all of them.
     """
 

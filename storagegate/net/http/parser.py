@@ -566,15 +566,19 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         return content
 
     async def __anext__(self) -> bytes:
-        # As getAll(), without a coroutine of its own for each read.
+        # As getAll(), without a coroutine and a list of its own for each read.
         while not self.held:
             if self.error is not None:
                 raise self.error
             if self.isEnded:
                 raise StopAsyncIteration
             await self.readable()
-        chunks = self.takeAll()
-        chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        items = self._items
+        chunk = items[0] if len(items) == 1 else b"".join(items)
+        items.clear()
+        self.held = 0
+        if self._isPaused:
+            self._released()
         self.taken += len(chunk)
         return chunk
 
