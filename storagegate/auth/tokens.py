@@ -95,13 +95,22 @@ def extractedJWT(extract: Any, protocol: str, credentials: CallCredentials) -> s
     """
     Return the token of a call as L{extracted} does, if it is a JSON Web Token: three parts, the
     first of them a JSON object. API keys with dots have another form.
+
+    @param extract: See L{readExtract}.
+    @param protocol: The transport of the call.
     """
     token = extracted(extract, protocol, credentials)
     return token if token is not None and _JWT.fullmatch(token) else None
 
 
 def readOptions(options: type[_Options], given: Any, provider: str) -> _Options:
-    """Read the options of a provider; L{OptionError} if one is unknown, invalid or unsafe."""
+    """
+    Read the options of a provider.
+
+    @param options: Their class.
+    @param provider: Its name, for errors.
+    @raise OptionError: If an option is unknown, invalid or unsafe.
+    """
     name = f"authentication.providers.{provider}"
     if not isinstance(given, Mapping):
         raise OptionError(f"the option {name} is a mapping")

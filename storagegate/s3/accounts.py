@@ -18,7 +18,6 @@ from attrs import field, frozen
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.records import AccessKey
 from storagegate.storage.store import AccessKeySnapshot
 
 _GRANTS = {
@@ -144,11 +143,6 @@ class AccountKey:
     secretKey: str = field(repr=False)
 
 
-def _credentialOf(key: AccessKey) -> AccountKey:
-    policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
-    return AccountKey(Identity(key.accessKey, key.account, policy), key.secretKey)
-
-
 class AccessKeyStore:
     """Find the credential of an access key. Reactor thread, synchronously."""
 
@@ -179,7 +173,11 @@ class AccessKeyStore:
         if keys.problem is not None:
             raise StoreBusy(f"access keys were not read: {keys.problem}")
         if keys.generation != self._generation:
-            self._issued = {name: _credentialOf(key) for name, key in keys.keys.items()}
+            self._issued = {}
+            for name, key in keys.keys.items():
+                policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
+                identity = Identity(key.accessKey, key.account, policy)
+                self._issued[name] = AccountKey(identity, key.secretKey)
             self._generation = keys.generation
         return self._issued.get(accessKey)
 

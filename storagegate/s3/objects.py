@@ -70,19 +70,22 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _contentEncoding(value: bytes) -> bytes:
-    """Drop C{aws-chunked}: it describes the transfer, not the object."""
-    codings = [each.strip() for each in value.split(b",")]
-    return b",".join(each for each in codings if each and each.lower() != b"aws-chunked")
-
-
-def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     """
-    Collect the user metadata.
+    Parse the attributes that a write gives to its object.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{MetadataTooLarge} over 2 KiB.
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
     """
+    kept = {}
+    for name in KEPT:
+        value = headers.get(name, b"")
+        if value and name == b"content-encoding":
+            # aws-chunked describes the transfer, not the object.
+            codings = [each.strip() for each in value.split(b",")]
+            value = b",".join(each for each in codings if each and each.lower() != b"aws-chunked")
+        if value:
+            kept[name.decode("ascii")] = _text(value)
     metadata = {}
     size = 0
     start = len(METADATA_PREFIX)
@@ -93,32 +96,11 @@ def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
         raise S3Error("MetadataTooLarge", fields=fields)
-    return metadata
-
-
-def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
-    """
-    Parse the attributes that a write gives to its object.
-
-    @param headers: Values by lower-case name.
-    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
-    """
-    kept = {}
-    for name in KEPT:
-        value = headers.get(name)
-        if value is not None and name == b"content-encoding":
-            value = _contentEncoding(value)
-        if value:
-            kept[name.decode("ascii")] = _text(value)
     storageClass = headers.get(b"x-amz-storage-class", b"STANDARD").decode("latin-1")
     if storageClass not in _STORAGE_CLASSES:
         raise S3Error("InvalidStorageClass")
-    return Attributes(
-        contentType=_text(headers.get(b"content-type", b"")) or "binary/octet-stream",
-        headers=kept,
-        metadata=metadataFrom(headers),
-        storageClass=storageClass,
-    )
+    contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
+    return Attributes(contentType, kept, metadata, storageClass=storageClass)
 
 
 @frozen

@@ -215,7 +215,7 @@ class S3Metrics:
         self._requests.maxSets = 3000
         self._durations = meters.histogram(
             "storagegate_s3_request_duration_seconds",
-            "From a request's head until its whole answer was out.",
+            "From a request's head until its whole response was out.",
             ("operation",),
         )
         self._bytes = meters.counter(
@@ -224,7 +224,7 @@ class S3Metrics:
             ("operation", "direction"),
         )
         self._errors = meters.counter(
-            "storagegate_s3_errors_total", "Answers that were errors, by code.", ("code",)
+            "storagegate_s3_errors_total", "Responses that were errors, by code.", ("code",)
         )
         meters.watch(self._collect)
 
@@ -253,7 +253,7 @@ class S3Metrics:
         self._observers.flush()
         yield gaugeFamily(
             "storagegate_s3_requests_in_flight",
-            "S3 requests that are being answered.",
+            "S3 requests in progress.",
             self._observers.inFlight,
         )
 

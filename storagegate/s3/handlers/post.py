@@ -25,7 +25,7 @@ from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
 if TYPE_CHECKING:
     # Its library comes with the first form: most servers never see a browser's.
-    from storagegate.s3.postform import FormHead, PostForm, SizeLimits
+    from storagegate.s3.postform import PostForm
 
 _STATUSES = {"200": 200, "201": 201, "204": 204}
 
@@ -36,15 +36,6 @@ def openForm(request: ChannelRequest) -> "PostForm | None":
 
     boundary = formBoundary(request.headers.get(b"content-type", b""))
     return PostForm(request.body, boundary) if boundary is not None else None
-
-
-def _keyOf(head: "FormHead") -> bytes:
-    text = head.fields.get("key", "").replace("${filename}", head.fileName)
-    if not text:
-        raise invalidArgument("key", "", "Bucket POST must contain a field named 'key'.")
-    key = text.encode()
-    checkKey(key)
-    return key
 
 
 async def postObject(call: S3Request, form: "PostForm") -> None:
@@ -59,37 +50,23 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         # No client signs a form so, and a payload that is not compared must not be accepted.
         raise S3Error("InvalidRequest", "The payload of a form cannot be signed")
     head = await form.readHead()
-    key = _keyOf(head)
+    text = head.fields.get("key", "").replace("${filename}", head.fileName)
+    if not text:
+        raise invalidArgument("key", "", "Bucket POST must contain a field named 'key'.")
+    key = text.encode()
+    checkKey(key)
     limits = SizeLimits()
     if call.authenticated.source is SignatureSource.FORM:
-        fields = {**head.fields, "key": key.decode()}
+        fields = {**head.fields, "key": text}
         limits = checkPolicy(head.fields["policy"], fields, call.bucket, time.time())
     else:
         rejectFormClaim(head.fields)
     call.identity.authorise("write", call.bucket, key)
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
-    await call.services.objects.bucket(call.identity, call.bucket)
+    objects = call.services.objects
+    await objects.bucket(call.identity, call.bucket)
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
-    record = await _store(call, form, key, headers, limits)
-    _respond(call, head.fields, record)
-
-
-async def rejectNonForm(call: S3Request) -> None:
-    """Reject a POST to a bucket that is no form, as S3: C{PreconditionFailed}."""
-    raise S3Error(
-        "PreconditionFailed",
-        fields={"Condition": "Bucket POST must be of the enclosure-type multipart/form-data"},
-    )
-
-
-async def _store(
-    call: S3Request,
-    form: "PostForm",
-    key: bytes,
-    headers: Mapping[bytes, bytes],
-    limits: "SizeLimits",
-) -> ObjectRecord:
     rejectUnsupported(headers)
     attributes = attributesFrom(headers)
     expectation = BodyExpectation(
@@ -104,8 +81,15 @@ async def _store(
         if ingested.sink is not None:
             call.services.store.abort(ingested.sink)
         raise
-    return await call.services.objects.putObject(
-        call.identity, call.bucket, key, ingested, attributes
+    record = await objects.putObject(call.identity, call.bucket, key, ingested, attributes)
+    _respond(call, head.fields, record)
+
+
+async def rejectNonForm(call: S3Request) -> None:
+    """Reject a POST to a bucket that is no form, as S3: C{PreconditionFailed}."""
+    raise S3Error(
+        "PreconditionFailed",
+        fields={"Condition": "Bucket POST must be of the enclosure-type multipart/form-data"},
     )
 
 

@@ -108,6 +108,7 @@ def deleteResult(
     """
     Write DeleteResult.
 
+    @param entries: Those of the request, in its order.
     @param errors: By the positions of the entries that were not deleted.
     @param quiet: Write only errors.
     """
