@@ -220,7 +220,11 @@ class GarbageCollector:
                     await self._remove(batch)
                 else:
                     self._mustReadCatalog = False
-                    await self._readGarbage()
+                    after = ""
+                    while page := await self._garbage(after, BATCH):
+                        after = page[-1]
+                        self._leased.update(blob for blob in page if blob in self._leases)
+                        await self._remove([blob for blob in page if blob not in self._leases])
                     if self._checksUnconfirmed and self._removeUnconfirmed is not None:
                         self._checksUnconfirmed = False
                         await self._removeUnconfirmed()
@@ -235,13 +239,6 @@ class GarbageCollector:
             self._running = False
             if not self._inGrace:
                 self._waiters.notify()
-
-    async def _readGarbage(self) -> None:
-        after = ""
-        while page := await self._garbage(after, BATCH):
-            after = page[-1]
-            self._leased.update(blob for blob in page if blob in self._leases)
-            await self._remove([blob for blob in page if blob not in self._leases])
 
     async def _remove(self, blobs: Sequence[str]) -> None:
         try:

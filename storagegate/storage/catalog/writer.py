@@ -63,12 +63,7 @@ class Transaction:
     _end: int = field(default=0, init=False)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
-        """
-        Run a statement that returns nothing.
-
-        @param sql: One statement.
-        @param parameters: The values of its C{?} marks, in order.
-        """
+        """Run a statement that returns nothing."""
         self.connection.execute(sql, parameters)
 
     def value(self, sql: str, parameters: Sequence[object] = ()) -> Any:
@@ -229,7 +224,11 @@ class Committer:
         # Deleted rows may have left pages for the commit; the reserve is lent to its WAL.
         if done is None and growing and self._wal.fitsFreePages(size) and self._reserve.lend(size):
             done = self._tryCommit(mutations)
-        return self._whenFull(mutations) if done is None else done
+        if done is not None:
+            return done
+        outcomes, garbage = self._free([mutation for mutation in mutations if mutation.frees])
+        results = iter(outcomes)
+        return [next(results) if each.frees else StoreFull() for each in mutations], garbage
 
     def afterwards(self) -> None:
         """Maintain WAL and reserve between two commits, after the results of the last were sent."""
@@ -258,23 +257,15 @@ class Committer:
                 return self._refuse(mutations)
             if len(mutations) == 1:
                 return [error], []
-            return self._separately(mutations)
+            outcomes: list[object] = []
+            garbage: list[str] = []
+            for mutation in mutations:
+                outcome, left = self.commit([mutation])
+                outcomes += outcome
+                garbage += left
+            return outcomes, garbage
         self._wal.committed(sum(mutation.weight for mutation in mutations))
         return done
-
-    def _separately(self, mutations: Sequence[Mutation]) -> Committed:
-        outcomes: list[object] = []
-        garbage: list[str] = []
-        for mutation in mutations:
-            outcome, left = self.commit([mutation])
-            outcomes += outcome
-            garbage += left
-        return outcomes, garbage
-
-    def _whenFull(self, mutations: Sequence[Mutation]) -> Committed:
-        outcomes, garbage = self._free([mutation for mutation in mutations if mutation.frees])
-        results = iter(outcomes)
-        return [next(results) if each.frees else StoreFull() for each in mutations], garbage
 
     def _free(self, freeing: Sequence[Mutation]) -> Committed:
         """Commit mutations that free space, in the space of WAL and reserve."""
