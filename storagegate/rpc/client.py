@@ -17,14 +17,17 @@ from twisted.python.failure import Failure
 
 from storagegate import __version__
 from storagegate.core.errors import GrpcError
-from storagegate.core.files import readPEM
 from storagegate.core.options import OptionError, changeOptions, takesMapping
 from storagegate.core.streams import SharedFuture
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import ClientCall
-from storagegate.rpc.credentials import makeChannelCredentials
+from storagegate.rpc.credentials import (
+    makeChannelCredentials,
+    readCertificates,
+    readPEMOption,
+)
 from storagegate.rpc.engine import makeClientEngine
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
@@ -132,10 +135,11 @@ def readCredentials(credentials: Any) -> GRPCClientTLS | None:
     serverName = given.get("serverName")
     if serverName is not None and not (isinstance(serverName, str) and serverName):
         raise ValueError("credentials.serverName is the name in the server's certificate")
-    roots = _certificates("ca", given["ca"]) if "ca" in given else _systemRoots()
+    roots = readCertificates("credentials.ca", given["ca"]) if "ca" in given else _systemRoots()
     if "cert" not in given:
         return GRPCClientTLS(roots=roots, serverName=serverName)
-    chain, key = _certificates("cert", given["cert"]), _pem("key", given["key"])
+    chain = readCertificates("credentials.cert", given["cert"])
+    key = readPEMOption("credentials.key", given["key"])
     if b"PRIVATE KEY-----" not in key or b"ENCRYPTED" in key:
         raise ValueError("credentials.key is no PEM key, or needs a password")
     return GRPCClientTLS(roots, key, chain, serverName)
@@ -177,32 +181,8 @@ def _systemRoots() -> bytes | None:
     own = ssl.get_default_verify_paths().cafile
     for path in (own, *_SYSTEM_ROOTS):
         if path is not None and os.path.isfile(path):
-            return _pem("ca", path)
+            return readPEMOption("credentials", path)
     return None
-
-
-def _pem(name: str, value: Any) -> bytes:
-    """Return the content of a file, or the value if it is bytes."""
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str | os.PathLike):
-        raise ValueError(f"credentials.{name} is the path of a PEM file, or its bytes")
-    try:
-        return readPEM(value)
-    except ValueError as error:
-        raise ValueError(f"credentials.{name}: {error}") from None
-
-
-def _certificates(name: str, value: Any) -> bytes:
-    """Read and check certificates: grpcio would fail at the first call without a reason."""
-    content = _pem(name, value)
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
-            cadata=content.decode("ascii")
-        )
-    except (ssl.SSLError, UnicodeDecodeError):
-        raise ValueError(f"credentials.{name} is no PEM certificate") from None
-    return content
 
 
 _REFLECTION_SECONDS = 10.0

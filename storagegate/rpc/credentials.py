@@ -175,30 +175,43 @@ def readConfiguration(tls: GRPCTLSOptions) -> Any:
     @return: A C{grpc.ServerCertificateConfiguration}.
     @raise OptionError: If one cannot be used; the message names it.
     """
-    certificate = _read("cert", tls.cert)
-    key = _read("key", tls.key)
-    roots = None
-    _checkCertificates("cert", tls.cert)
-    if tls.ca is not None:
-        roots = _read("ca", tls.ca)
-        _checkCertificates("ca", tls.ca)
+    certificate = readCertificates("the option tls.cert", tls.cert)
+    key = readPEMOption("the option tls.key", tls.key)
+    roots = None if tls.ca is None else readCertificates("the option tls.ca", tls.ca)
     _checkKey(tls)
     return grpc.ssl_server_certificate_configuration([(key, certificate)], roots)
 
 
-def _read(option: str, path: str) -> bytes:
+def readPEMOption(name: str, value: Any) -> bytes:
+    """
+    Return the content of a file, in any thread.
+
+    @param name: The name of the option, for the error.
+    @param value: The path, or the content itself as bytes.
+    @raise OptionError: If the file cannot be used.
+    """
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str | os.PathLike):
+        raise OptionError(f"{name} is the path of a PEM file, or its bytes")
     try:
-        return readPEM(path)
+        return readPEM(value)
     except PEMFileError as error:
-        raise OptionError(f"the option tls.{option}: {error}") from None
+        raise OptionError(f"{name}: {error}") from None
 
 
-def _checkCertificates(option: str, path: str) -> None:
-    """Check that a file holds certificates: grpcio itself would only fail handshakes."""
+def readCertificates(name: str, value: Any) -> bytes:
+    """Read certificates as L{readPEMOption}, and check them: grpcio would only fail handshakes."""
+    content = readPEMOption(name, value)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
-    except (ssl.SSLError, OSError):
-        raise OptionError(f"the option tls.{option}: {path} is no PEM certificate") from None
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            # What stands around the certificates may have any character.
+            cadata=content.decode("ascii", "ignore")
+        )
+    except (ssl.SSLError, ValueError):
+        place = "" if isinstance(value, bytes) else f": {value}"
+        raise OptionError(f"{name}{place} is no PEM certificate") from None
+    return content
 
 
 def _checkKey(tls: GRPCTLSOptions) -> None:
