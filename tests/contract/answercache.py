@@ -28,7 +28,7 @@ class AnswerCacheContract:
     async def begin(self, key: Any = KEY, size: int = 100) -> Any:
         """Begin a request; give answer, size, and whether it was known who calls."""
         known = await settled(self.cache.begin(key, size))
-        return None if known is None else (known.answer, known.size, known.isKnown)
+        return None if known is None else (known.reply, known.size, known.isKnown)
 
     async def end(self, key: Any, answer: bytes, isKnown: bool = False) -> None:
         """End a request."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -25,7 +25,7 @@ def detailedError(shape: dict[str, Any], error: ServiceError) -> dict[str, Any]:
     """
     Add the details of an error, if it has any.
 
-    @param shape: The error in the shape of a wire; changed in place.
+    @param shape: The error as a transport sends it; changed in place.
     @return: C{shape}.
     """
     if error.details is not None:
@@ -114,19 +114,18 @@ class StreamHooks:
     client: Callable[[AsyncIterable[Any], Callable[[Any], Any], MessageId], Any] | None = None
 
 
+@define(eq=False)
 class ListenerState:
     """
     What all sessions of a listener share.
 
+    @ivar maxCalls: Calls in flight of all its peers at most.
     @ivar calls: How many calls are in flight.
     @ivar isDraining: Whether further calls are refused.
     """
 
-    def __init__(
-        self, invoker: Invoker, clock: IReactorTime, maxCalls: int = CALLS_OF_A_LISTENER
-    ) -> None:
-        self.invoker = invoker
-        self.clock = clock
-        self.maxCalls = maxCalls
-        self.calls = 0
-        self.isDraining = False
+    invoker: Invoker
+    clock: IReactorTime
+    maxCalls: int = CALLS_OF_A_LISTENER
+    calls: int = 0
+    isDraining: bool = False

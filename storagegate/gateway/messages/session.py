@@ -70,19 +70,6 @@ def readId(value: Any) -> MessageId:
     raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
 
 
-def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
-    """
-    Read the credentials of C{auth.token} of a message.
-
-    @param message: The decoded message of the call.
-    @param native: The object for the user's hooks; C{None} for the message itself.
-    """
-    auth = message.get("auth")
-    # The check for a mapping takes 0.2 microseconds; most messages have no credentials.
-    token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
-    return CallCredentials(token if isinstance(token, str) else None, None, native or message)
-
-
 ITEMS_AHEAD = 8
 """Items of a client's stream that are held ahead of its handler."""
 
@@ -149,7 +136,11 @@ class PeerCall(Task):
             owner.headers,
             metadata,
         )
-        self._credentials = readCredentials(message, native)
+        auth = message.get("auth")
+        # The check for a mapping takes 0.2 microseconds; most messages have no credentials.
+        token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
+        token = token if isinstance(token, str) else None
+        self._credentials = CallCredentials(token, None, native or message)
         self._data = message.get("data", {})
         self._isOver = False
         self._timer: IDelayedCall | None = None

@@ -158,14 +158,14 @@ class StoppedTests(SynchronousTestCase):
         self.assertIsNone(cache.begin("meanwhile", 7))
         known = cache.begin("meanwhile", 7)
         assert known is not None
-        self.assertEqual((known.answer, known.size), (None, 7))
+        self.assertEqual((known.reply, known.size), (None, 7))
         cache.end("meanwhile", b"answer", True)
         holder.process.send_signal(signal.SIGCONT)
         self.assertEqual([holder.read() for _ in range(2)], ["ready", "done"])
         known = cache.begin("meanwhile", 7)
         assert known is not None
-        self.assertEqual((known.answer, known.isKnown), (b"answer", True))
+        self.assertEqual((known.reply, known.isKnown), (b"answer", True))
         known = cache.begin("before", 9)
         assert known is not None
-        self.assertEqual((known.answer, known.size), (b"late", 5))
+        self.assertEqual((known.reply, known.size), (b"late", 5))
         self.assertIsNone(cache.begin("unknown"))

@@ -8,7 +8,7 @@ the transport has space for replies. So a client that floods, or does not read, 
 A connection is in one of these states::
 
     open        calls are accepted
-    ended       the client has shut its writing side: calls in flight are answered, then we close
+    ended       the client has shut its writing side: calls in flight are completed, then we close
     closing     we have closed; further input is discarded
     gone        lost
 
@@ -301,7 +301,7 @@ class TCPConnection(Protocol):
         self._readOrWait()
 
     def resumeProducing(self) -> None:
-        """Go on: the client has read."""
+        """Resume the writers that wait, then the client's messages."""
         self._isFull = False
         while self._drains and not self._isFull:
             self._drains.popleft().callback(None)

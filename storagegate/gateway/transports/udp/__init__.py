@@ -43,7 +43,7 @@ class UDPOptions:
 
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all transports.
-    @ivar maxPacketSize: Bytes of an answer's datagram; what passes everywhere in one piece.
+    @ivar maxPacketSize: Bytes of a reply's datagram; the default passes everywhere in one piece.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
         C{stream} or C{stream_end}.

@@ -277,7 +277,7 @@ class UDPPeer(FrameWriter):
             owner.meter.duplicates += 1
             # A small datagram with a guessed id gets no large reply.
             isOwed = known.isKnown and size >= known.size
-            reply = known.answer
+            reply = known.reply
             if reply is not None and (isOwed or len(reply) <= AMPLIFICATION * size):
                 self._write(reply)
         elif not owner.isClosed:
@@ -466,7 +466,7 @@ class UDPPeer(FrameWriter):
             key = (self._source, id)
             kept: Any = self._owner.replies.end(key, datagram, self.session.isKnown(id))
             if kept is not None and hasattr(kept, "__await__"):
-                proceed(kept, "an answer was not kept", bool)
+                proceed(kept, "a reply was not kept", bool)
         self._forget(id)
         if fits:
             self._write(datagram)

@@ -7,7 +7,7 @@ An id that comes again from the same address gets the same reply; the method doe
 L{ReplyCache} is for one process. Processes that share a port share a L{SharedReplyCache} in
 memory, because a repeated datagram may reach another process than the first one did. A record of
 its table is the state of a request, its length, the process that serves it, and the reply once
-there is one. Only that process can reply while the request is in flight; if it dies, the request
+there is one. Only that process ca reply while the request is in flight; if it dies, the request
 is new again.
 """
 
@@ -37,13 +37,13 @@ class CachedReply:
 
     @ivar until: When it expires.
     @ivar size: Bytes of its datagram.
-    @ivar answer: The last datagram of the reply; C{None} while it is in flight.
+    @ivar reply: The last datagram of the reply; C{None} while it is in flight.
     @ivar isKnown: Whether the caller was authenticated.
     """
 
     until: float
     size: int
-    answer: bytes | None = None
+    reply: bytes | None = None
     isKnown: bool = False
 
 
@@ -69,12 +69,12 @@ class IReplyCache(Interface):
         @return: C{None} if it is a new one, else the record of the first.
         """
 
-    def end(key: Hashable, answer: bytes, isKnown: bool = False) -> Awaitable[None] | None:
+    def end(key: Hashable, reply: bytes, isKnown: bool = False) -> Awaitable[None] | None:
         """
         Keep the reply to a request.
 
         @param key: As passed to L{begin}.
-        @param answer: The datagram that is sent.
+        @param reply: The datagram that is sent.
         @param isKnown: Whether the caller was authenticated.
         """
 
@@ -131,11 +131,11 @@ class ReplyCache:
         exchange = self._exchanges.get(key)
         return None if exchange is None or exchange.until <= self._now() else exchange
 
-    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+    def end(self, key: Hashable, reply: bytes, isKnown: bool = False) -> None:
         """Keep the reply to a request."""
         exchange = self._exchanges.get(key)
         if exchange is not None:
-            exchange.answer, exchange.isKnown = answer, isKnown
+            exchange.reply, exchange.isKnown = reply, isKnown
 
 
 ANSWER_BYTES = 1200
@@ -144,7 +144,7 @@ ANSWER_BYTES = 1200
 ROWS = 2 * MAX_ANSWERS
 """Of the daemon's table: 25 MB, of which used rows alone take up memory."""
 
-_UNDER_WAY, _ANSWERED, _ANSWERED_KNOWN = range(3)
+_IN_FLIGHT, _REPLIED, _REPLIED_KNOWN = range(3)
 _RECORD = Struct("<BIQ")
 
 
@@ -179,7 +179,7 @@ class SharedReplyCache:
 
         self._capacity = table.size - _RECORD.size
         if self._capacity < 1:
-            raise ValueError(f"the table has records of {table.size} bytes, too small for answers")
+            raise ValueError(f"the table has records of {table.size} bytes, too small for replies")
         self._table = table
         self._busy = TableBusy
         self._seconds = seconds
@@ -200,11 +200,11 @@ class SharedReplyCache:
         def act(record: bytes | None, until: float, now: float) -> "Change | None":
             if record is not None:
                 state, length, process = _RECORD.unpack_from(record)
-                if state != _UNDER_WAY or self._presence.isAlive(process):
-                    answer = None if state == _UNDER_WAY else record[_RECORD.size :]
-                    known.append(CachedReply(until, length, answer, state == _ANSWERED_KNOWN))
+                if state != _IN_FLIGHT or self._presence.isAlive(process):
+                    reply = None if state == _IN_FLIGHT else record[_RECORD.size :]
+                    known.append(CachedReply(until, length, reply, state == _REPLIED_KNOWN))
                     return None
-            return _RECORD.pack(_UNDER_WAY, size, self._presence.number), now + self._seconds
+            return _RECORD.pack(_IN_FLIGHT, size, self._presence.number), now + self._seconds
 
         try:
             self._table.change(_written(key), act)
@@ -212,19 +212,19 @@ class SharedReplyCache:
             return self._own.begin(key, size)
         return known[0] if known else None
 
-    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+    def end(self, key: Hashable, reply: bytes, isKnown: bool = False) -> None:
         """Keep the reply to a request."""
-        self._own.end(key, answer, isKnown)
+        self._own.end(key, reply, isKnown)
 
         def act(record: bytes | None, until: float, now: float) -> "Change | None":
-            if len(answer) > self._capacity:
-                self._keep(record, key, answer, isKnown)
+            if len(reply) > self._capacity:
+                self._keep(record, key, reply, isKnown)
                 return None
-            length = self._underWay(record)
+            length = self._inFlight(record)
             if length is None:
                 return None
-            state = _ANSWERED_KNOWN if isKnown else _ANSWERED
-            return _RECORD.pack(state, length, self._presence.number) + answer, until
+            state = _REPLIED_KNOWN if isKnown else _REPLIED
+            return _RECORD.pack(state, length, self._presence.number) + reply, until
 
         name = _written(key)
         try:
@@ -232,22 +232,22 @@ class SharedReplyCache:
         except self._busy:
             # Only this process writes its calls in flight: they can be read without the lock.
             found = self._table.peek(name)
-            self._keep(None if found is None else found[0], key, answer, isKnown)
+            self._keep(None if found is None else found[0], key, reply, isKnown)
 
-    def _keep(self, record: bytes | None, key: Hashable, answer: bytes, isKnown: bool) -> None:
-        """Keep an answer that does not get into the table."""
-        length = self._underWay(record)
+    def _keep(self, record: bytes | None, key: Hashable, reply: bytes, isKnown: bool) -> None:
+        """Keep a reply that does not get into the table."""
+        length = self._inFlight(record)
         if length is not None:
             self._own.begin(key, length)
-            self._own.end(key, answer, isKnown)
+            self._own.end(key, reply, isKnown)
 
-    def _underWay(self, record: bytes | None) -> int | None:
+    def _inFlight(self, record: bytes | None) -> int | None:
         """Return the length of a request that is in flight here, C{None} if it is not."""
         if record is None:
             return None
         state, length, process = _RECORD.unpack_from(record)
         # It may have left the table, and been begun anew elsewhere.
-        isOurs = state == _UNDER_WAY and process == self._presence.number
+        isOurs = state == _IN_FLIGHT and process == self._presence.number
         return length if isOurs else None
 
 

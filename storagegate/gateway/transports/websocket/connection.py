@@ -332,8 +332,8 @@ class WebSocketConnection(WebSocketServerProtocol):
     def _readPlain(self) -> None:
         """Read plain messages without Autobahn, which saves 14 microseconds each."""
         data, self._pending = self._pending, b""
-        at = 0
-        while self.isOpen and not self.isPaused:
+        at, size = 0, len(data)
+        while at < size and self.isOpen and not self.isPaused:
             plain = readPlain(data, at, self.maxMessagePayloadSize)
             if plain is None:
                 break

@@ -149,7 +149,7 @@ class AgainTests(UDPCase):
         self.assertIsNone(cache.begin("a"))
         kept = cache.begin("c")
         assert kept is not None
-        self.assertEqual(kept.answer, b"c")
+        self.assertEqual(kept.reply, b"c")
 
 
 class Remote(ReplyCache):

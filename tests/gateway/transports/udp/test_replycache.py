@@ -57,11 +57,11 @@ class SharedTests(SharedCase):
         self.assertIsNone(self.cache.begin(KEY, 70))
         known = other.begin(KEY, 70)
         assert known is not None
-        self.assertIsNone(known.answer)
+        self.assertIsNone(known.reply)
         self.cache.end(KEY, b"answer", True)
         known = other.begin(KEY, 70)
         assert known is not None
-        self.assertEqual((known.answer, known.size, known.isKnown), (b"answer", 70, True))
+        self.assertEqual((known.reply, known.size, known.isKnown), (b"answer", 70, True))
         self.assertEqual(known.until, self.clock.seconds() + SECONDS)
 
     def test_gone(self) -> None:
@@ -73,7 +73,7 @@ class SharedTests(SharedCase):
         gone.close()
         answered = self.cache.begin("answered")
         assert answered is not None
-        self.assertEqual(answered.answer, b"x")
+        self.assertEqual(answered.reply, b"x")
         self.assertIsNone(self.cache.begin("under way"))
         self.assertIsNotNone(self.cache.begin("under way"))
 
@@ -84,7 +84,7 @@ class SharedTests(SharedCase):
         self.cache.end(KEY, b"x" * 1201)
         known = other.begin(KEY)
         assert known is not None
-        self.assertIsNone(known.answer)
+        self.assertIsNone(known.reply)
         other.close()
 
     def test_notMine(self) -> None:
@@ -95,7 +95,7 @@ class SharedTests(SharedCase):
         other.end(KEY, b"other")
         known = self.cache.begin(KEY)
         assert known is not None
-        self.assertIsNone(known.answer)
+        self.assertIsNone(known.reply)
 
     def test_refused(self) -> None:
         """A table with records too small is refused."""
