@@ -213,19 +213,15 @@ def beginConsole() -> None:
 
 
 def announce(port: IListeningPort, isSecure: bool) -> None:
-    """Print where an application listens."""
-    line = f"listening on {paint(addressOf(port.getHost(), isSecure), _GREEN)}\n"
-    ConsoleStream("stdout").write(line)
-
-
-def addressOf(address: Any, isSecure: bool) -> str:
-    """Return the URL of a listener, or the name of its socket."""
+    """Print where an application listens, as a URL or the name of a socket."""
+    address: Any = port.getHost()
     host = getattr(address, "host", None)
     if host is None:
-        name = address.name
-        return "unix:" + (name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name))
-    if host in ("0.0.0.0", "::"):
-        host = "localhost"
-    elif ":" in host:
-        host = f"[{host}]"
-    return f"{'https' if isSecure else 'http'}://{host}:{address.port}"
+        where = f"unix:{os.fsdecode(address.name)}"
+    else:
+        if host in ("0.0.0.0", "::"):
+            host = "localhost"
+        elif ":" in host:
+            host = f"[{host}]"
+        where = f"{'https' if isSecure else 'http'}://{host}:{address.port}"
+    ConsoleStream("stdout").write(f"listening on {paint(where, _GREEN)}\n")

@@ -18,7 +18,6 @@ from storagegate.http.development.console import (
     ConsoleObserver,
     ConsoleStream,
     ErrorReport,
-    addressOf,
     announce,
     beginConsole,
     hasColours,
@@ -149,11 +148,24 @@ class ObserverTests(SynchronousTestCase):
         self.assertEqual(list(globalLogBeginner._publisher._observers), observers)
 
 
+class Port:
+    """A port with an address."""
+
+    def __init__(self, address: Any) -> None:
+        self.address = address
+
+    def getHost(self) -> Any:
+        """Return the address."""
+        return self.address
+
+
 class AddressTests(SynchronousTestCase):
     """Where the application listens."""
 
     def test_urls(self) -> None:
-        """A listener is named by what to type into a browser."""
+        """
+        A line on the standard output names a listener by what to type into a browser.
+        """
         for address, isSecure, text in (
             (IPv4Address("TCP", "127.0.0.1", 3000), False, "http://127.0.0.1:3000"),
             (IPv4Address("TCP", "0.0.0.0", 443), True, "https://localhost:443"),
@@ -161,21 +173,12 @@ class AddressTests(SynchronousTestCase):
             (IPv6Address("TCP", "::", 80), False, "http://localhost:80"),
             (UNIXAddress("/run/x"), False, "unix:/run/x"),
         ):
-            self.assertEqual(addressOf(address, isSecure), text)
-
-    def test_announce(self) -> None:
-        """It is said in one line on the standard output."""
-        output = io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(os, "environ", {})
-
-        class Port:
-            def getHost(self) -> Any:
-                return IPv4Address("TCP", "127.0.0.1", 3000)
-
-        port: Any = Port()
-        announce(port, False)
-        self.assertEqual(output.getvalue(), "listening on http://127.0.0.1:3000\n")
+            output = io.StringIO()
+            self.patch(sys, "stdout", output)
+            self.patch(os, "environ", {})
+            port: Any = Port(address)
+            announce(port, isSecure)
+            self.assertEqual(output.getvalue(), f"listening on {text}\n")
 
 
 def caught(function: Any) -> BaseException:
