@@ -20,10 +20,11 @@ from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES
-from storagegate.telemetry.accesslog import MAX_TEXT, AccessLog, Entry
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
 
 if TYPE_CHECKING:
+    # A daemon that logs and traces nothing does not import them.
+    from storagegate.telemetry.accesslog import AccessLog, Entry
     from storagegate.telemetry.otlp import Tracer
 
 UNKNOWN = "Unknown"
@@ -271,7 +272,7 @@ class S3Log:
     C{bytes_in}, C{bytes_out} and C{access_key} follow. Buckets and keys are private and not logged.
     """
 
-    def __init__(self, lines: AccessLog, now: Callable[[], float] = time) -> None:
+    def __init__(self, lines: "AccessLog", now: Callable[[], float] = time) -> None:
         """
         @param lines: Made with L{NUMBERS} and L{TEXTS}.
         @param now: Returns seconds since the epoch.
@@ -281,6 +282,8 @@ class S3Log:
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Log completed requests."""
+        from storagegate.telemetry.accesslog import MAX_TEXT
+
         now = self._now()
         good: list[Entry] = []
         bad: list[Entry] = []
