@@ -114,6 +114,16 @@ class SharedTable:
             raise
         return fd
 
+    @classmethod
+    def attach(cls, fd: int) -> "SharedTable":
+        """
+        Use the table that another process made.
+
+        @param fd: Its descriptor here.
+        @raise ValueError: If there is no table.
+        """
+        return cls(fd)
+
     def __init__(
         self,
         fd: int,
