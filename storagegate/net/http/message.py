@@ -185,12 +185,8 @@ class ChannelRequest:
     Header names are lower case, values C{bytes} as received. The response is given either whole
     (L{respond}) or in parts: L{begin}, then L{send} or L{sendFile}, then L{finish}.
 
-    @ivar uri: The target in origin form, raw.
-    @ivar path: C{uri} up to the question mark, raw.
-    @ivar queryString: C{uri} after it, raw.
-    @ivar headers: Repeated fields joined by commas, Cookie by semicolons.
-    @ivar headerList: The fields in their order.
-    @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
+    It has the attributes of its L{RequestHead}, too.
+
     @ivar body: The body, perhaps still arriving.
     @ivar handlerState: Any object that the handler keeps here until the response is complete.
     @ivar started: Whether a response has begun.
