@@ -272,8 +272,10 @@ class HTTPRequest:
         return self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
-        raw = self.raw
-        return clientAddresses(raw.clientHost, self.get("x-forwarded-for") or "", self.app.trust)
+        peer, trust = self.raw.clientHost, self.app.trust
+        if trust is None:
+            return [peer]
+        return clientAddresses(peer, self.get("x-forwarded-for") or "", trust)
 
     def _forwarded(self, name: str) -> str | None:
         """Return the first value of a field that only a trusted proxy may set."""

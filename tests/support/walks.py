@@ -68,7 +68,7 @@ class Limit:
 LIMITS = {
     "PUT 4 KiB": Limit(26, 68),
     "GET 4 KiB": Limit(19, 31),
-    "gateway HTTP call": Limit(20, 41),
+    "gateway HTTP call": Limit(19, 41),
     "gateway gRPC unary": Limit(14, 28),
     "gateway WebSocket call": Limit(13, 26),
     "Express GET": Limit(12, 22),
