@@ -166,7 +166,12 @@ class Components:
         from storagegate.net.http.site import Site
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        site = self._sites[name] = Site(resource, limits, self._reactor)
+        site = Site(resource, limits, self._reactor)
+        if name == "s3":
+            from storagegate.s3.errors import describeRejection
+
+            site = Site(resource, limits, self._reactor, describeRejection)
+        self._sites[name] = site
         return site
 
     def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:

@@ -6,7 +6,9 @@ service is seen to send where that page is vague): programs match the code, some
 """
 
 from collections.abc import Mapping, Sequence
+from secrets import token_hex
 
+from storagegate.net.http.interfaces import BadRequest
 from storagegate.s3.xml.writer import document, element, escapeReadable
 from storagegate.storage import errors as store
 
@@ -19,6 +21,7 @@ _LINES = {
         "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     ),
     "BadDigest": "400 The Content-MD5 you specified did not match what we received.",
+    "BadRequest": "400 An error occurred when parsing the HTTP request.",
     "BucketAlreadyExists": (
         "409 The requested bucket name is not available. The bucket namespace is shared by all "
         "users of the system. Please select a different name and try again."
@@ -29,6 +32,7 @@ _LINES = {
     "BucketNotEmpty": "409 The bucket you tried to delete is not empty",
     "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
     "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
+    "ExpectationFailed": "417 The only expectation is 100-continue.",
     "IllegalLocationConstraintException": (
         "400 The specified location-constraint is incompatible for the region specific endpoint "
         "this request was sent to."
@@ -108,6 +112,7 @@ _LINES = {
         "404 The server side encryption configuration was not found"
     ),
     "ServiceUnavailable": "503 Service is unable to handle request.",
+    "RequestTimeout": "408 Your socket connection was not read from or written to in time.",
     "SignatureDoesNotMatch": (
         "403 The request signature we calculated does not match the signature you provided. Check "
         "your key and signing method."
@@ -169,6 +174,22 @@ def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
     pieces.append(f"<Resource>{escapeReadable(resource)}</Resource>")
     pieces.append(element("RequestId", requestId))
     return document("Error", "".join(pieces), namespace="")
+
+
+# Codes of requests that never became one of S3's, by the status that HTTP has for them.
+_REJECTIONS = {
+    405: "MethodNotAllowed",
+    408: "RequestTimeout",
+    417: "ExpectationFailed",
+    501: "NotImplemented",
+    503: "SlowDown",
+}
+
+
+def describeRejection(error: BadRequest) -> tuple[bytes, bytes]:
+    """Return the content type and the document of the response to a malformed request."""
+    refusal = S3Error(_REJECTIONS.get(error.code, "BadRequest"), error.text)
+    return b"application/xml", errorDocument(refusal, "", token_hex(8).upper())
 
 
 def invalidArgument(name: str, value: str, message: str | None = None) -> S3Error:

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ElementTree
 from botocore.parsers import RestXMLParser
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.errors import S3Error, errorDocument
+from storagegate.net.http.interfaces import BadRequest
+from storagegate.s3.errors import S3Error, describeRejection, errorDocument
 
 
 class S3ErrorTests(SynchronousTestCase):
@@ -60,6 +61,13 @@ class S3ErrorTests(SynchronousTestCase):
 
 class ErrorDocumentTests(SynchronousTestCase):
     """What a client reads."""
+
+    def test_malformedRequests(self) -> None:
+        """A request that breaks HTTP is refused with a document, its code chosen by the status."""
+        for status, code in ((400, "BadRequest"), (417, "ExpectationFailed"), (503, "SlowDown")):
+            contentType, body = describeRejection(BadRequest(status, "The text"))
+            self.assertEqual(contentType, b"application/xml")
+            self.assertIn(f"<Code>{code}</Code><Message>The text</Message>".encode(), body)
 
     def test_bytes(self) -> None:
         """Code, message, further fields, resource and request id stand in S3's order."""

@@ -41,7 +41,13 @@ _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
 # The form of nearly every request line, matched in one step.
 _PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::[0-9]{0,5})?", re.ASCII)
+# A port is empty or at most 65535.
+_PORT = rb"[0-5]?[0-9]{0,4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5])))"
+_HOST = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::(?:" + _PORT + rb"))?", re.ASCII
+)
+# A tab before or after a coding is white space too, but not for httptools.
+_CODING = re.compile(rb"(?i)(\r\ntransfer-encoding:)[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)")
 
 # Checked hosts: a server has a few, and the expression costs a third of a microsecond.
 _hosts: set[bytes] = set()
@@ -105,6 +111,8 @@ def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
         raise BadRequest(431, "The header fields are too large")
     if wire.count(b"\r\n") - 2 > limits.headFields:
         raise BadRequest(431, "There are too many header fields")
+    if b"\t" in wire:
+        wire = _CODING.sub(rb"\1 \2", wire)
     sink = _Fields()
     try:
         httptools.HttpRequestParser(sink).feed_data(wire)
@@ -244,7 +252,7 @@ def _readFraming(head: RequestHead) -> None:
     expectation = headers.get(b"expect")
     head.expectsContinue = False
     # RFC 9110 section 10.1.1: it means nothing in HTTP/1.0.
-    if expectation is not None and head.version == b"HTTP/1.1":
+    if expectation and head.version == b"HTTP/1.1":
         if expectation.lower() != b"100-continue":
             raise BadRequest(417, "The expectation is not 100-continue")
         head.expectsContinue = True

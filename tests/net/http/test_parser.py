@@ -86,6 +86,17 @@ class AcceptedTests(SynchronousTestCase):
         self.assertTrue(parse(head(expect)).expectsContinue)
         old = head(b"Content-Length: 1", expect, line=b"PUT / HTTP/1.0")
         self.assertFalse(parse(old).expectsContinue)
+        self.assertFalse(parse(head(b"Content-Length: 1", b"Expect: ")).expectsContinue)
+        self.assertEqual(self.assertRaises(BadRequest, parse, head(b"Expect: 200")).code, 417)
+
+    def test_tabs(self) -> None:
+        """The white space around a value is any run of spaces and tabs, also that of a coding."""
+        for space in (b"\t", b" \t", b"\t "):
+            for value in (space + b"chunked", b"chunked" + space):
+                found = parse(head(b"A: 1", b"Transfer-Encoding:" + value))
+                self.assertIsNone(found.contentLength)
+                self.assertEqual(found.headers[b"transfer-encoding"], b"chunked")
+            self.assertEqual(parse(head(b"Content-Length:" + space + b"7")).contentLength, 7)
 
     def test_oldWithoutHost(self) -> None:
         """HTTP/1.0 has no Host."""
@@ -93,8 +104,18 @@ class AcceptedTests(SynchronousTestCase):
 
     def test_hosts(self) -> None:
         """Names, addresses of both kinds and ports are hosts."""
-        for host in [b"", b"a.b-c_d", b"a:80", b"[::1]", b"[::ffff:1.2.3.4]:9000", b"%41"]:
+        names = [b"", b"a.b-c_d", b"%41", b"[::1]", b"[::ffff:1.2.3.4]:9000"]
+        for host in [*names, b"a:", b"a:80", b"a:65535"]:
             self.assertEqual(parse(head(host=b"Host: " + host)).headers[b"host"], host)
+
+    def test_ports(self) -> None:
+        """A port above 65535 is no host's, in an absolute target neither."""
+        for port in (b"65536", b"99999"):
+            for wire in (
+                head(host=b"Host: a:" + port),
+                head(line=b"GET http://a:%b/ HTTP/1.1" % port),
+            ):
+                self.assertEqual(self.assertRaises(BadRequest, parse, wire).code, 400, wire)
 
 
 class LimitTests(SynchronousTestCase):

@@ -71,3 +71,11 @@ class ExpectTests(S3Case):
                     lines = {line.strip().lower() for line in iter(stream.readline, "\r\n")}
                 told = lines & {"http/1.1 100 continue", "connection: close"}
                 self.assertEqual(len(told), 1, (bucket, body, lines))
+
+    def test_otherExpectations(self) -> None:
+        """An empty C{Expect} is none; another one is 417, as a document of S3."""
+        for value, status, code in (("", 200, ""), ("200", 417, "ExpectationFailed")):
+            answer = self.sendSigned(Outgoing("PUT", f"/{self.bucket}/k", {"Expect": value}, b"x"))
+            self.assertAnswer(answer, status, code)
+        self.assertEqual(answer.headers["content-type"], "application/xml")
+        self.assertIn(b"<Message>The expectation is not 100-continue</Message>", answer.body)
