@@ -127,16 +127,15 @@ def expectedName(options: ClientTLSOptions, host: str) -> str:
     return options.serverName or host.partition("%")[0].rstrip(".")
 
 
-def makeContext(options: ClientTLSOptions, host: str) -> Any:
+def makeContext(options: ClientTLSOptions, host: str) -> "ServerContext":
     """
     Make the context of a connection from the files as they are now.
 
     @param host: A name or an IP address, without brackets.
-    @return: An C{IOpenSSLClientConnectionCreator}.
     @raise TLSFileError: If a file cannot be used.
     @raise UnicodeError: If a certificate cannot have the name of the host.
     """
-    return _creator(expectedName(options, host), _load(options), None)
+    return _verifying(expectedName(options, host), _load(options), None)
 
 
 class TLSContexts:
@@ -153,7 +152,7 @@ class TLSContexts:
         """
         self._table = table
         self._options = options
-        self._creators: OrderedDict[str, Any] = OrderedDict()
+        self._creators: OrderedDict[str, ServerContext] = OrderedDict()
         self._loaded: Mapping[str, Any] | None = None
         self._stamp: Mapping[str, Any] = {}
 
@@ -166,12 +165,11 @@ class TLSContexts:
         checkFiles(self._options, self._table)
         self._refresh()
 
-    def creator(self, name: str) -> Any:
+    def creator(self, name: str) -> "ServerContext":
         """
         Return the context for a server name.
 
         @param name: The name or IP address that the certificate must have.
-        @return: An C{IOpenSSLClientConnectionCreator}.
         @raise TLSFileError: If a file could never be used.
         @raise UnicodeError: If a certificate cannot have that name.
         """
@@ -180,7 +178,7 @@ class TLSContexts:
             self._creators.move_to_end(name)
             return self._creators[name]
         if self._options.verify:
-            creator = _creator(name, loaded, _PROTOCOLS)
+            creator = _verifying(name, loaded, _PROTOCOLS)
         else:
             creator = _unverified(name, loaded)
         self._creators[name] = creator
@@ -214,34 +212,65 @@ class TLSContexts:
 
 @implementer(IOpenSSLClientConnectionCreator)
 @frozen
-class _UnverifiedCreator:
-    options: Any
-    name: bytes | None
+class ServerContext:
+    """
+    The context of connections to the servers that have one name.
+
+    @ivar creator: Twisted's, which verifies certificates within the handshake.
+    @ivar name: The name or the IP address of the server.
+    @ivar isVerified: Whether its certificate is verified.
+    """
+
+    creator: Any
+    name: str
+    isVerified: bool = True
 
     def clientConnectionForTLS(self, tlsProtocol: Any) -> Any:
-        connection = self.options.clientConnectionForTLS(tlsProtocol)
-        if self.name is not None:
-            connection.set_tlsext_host_name(self.name)
+        """Make the connection of OpenSSL for a protocol."""
+        connection = self.creator.clientConnectionForTLS(tlsProtocol)
+        # No address is ever sent as a name (RFC 6066, section 3).
+        if not self.isVerified and not self._isAddress:
+            connection.set_tlsext_host_name(self.name.encode("ascii"))
         return connection
 
+    def verifyName(self, connection: Any) -> None:
+        """
+        Verify the name of a server after the handshake; before that, nothing may be sent.
 
-def _unverified(name: str, loaded: Mapping[str, Any]) -> Any:
+        Within the handshake Twisted takes errors of the library that it does not expect, such as
+        that of a certificate without names, for a success.
+
+        @param connection: That of OpenSSL.
+        @raise Exception: Of any kind, if the certificate is not for this name.
+        """
+        from service_identity.pyopenssl import verify_hostname, verify_ip_address
+
+        if self.isVerified:
+            (verify_ip_address if self._isAddress else verify_hostname)(connection, self.name)
+
+    @property
+    def _isAddress(self) -> bool:
+        return isIPAddress(self.name) or isIPv6Address(self.name)
+
+
+def _unverified(name: str, loaded: Mapping[str, Any]) -> ServerContext:
     from twisted.internet.ssl import CertificateOptions
 
-    # No address is ever sent as a name (RFC 6066, section 3).
-    isAddress = isIPAddress(name) or isIPv6Address(name)
     options = CertificateOptions(acceptableProtocols=_PROTOCOLS, **loaded)
-    return _UnverifiedCreator(options, None if isAddress else name.encode("ascii"))
+    return ServerContext(options, name, isVerified=False)
 
 
-def _creator(name: str, loaded: Mapping[str, Any], protocols: list[bytes] | None) -> Any:
+def _verifying(
+    name: str, loaded: Mapping[str, Any], protocols: list[bytes] | None
+) -> ServerContext:
     from twisted.internet.ssl import optionsForClientTLS
 
     own = {**loaded}
     trust = own.pop("trustRoot")
-    return optionsForClientTLS(
+    creator = optionsForClientTLS(
         name, trustRoot=trust, acceptableProtocols=protocols, extraCertificateOptions=own
     )
+    return ServerContext(creator, name)
 
 
 def _load(options: ClientTLSOptions, withTrust: bool = True) -> dict[str, Any]:

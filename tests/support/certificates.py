@@ -48,21 +48,22 @@ class Authority:
         file: str | None = None,
         days: int = 1,
         address: str = "127.0.0.1",
+        isNamed: bool = True,
     ) -> tuple[Path, Path]:
         """
         Make a certificate for a host and its address, or for a client of that name.
 
         @param file: What the files are called, if not after the host.
         @param days: How long it is valid from now on; a negative one has expired.
+        @param isNamed: Whether it has an extension with its names, which old ones have not.
         @return: The paths of the certificate and its key.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address(address))]
-        certificate = (
-            self._builder(_name(host), key.public_key(), days)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+        builder = self._builder(_name(host), key.public_key(), days)
+        if isNamed:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         paths = (
             self._directory / f"{file or host}.crt",
             self._directory / f"{file or host}.key",

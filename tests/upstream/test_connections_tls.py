@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from OpenSSL import SSL
+from service_identity import pyopenssl
+from twisted.internet import _sslverify
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -82,9 +84,9 @@ class SecuringTests(LogCase):
         self.context = self.makeContext()
         self.serve()
 
-    def makeContext(self) -> SSL.Context:
+    def makeContext(self, isNamed: bool = True) -> SSL.Context:
         """Make what an instance is secured with."""
-        certificate, key = self.authority.issue("localhost")
+        certificate, key = self.authority.issue("localhost", isNamed=isNamed)
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         context.use_certificate_file(str(certificate))
         context.use_privatekey_file(str(key))
@@ -181,6 +183,42 @@ class SecuringTests(LogCase):
         self.lose()
         self.failureResultOf(connecting)
         self.assertIn("Probe: localhost:8443: the certificate is for another name", self.told()[0])
+
+    def refused(self, reason: str) -> None:
+        """Check that a connection is refused, after which nothing has been sent."""
+        connecting = self.connect(serverName="other.example")
+        self.carry()
+        self.failureResultOf(connecting)
+        self.assertTrue(self.endpoint.transport.isAborted)
+        self.lose()
+        self.assertIn(reason, self.told()[0])
+        # Twisted's own check, which lets the connection pass.
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+
+    def test_noNames(self) -> None:
+        """A certificate that has no names at all is for no server."""
+        self.context = self.makeContext(isNamed=False)
+        self.serve()
+        self.refused("CertificateError: Certificate does not contain any")
+
+    def test_brokenLibrary(self) -> None:
+        """A library that fails in an unexpected way has verified no name."""
+
+        def broken(*arguments: Any, **more: Any) -> None:
+            raise TypeError("the library has changed")
+
+        for each in (_sslverify, pyopenssl):
+            self.patch(each, "verify_service_identity", broken)
+        self.refused("TypeError: the library has changed")
+
+    def test_brokenCallback(self) -> None:
+        """Where only the check within the handshake fails, the name is verified after it."""
+
+        def broken(*arguments: Any, **more: Any) -> None:
+            raise TypeError("the library has changed")
+
+        self.patch(_sslverify, "extract_patterns", broken)
+        self.refused("the certificate is for another name")
 
     def test_logged(self) -> None:
         """The log says so once a minute, however many handshakes fail."""

@@ -31,7 +31,7 @@ from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
 from storagegate.core.task import IdleWaiters
-from storagegate.net.tls import refusesCertificate
+from storagegate.net.tls import ServerContext, refusesCertificate
 
 HEAD_BYTES = 64 * 1024
 """
@@ -445,7 +445,7 @@ async def openConnection(
     endpoint: Any,
     clock: IReactorTime,
     seconds: float,
-    context: Any = None,
+    context: ServerContext | None = None,
     handshakeFailed: Callable[[Exception], None] = lambda error: None,
 ) -> HTTPClientConnection:
     """
@@ -454,7 +454,7 @@ async def openConnection(
     @param endpoint: The endpoint of TCP.
     @param clock: Measures the time of the handshake.
     @param seconds: For both together; the endpoint limits the time to connect itself.
-    @param context: An C{IOpenSSLClientConnectionCreator}; C{None} without TLS.
+    @param context: Verifies the name of the server; C{None} without TLS.
     @param handshakeFailed: Called with the error of a failed handshake, which is raised too.
     @raise CancelledError: If it is cancelled.
     """
@@ -469,9 +469,11 @@ async def openConnection(
         left = max(0.0, deadline - clock.seconds())
         try:
             await connection.whenSecure().addTimeout(left, clock)
+            context.verifyName(connection.transport.getHandle())  # type: ignore[union-attr]
         except CancelledError:
             raise
         except Exception as error:
+            connection.abort()
             handshakeFailed(error)
             raise
     return connection
