@@ -35,7 +35,7 @@ from storagegate.storage.backends import (
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare
-from storagegate.storage.catalog.wal import Reserve
+from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import BlobLease, GarbageCollector

@@ -1,5 +1,6 @@
 """A disk that is really full."""
 
+import contextlib
 import os
 import subprocess
 
@@ -8,6 +9,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import Files
 from storagegate.storage.fsck import check
+from storagegate.storage.store import ObjectStore
 from tests.support.stores import StoreDriver
 
 
@@ -87,3 +89,47 @@ class FullDiskTests(SynchronousTestCase):
         os.unlink(ballast)
         self.assertIsNone(self.driver.store.health()["disk"])
         self.driver.close()
+
+    def fillDisk(self) -> str:
+        """Take all the room that is left; return the file that does."""
+        ballast = os.path.join(self.mount, "ballast")
+        with open(ballast, "ab", buffering=0) as file:
+            for size in (4096, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(size)):
+                        pass
+        return ballast
+
+    def test_start(self) -> None:
+        """A store that was closed on a full disk opens: C{reserve} has the room for that."""
+        reserve = os.path.join(self.directory, "reserve")
+        self.driver.put("b", b"kept", b"x" * 1000)
+        for _ in range(3):
+            self.driver.close()
+            ballast = self.fillDisk()
+            self.driver.open()
+            self.assertEqual(self.driver.get("b", b"kept"), b"x" * 1000)
+            # Some of it is kept, for the next start on this disk.
+            self.assertGreater(os.stat(reserve).st_size, 0)
+        whole = os.stat(reserve).st_size
+        self.assertEqual(self.driver.delete("b", [b"kept"]), [True])
+        self.driver.reactor.settle(self.driver.store.idle())
+        os.unlink(ballast)
+        self.driver.put("b", b"new", b"y" * 1000)
+        self.assertGreater(os.stat(reserve).st_size, whole)
+        self.assertSound()
+
+    def test_startShared(self) -> None:
+        """Several processes can serve a store that was closed on a full disk."""
+        self.driver.close()
+        self.fillDisk()
+        ObjectStore.prepare(self.directory).release()
+
+    def test_fsck(self) -> None:
+        """C{fsck} checks, and repairs, a store that was closed on a full disk."""
+        self.driver.put("b", b"kept", b"x" * 1000)
+        self.driver.close()
+        self.fillDisk()
+        for isRepair in (False, True):
+            problems: list[str] = []
+            self.assertEqual(check(self.directory, isRepair, True, problems.append), 0, problems)

@@ -28,9 +28,10 @@ from typing import Any, TypeVar
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
+from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import syncDirectory
-from storagegate.storage.sqlite import CatalogUnusable, createFile, transact
+from storagegate.storage.sqlite import CatalogUnusable, Fault, classify, createFile, transact
 
 T = TypeVar("T")
 
@@ -217,17 +218,31 @@ def prepare(path: str, durability: Durability) -> None:
     """
     Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
 
+    Where the disk has no space for the files that SQLite makes, it takes that of the reserve.
+
     @param durability: With C{FULL} the name of a new file is durable, too.
     @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
     created = createFile(path)
+    try:
+        _migrateFile(path, durability)
+    except CatalogUnusable as error:
+        cause = error.__cause__
+        if not isinstance(cause, sqlite3.Error) or classify(cause) is not Fault.FULL:
+            raise
+        if not Reserve(os.path.join(os.path.dirname(path), "reserve")).halve():
+            raise
+        _migrateFile(path, durability)
+    if created and durability is Durability.FULL:
+        syncDirectory(os.path.dirname(path) or ".")
+
+
+def _migrateFile(path: str, durability: Durability) -> None:
     with opened(path, durability) as connection:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         migrate(connection, path)
-    if created and durability is Durability.FULL:
-        syncDirectory(os.path.dirname(path) or ".")
 
 
 @contextmanager

@@ -34,9 +34,9 @@ from storagegate.storage.catalog.connections import (
     prepare,
 )
 from storagegate.storage.catalog.lists import KeyRange
+from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.wal import (
     CheckpointScheduler,
-    Reserve,
     WALCheckpointer,
     WALSizeCounter,
     prewriteBetweenCommits,

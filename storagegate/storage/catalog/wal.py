@@ -1,5 +1,5 @@
 """
-The length of the WAL: checkpoints, blocks that are allocated in advance, and disk space in reserve.
+The length of the WAL: checkpoints, and blocks that are allocated in advance.
 
 B{Checkpoints.} A checkpoint copies pages from the WAL to the database. The pool makes one each time
 the WAL has grown by L{CHECKPOINT_AT}: no commit waits for it, but between commits that follow each
@@ -13,14 +13,8 @@ B{Allocation.} An fsync after an append also commits the file system's journal, 
 become longer; after an overwrite it waits for the bytes alone: 2.7 ms and 0.8 ms here. SQLite never
 truncates the file while it is open, so it is made long at the start, with zeros, which are no
 frames: SQLite reads a WAL up to the first invalid frame (file format, section 4.4).
-
-B{Reserve.} Even a delete writes before it frees: its pages pass through the WAL. When the disk is
-full the reserve is released for that, and allocated again as soon as there is space. SQLite does
-not return the pages of deleted rows to the disk: it writes new rows there. So after deletes there
-may be space in the database and none for the WAL. The reserve is lent for that.
 """
 
-import errno
 import os
 import sqlite3
 from collections.abc import Callable
@@ -314,87 +308,3 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-_MOST = 16 * 1024 * 1024
-"""
-The WAL of a bulk delete of a thousand small objects in different pages: 6 to 13 MiB, measured with
-keys of 24 and of 900 bytes.
-"""
-
-_RESERVE_SHARE = 8
-"""On a tiny file system the reserve takes no more than this part of it."""
-
-_KEPT = 2
-"""While the reserve is lent, one part in so many stays free, for deletes."""
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Reserve:
-    """
-    A file that only occupies space. May run in any thread, one at a time; blocks.
-
-    @param path: The file; its directory is on the catalog's file system.
-    @param isShared: Other processes have the same reserve; the write lock protects it.
-    """
-
-    def __init__(self, path: str, isShared: bool = False) -> None:
-        self._path = path
-        self._isShared = isShared
-        self._held = False
-
-    def ensure(self) -> bool:
-        """Create the file unless it exists; return whether it exists then."""
-        if not self._held or (self._isShared and not os.path.exists(self._path)):
-            self._held = self._make()
-        return self._held
-
-    def release(self) -> bool:
-        """Remove the file; return whether this has freed its space."""
-        held, self._held = self._held, False
-        if not held:
-            return False
-        try:
-            os.unlink(self._path)
-        except FileNotFoundError:
-            # Another process has released it already, and the space may be used by now.
-            return False
-        return True
-
-    def lend(self, size: int) -> bool:
-        """Release the space for a commit of C{size} bytes of WAL; return whether that fits."""
-        self.release()
-        disk = os.statvfs(os.path.dirname(self._path))
-        return size + _sizeOn(disk) // _KEPT <= disk.f_bavail * disk.f_frsize
-
-    def _make(self) -> bool:
-        disk = os.statvfs(os.path.dirname(self._path))
-        size = _sizeOn(disk)
-        try:
-            if os.stat(self._path).st_size == size:
-                return True
-            os.unlink(self._path)
-        except FileNotFoundError:
-            pass
-        # A reserve that takes the last byte would only be released again.
-        if disk.f_bavail * disk.f_frsize <= size:
-            return False
-        try:
-            descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                os.posix_fallocate(descriptor, 0, size)
-            except OSError:
-                os.unlink(self._path)
-                raise
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            return False
-        return True
-
-
-def _sizeOn(disk: os.statvfs_result) -> int:
-    return min(_MOST, disk.f_blocks * disk.f_frsize // _RESERVE_SHARE)

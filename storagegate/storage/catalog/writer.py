@@ -33,7 +33,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
 from storagegate.storage.catalog.connections import PAGE_SIZE
-from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.sqlite import Fault, classify, transact

@@ -7,7 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.catalog.writer import Committer, Mutation
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import FailStopLatch

@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect
-from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.catalog.writer import Committer, Mutation
 from storagegate.storage.processgroup import SharedLatch, SharedWALSizeCounter, SharedWriteLock
 from tests.storage.catalog import test_wal_full as alone

@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.catalog.buckets import deleteBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.objects import lookUp
-from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.catalog.writer import Committer, Mutation, Transaction, oneByOne
 from storagegate.storage.errors import (
     BucketExists,
