@@ -7,10 +7,14 @@ one calls C{next()}, the handlers after it run inside that call, as in Express; 
 awaitable for their end. An error that is raised or passed to C{next} goes to the next handler that
 takes errors. C{next("route")} skips the other handlers of this route, C{next("router")} those of
 this router.
+
+What a handler returns is its response, unless it has responded or called C{next()} before. If all
+handlers have ended without a response, the request ends with L{MissingResponse}.
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from sys import getrefcount
 from types import CoroutineType
 from typing import Any, Union
 
@@ -19,7 +23,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from storagegate.core.task import Task, resolve
-from storagegate.http.errors import HTTPError
+from storagegate.http.errors import HTTPError, MissingResponse, statusOf
 from storagegate.http.matcher import RouteIndex
 from storagegate.http.patterns import Pattern
 from storagegate.http.request import HTTPRequest
@@ -74,11 +78,16 @@ def readHandler(function: Any) -> Handler:
         count = 3
     missing = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
     if not 2 <= count <= 4 or missing:
-        name = getattr(function, "__qualname__", repr(function))
         raise TypeError(
-            f"{name} takes neither (req, res), (req, res, next) nor (error, req, res, next)"
+            f"{nameOf(function)} takes neither (req, res), (req, res, next) nor "
+            "(error, req, res, next)"
         )
     return function, count
+
+
+def nameOf(function: Any) -> str:
+    """Return the name of a handler, for messages."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 def readHandlers(functions: Iterable[Any]) -> tuple[Handler, ...]:
@@ -207,6 +216,9 @@ class RequestDispatch:
     @ivar allowed: The methods of the routes that matched the path but not the method.
     @ivar matched: Whether a route that was registered for the method matched the path.
     @ivar latest: What a handler that awaits its C{next()} waits for.
+    @ivar calls: How many handlers were called.
+    @ivar waiting: How many handlers have begun to wait and have not ended.
+    @ivar silent: The last handler that has ended without a response, with its router's dispatch.
     """
 
     # Class attributes, because most requests change none of them.
@@ -215,6 +227,9 @@ class RequestDispatch:
     allowed: Sequence[str] = ()
     postponed: "tuple[RouterDispatch, object, Deferred[None]] | None" = None
     latest: Any = READY
+    calls = 0
+    waiting = 0
+    silent: "tuple[RouterDispatch, Callable[..., Any]] | None" = None
     _firing: list[Deferred[None]] | None = None
 
     def __init__(
@@ -241,6 +256,24 @@ class RequestDispatch:
         while firing:
             firing.pop().callback(None)
         self._firing = None
+
+    def settle(self) -> Any:
+        """
+        Pass L{MissingResponse} on if all handlers have ended and none has responded.
+
+        @return: As L{RouterDispatch.next}; C{None} if there is nothing to do.
+        """
+        if self.silent is None or self.depth or self.waiting:
+            return None
+        (run, function), self.silent = self.silent, None
+        if not self.response.unanswered:
+            return None
+        return run.next(
+            MissingResponse(
+                f"{self.method} {self.request.originalUrl}: {nameOf(function)} has sent nothing, "
+                "returned nothing and not called next()"
+            )
+        )
 
 
 class RouterDispatch:
@@ -300,6 +333,8 @@ class RouterDispatch:
                 _passOn(latest, waiter, dispatch)
         finally:
             dispatch.depth -= 1
+        if dispatch.silent is not None:
+            latest = dispatch.settle() or latest
         dispatch.latest = latest
         return latest
 
@@ -329,6 +364,8 @@ class RouterDispatch:
             if (kind == ERROR_HANDLER) is (error is None):
                 continue
             dispatch.latest = READY
+            dispatch.calls = calls = dispatch.calls + 1
+            held = getrefcount(request) + getrefcount(response) + getrefcount(self)
             try:
                 if kind == 2:
                     result = function(request, response)
@@ -336,11 +373,16 @@ class RouterDispatch:
                     result = function(request, response, self.next)
                 else:
                     result = function(error, request, response, self.next)
+                if result is None and (response.finished or dispatch.calls != calls):
+                    return dispatch.latest
+                # A plain function may respond later, by a callback that has one of its arguments.
+                held += result is response
+                isKept = held != getrefcount(request) + getrefcount(response) + getrefcount(self)
+                status = 0 if error is None else statusOf(error) or 500
+                return self._follow(result, function, calls, status, isKept)
             except BaseException as raised:
                 # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
                 error = raised
-                continue
-            return dispatch.latest if result is None else self._follow(result)
 
     def _leave(self, error: object) -> object:
         """Skip handlers for C{"route"} and C{"router"}; a false argument of C{next} is no error."""
@@ -410,19 +452,73 @@ class RouterDispatch:
         self._dispatch.end(self._dispatch, error)
         return READY
 
-    def _follow(self, result: Any) -> Any:
-        """Wait for the result of a handler, if it is a coroutine or a Deferred."""
-        if type(result) is CoroutineType:
-            run = HandlerTask(result, self, self._cancels)
-        elif isinstance(result, Deferred):
-            run = HandlerTask(resolve(result), self, self._cancels)
-        elif isinstance(result, (HandlerTask, Completed)):
+    def _follow(
+        self,
+        result: Any,
+        function: Callable[..., Any],
+        call: int,
+        errorStatus: int,
+        isKept: bool = False,
+    ) -> Any:
+        """Wait for the result of a handler, if it is awaitable; respond with any other."""
+        if isinstance(result, (HandlerTask, Completed)):
             # The handler has returned the result of next().
             return result
+        if type(result) is CoroutineType:
+            task = HandlerTask(result, self, function, call, errorStatus)
+        elif hasattr(result, "__await__"):
+            task = HandlerTask(resolve(result), self, function, call, errorStatus)
         else:
-            return READY
-        run.step()
-        return READY if run.done else run
+            return (
+                self.conclude(result, function, call, errorStatus, isKept) or self._dispatch.latest
+            )
+        task.step()
+        return READY if task.done else task
+
+    def conclude(
+        self,
+        result: Any,
+        function: Callable[..., Any],
+        call: int,
+        errorStatus: int,
+        isKept: bool = False,
+    ) -> Any:
+        """
+        Respond with the result of a handler, unless it has responded or called C{next()} before.
+
+        @param call: The number of its call.
+        @param errorStatus: The status of the error that the handler was called with, 0 without one.
+        @param isKept: Whether it has kept one of its arguments, so that it may respond later.
+        @return: An awaitable for the end of the response; C{None} if there is nothing to wait for.
+        @raise TypeError: If the result is no response.
+        """
+        dispatch = self._dispatch
+        response = dispatch.response
+        if dispatch.calls != call or not response.unanswered:
+            return None
+        if result is None or result is response:
+            if not isKept:
+                dispatch.silent = self, function
+            return None
+        status = response.statusCode
+        if errorStatus and status < 400:
+            # The response of an error handler, which has set no other status.
+            response.statusCode = errorStatus
+        if not isinstance(result, str | bytes | Mapping | list):
+            from storagegate.http.fetch import Response
+
+            if isinstance(result, Response):
+                from storagegate.http.routetable import sendResponse
+
+                sending = sendResponse(dispatch.request, response, result)
+                return sending and self._follow(sending, function, call, errorStatus)
+        try:
+            response.send(result)
+        except TypeError as error:
+            response.statusCode = status
+            if not isKept:
+                raise TypeError(f"{nameOf(function)} has returned no response: {error}") from error
+        return None
 
 
 def _passOn(latest: Any, waiter: Deferred[None], dispatch: RequestDispatch) -> None:
@@ -442,17 +538,27 @@ class HandlerTask(Task):
     @ivar done: Whether it has ended.
     """
 
-    __slots__ = ("_cancels", "_run", "_waiters", "done")
+    __slots__ = ("_arguments", "_cancels", "_isSuspended", "_run", "_waiters", "done")
 
-    def __init__(self, coroutine: Any, run: RouterDispatch, cancels: bool) -> None:
+    def __init__(
+        self,
+        coroutine: Any,
+        run: RouterDispatch,
+        function: Callable[..., Any],
+        call: int,
+        errorStatus: int,
+    ) -> None:
         """
         @param coroutine: What the handler returned, not yet started.
         @param run: Where an error of the handler continues.
-        @param cancels: Whether the handler is cancelled when the client disconnects.
+        @param call: As C{errorStatus}, see L{RouterDispatch.conclude}.
         """
         super().__init__(coroutine)
         self._run = run
-        self._cancels = cancels
+        self._arguments = function, call, errorStatus
+        # Whether the handler is cancelled when the client disconnects.
+        self._cancels = run._cancels
+        self._isSuspended = False
         self._waiters: list[Deferred[None]] = []
         self.done = False
 
@@ -475,19 +581,41 @@ class HandlerTask(Task):
 
     def onSuspend(self) -> None:
         """Cancel the handler when the client disconnects, if its route says so."""
+        self._isSuspended = True
+        dispatch = self._run._dispatch
+        dispatch.waiting += 1
         if self._cancels:
-            self._run._dispatch.request.raw.onDisconnect(self.cancel)
+            dispatch.request.raw.onDisconnect(self.cancel)
 
     def onResult(self, value: Any) -> None:
-        """Fire the Deferreds that wait for the end."""
-        self.done = True
-        waiters, self._waiters = self._waiters, []
-        if waiters:
-            self._run._dispatch.fire(waiters)
+        """Respond with the result, if that is a response."""
+        if not self._run._dispatch.response.finished:
+            try:
+                sending = self._run.conclude(value, *self._arguments)
+            except BaseException as error:
+                self.onError(error)
+                return
+            if isinstance(sending, HandlerTask):
+                sent: Deferred[None] = Deferred()
+                sent.addCallback(lambda _: self._end())
+                sending.whenDone(sent)
+                return
+        self._end()
 
     def onError(self, error: BaseException) -> None:
         """Pass the error to the next handler that takes one."""
         lost = self._run._dispatch.request.raw.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
             self._run.next(error)
-        self.onResult(None)
+        self._end()
+
+    def _end(self) -> None:
+        """Fire the Deferreds that wait for the end."""
+        self.done = True
+        dispatch = self._run._dispatch
+        waiters, self._waiters = self._waiters, []
+        if waiters:
+            dispatch.fire(waiters)
+        if self._isSuspended:
+            dispatch.waiting -= 1
+            dispatch.settle()

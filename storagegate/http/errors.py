@@ -51,6 +51,10 @@ class ResponseSent(RuntimeError):
     """A handler sends a second response to one request."""
 
 
+class MissingResponse(RuntimeError):
+    """All handlers of a request have ended, and none has responded to it."""
+
+
 def statusOf(error: object) -> int | None:
     """
     Return the C{statusCode} or C{status} of any error, C{None} unless it is 400 to 599.

@@ -28,7 +28,7 @@ from storagegate.http.encoding import (
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import CheckedField, HeaderValue, checkValue, listValues, typeField
 from storagegate.http.files import readDotfiles
-from storagegate.http.sendfile import FileOptionsDict, readOptions, sendFile
+from storagegate.http.sendfile import FileOptionsDict, isUnhandled, readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import (
@@ -66,7 +66,21 @@ _WRITE_COST = 256
 # A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
 _TAG_SIZE = 4 * 1024 * 1024
 
-_encodeJSON = msgspec.json.Encoder().encode
+
+def _jsonForm(value: Any) -> Any:
+    """
+    Return what stands in JSON for a value that msgspec does not know: a mapping, a pydantic model.
+
+    @raise TypeError: If there is nothing.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
+
+
+_encodeJSON = msgspec.json.Encoder(enc_hook=_jsonForm).encode
 
 _log = Logger()
 
@@ -92,6 +106,7 @@ class HTTPResponse:
     _begun = False
     _unwaited = 0
     _ended = False
+    _file: Deferred[None] | None = None
     sentLength: int | None = None
     statusCode = 200
 
@@ -129,6 +144,14 @@ class HTTPResponse:
     def finished(self) -> bool:
         """Return whether the response was ended; some of it may still have to be sent."""
         return self._ended
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether nothing has been sent, nor is about to be, to a client that is there."""
+        if self._ended or self.headersSent or self.raw.disconnected:
+            return False
+        file = self._file
+        return file is None or (file.called and not isUnhandled(file))
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
@@ -327,8 +350,9 @@ class HTTPResponse:
         """
         Send a value as JSON and end the response.
 
-        @param value: What msgspec can write: mappings, lists, numbers, dates, attrs objects, ...
-            A number that JSON has no word for becomes null, as in JavaScript.
+        @param value: What msgspec can write: mappings, lists, numbers, dates, objects of attrs,
+            dataclasses, ...; or a pydantic model. A number that JSON has no word for becomes null,
+            as in JavaScript.
         @raise TypeError: If it cannot be written.
         @raise ResponseSent: If there is a response already.
         """
@@ -437,7 +461,8 @@ class HTTPResponse:
         read = readOptions(**options)
         top = None if root is None else os.path.abspath(root)
         checked = readDotfiles(dotfiles)
-        return sendFile(self, text, top, checked, headers or {}, read, self._failed)
+        self._file = sendFile(self, text, top, checked, headers or {}, read, self._failed)
+        return self._file
 
     def download(
         self,

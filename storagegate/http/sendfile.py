@@ -179,15 +179,20 @@ def sendFile(
         res.app.runtime.clock.callLater(0, reportUnhandled)
 
     def reportUnhandled() -> None:
-        # Where Deferreds keep the failure that they would log as unhandled.
-        debug = sent._debugInfo
-        if debug is not None and debug.failResult is not None:
+        if isUnhandled(sent):
             sent.addErrback(unhandled)
 
     sending = Deferred.fromCoroutine(send())
     sent: Deferred[None] = Deferred(lambda _: sending.cancel())
     sending.addCallbacks(sent.callback, failed)
     return sent
+
+
+def isUnhandled(deferred: Deferred[Any]) -> bool:
+    """Return whether a Deferred has failed, and nothing has handled that."""
+    # Where Deferreds keep the failure that they would log as unhandled.
+    debug = deferred._debugInfo
+    return debug is not None and debug.failResult is not None
 
 
 async def _open(res: Any, path: str, root: str | None, dotfiles: str) -> OpenFile:

@@ -140,7 +140,7 @@ class OrderTests(PipelineCase):
         self.assertEqual(self.seen, ["in"] * 1000 + ["end"] + ["out"] * 1000)
 
     def test_deferred(self) -> None:
-        """A Deferred that a handler gives is waited for; anything else it gives is not."""
+        """A Deferred that a handler returns is waited for."""
         waiting: Deferred[None] = Deferred()
         self.app.get("/", lambda req, res: waiting.addCallback(lambda _: res.send("done")))
         self.app.get("/value", lambda req, res: [res.send("value")])

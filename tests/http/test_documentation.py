@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import http, server
 from storagegate.core.options import OptionError
+from storagegate.http.errors import MissingResponse
 from storagegate.http.middleware.upload import Upload, UploadLimits
 from storagegate.http.options import ApplicationOptions, RouterOptions
 from storagegate.http.router import RouteInfo, Router
@@ -169,6 +170,7 @@ class BlockTests(SynchronousTestCase):
         names = runBlocks(FRAMEWORK)
         # The route with the bug, asked twice.
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+        self.assertEqual(len(self.flushLoggedErrors(MissingResponse)), 1)
         result = TestResult()
         names["UserTests"]("test_unknown").run(result)
         self.assertTrue(result.wasSuccessful(), result.errors)

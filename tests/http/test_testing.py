@@ -244,7 +244,7 @@ class LaterTests(ClientCase):
         """The application's own timeouts run on the client's clock."""
         self.app.withOptions(requestTimeout=3000)
         client = Client(self.app)
-        self.app.get("/", lambda req, res: None)
+        self.app.get("/", lambda req, res: Deferred())
         call = client.start("GET", "/")
         client.advance(5)
         self.assertEqual(call.response.status, 503)

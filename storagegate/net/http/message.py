@@ -189,7 +189,7 @@ class ChannelRequest:
 
     @ivar body: The body, perhaps still arriving.
     @ivar handlerState: Any object that the handler keeps here until the response is complete.
-    @ivar started: Whether a response has begun.
+    @ivar started: Whether a response has begun, or the connection was dropped in its place.
     @ivar finished: Whether the response is complete, or the transport was handed over.
     @ivar disconnected: Whether the client was lost before the response was complete.
     @ivar lostReason: Why the client was lost.
@@ -432,6 +432,8 @@ class ChannelRequest:
 
     def abort(self) -> None:
         """Drop the connection, so that the client cannot take a part for the whole."""
+        # Nothing can be sent any more.
+        self.started = True
         self._channel.abort()
 
     def _encodeHead(

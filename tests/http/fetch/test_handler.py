@@ -367,7 +367,7 @@ class LaterTests(FetchCase):
     def test_timeout(self) -> None:
         """The application's timeouts hold: a request without progress is answered for it."""
         self.app.withOptions(requestTimeout=2000)
-        self.app.get("/", lambda req, res: None)
+        self.app.get("/", lambda req, res: Deferred())
         answered = self.started("/")
         self.clock.pump([1.0] * 4)
         self.assertEqual(self.successResultOf(answered).status, 503)

@@ -146,7 +146,7 @@ class OptionTests(LimitCase):
         """Where failed requests count, going away is no way out."""
         store = MemoryRateLimitStore(now=self.clock.seconds)
         self.app.use(rateLimit(store=store, skipSuccessfulRequests=True))
-        self.app.get("/", lambda req, res: None)
+        self.app.get("/", lambda req, res: Deferred())
         client = self.connect()
         client.send("GET", "/", {})
         client.lose()

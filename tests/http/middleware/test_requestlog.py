@@ -4,6 +4,8 @@ import io
 import sys
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from storagegate.http.middleware.requestlog import requestLog
 from tests.http.middleware.support import AppCase
 
@@ -166,7 +168,7 @@ class WhenTests(LogCase):
     def test_immediate(self) -> None:
         """A request may be logged when it comes, with nothing of its answer."""
         self.log(immediate=True)
-        self.app.get("/later", lambda req, res: None)
+        self.app.get("/later", lambda req, res: Deferred())
         self.connect().send("GET", "/later", {})
         self.assertEqual(self.lines(), ["GET /later - - - - ms"])
         self.ask()
