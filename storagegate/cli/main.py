@@ -1,5 +1,7 @@
 """
-The console script C{storagegate} with its commands C{keys}, C{fsck}, C{backup} and C{doctor}.
+The console script C{storagegate} with its commands.
+
+C{serve} starts the daemon, as C{twistd -n storagegate} does.
 
 C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
 applies it within a second. C{fsck} locks the data. The exit code is 0, or 1 with one line on
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import asdict
 
@@ -75,8 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
-    script.add_argument("--version", action="version", version=f"storagegate {__version__}")
+    _addVersion(script)
     commands = script.add_subparsers(required=True, metavar="COMMAND")
+    meaning = "start the daemon in the foreground, as twistd -n storagegate does"
+    serve = commands.add_parser("serve", help=meaning, description=meaning, allow_abbrev=False)
+    _addVersion(serve)
+    _addDaemonFlags(serve)
+    serve.set_defaults(run=_serve)
     keys = commands.add_parser("keys", help="issue, list and revoke access keys")
     actions = keys.add_subparsers(required=True, metavar="ACTION")
     _addCreate(_command(actions, "create", _create, "issue a key pair and print it, once"))
@@ -91,7 +98,15 @@ def parser() -> argparse.ArgumentParser:
     backup.add_argument("--verify", action="store_true", help="read every byte of the copy")
     meaning = "say what would keep the daemon from a start or from a good night"
     doctor = commands.add_parser("doctor", help=meaning, description=meaning, allow_abbrev=False)
-    _addDoctorFlags(doctor)
+    _addDaemonFlags(doctor)
+    doctor.add_argument(
+        "--days",
+        type=int,
+        default=_CERTIFICATE_DAYS,
+        metavar="N",
+        help="warn of certificates that end sooner",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     doctor.set_defaults(run=_doctor)
     return script
 
@@ -247,33 +262,49 @@ def _catalogPath(options: argparse.Namespace) -> str:
     return str(path)
 
 
-def _addDoctorFlags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the daemon, because the checks are those of a start with these flags."""
+def _addVersion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"storagegate {__version__}")
+
+
+def _addDaemonFlags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the daemon, whose keys parse the values, with their own messages."""
     parser.add_argument("--config", metavar="FILE", help=f"a TOML file (or {CONFIG_VARIABLE})")
     for key in KEYS:
         if key.argument:
             parser.add_argument(
                 f"--{key.name}",
                 metavar=key.argument,
-                # The keys parse the values, with their own messages.
                 action="append" if key.name == "service" else "store",
                 help=key.meaning,
             )
-    parser.add_argument(
-        "--days",
-        type=int,
-        default=_CERTIFICATE_DAYS,
-        metavar="N",
-        help="warn of certificates that end sooner",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+
+def _daemonFlags(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags of the daemon by name; C{None} for one that is absent."""
+    names = ["config", *(key.name for key in KEYS if key.argument)]
+    return {name: getattr(options, name, None) for name in names}
+
+
+def _serve(options: argparse.Namespace) -> int:
+    # Imported late: it installs the reactor.
+    from twisted.scripts import twistd
+
+    flags = [
+        f"--{name}={each}"
+        for name, value in _daemonFlags(options).items()
+        if value is not None
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    # A process in the foreground needs no pid file, and one left behind would prevent a start.
+    sys.argv[1:] = ["--nodaemon", "--pidfile=", "storagegate", *flags]
+    twistd.run()
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
     from storagegate.telemetry.log import escapeMessage
 
-    names = ["config", *(key.name for key in KEYS if key.argument)]
-    flags = {name: getattr(options, name) for name in names}
+    flags = _daemonFlags(options)
     flags["config"] = flags["config"] or os.environ.get(CONFIG_VARIABLE)
     found = []
     for finding in examine(flags, os.environ, options.days):

@@ -1,0 +1,1 @@
+"""The script with real processes."""
