@@ -15,8 +15,9 @@ FLOORS = (
     ("services", "gateway"),
     ("daemon",),
     ("cli", "tap", "server"),
+    ("__main__",),
 )
-"""The packages from the ground up, and the two modules that stand above all packages."""
+"""The packages from the ground up, and the modules that stand above all packages."""
 
 ONLY = {
     "storagegate.gateway": {
