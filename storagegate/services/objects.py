@@ -96,7 +96,17 @@ _READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE)
 _READ_ITEM = _object(object=_OBJECT, chunk=_CHUNK)
 
 # One schema for the first item and the others: a gRPC method has one message.
-_WRITE_ITEM = _object(bucket=_TEXT, key=_TEXT, contentType=_TEXT, metadata=_METADATA, chunk=_CHUNK)
+_WRITE_ITEM = _object(
+    bucket=_TEXT,
+    key=_TEXT,
+    contentType=_TEXT,
+    metadata=_METADATA,
+    chunk=_CHUNK,
+    size=_SIZE,
+    complete={"type": "boolean"},
+    # MD5 in hexadecimal, as in C{etag}.
+    checksum=_TEXT,
+)
 
 _WATCH_REQUEST = _object(bucket=_NAME, prefix=_TEXT)
 _CHANGE = _object(
@@ -454,8 +464,13 @@ class _StorageMethods:
                 hold.release()
 
     async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
-        """Store an object when its whole stream has arrived; a stream cut short stores nothing."""
-        first, body = await beginUpload(requests)
+        """
+        Store an object when its whole stream has arrived; a stream cut short stores nothing.
+
+        On gRPC the client has to prove the end: a cancelled call of grpc-js ends its stream like
+        any other, and gRPC's C core drops a message that is cut.
+        """
+        first, body = await beginUpload(requests, context.protocol == "grpc")
         with _translated():
             bucket, key = _bucketOf(first), _keyOf(first)
             identity = self._authorised(context, "write", bucket, key)
@@ -464,6 +479,10 @@ class _StorageMethods:
             await self._objects.bucket(identity, bucket)
             expectation = BodyExpectation()
             ingested = await ingest(body, expectation, self._store.blobs, INLINE_LIMIT)
+            if body.checksum and body.checksum != ingested.etag:
+                if ingested.sink is not None:
+                    self._store.abort(ingested.sink)
+                raise _invalid("checksum is not the MD5 of the bytes that came")
             return _objectShape(
                 await self._objects.putObject(identity, bucket, key, ingested, attributes)
             )

@@ -24,13 +24,22 @@ class UploadBody:
     The items of an upload after its first, for L{ingest<storagegate.s3.checksums.ingest>}.
 
     An item is requested when the last one is written.
+
+    @ivar checksum: The checksum of the last item, in lower case; empty if it has none.
     """
 
-    def __init__(self, items: AsyncIterator[Any]) -> None:
+    def __init__(self, items: AsyncIterator[Any], size: int | None, needsEnd: bool) -> None:
         """
-        @param items: The items behind the first, each with a C{chunk}.
+        @param items: The items behind the first, each with a C{chunk}; the last with C{complete}.
+        @param size: The number of bytes of all chunks, if the first item declares it.
+        @param needsEnd: Whether the end of the items proves nothing: see L{beginUpload}.
         """
         self._items = items
+        self._size = size
+        self._received = 0
+        self._isComplete = size is not None or not needsEnd
+        self._isAtEnd = False
+        self.checksum = ""
 
     def readAvailable(self) -> bytes | None:
         """Return L{None}: the items of a stream arrive one by one."""
@@ -40,29 +49,58 @@ class UploadBody:
         return self
 
     async def __anext__(self) -> bytes:
-        item = await anext(self._items)
-        for name, value in item.items():
+        item = await anext(self._items, None)
+        if item is None:
+            if not self._isComplete:
+                raise _misplaced(
+                    "the first item needs size, or the last one complete: the upload may be cut"
+                )
+            self._checkSize()
+            raise StopAsyncIteration
+        if self._isAtEnd:
+            raise _misplaced("no item follows the one with complete")
+        for name in _OF_FIRST:
             # In protobuf an absent map is an empty one.
-            if name in ("bucket", "key", "contentType", "metadata") and value:
+            if item.get(name):
                 raise _misplaced(f"{name} belongs into the first item")
-        chunk = item.get("chunk")
-        return b"" if chunk is None else chunk
+        chunk: bytes = item.get("chunk") or b""
+        self._received += len(chunk)
+        if item.get("complete"):
+            self._isAtEnd = self._isComplete = True
+            self.checksum = (item.get("checksum") or "").lower()
+        elif item.get("checksum"):
+            raise _misplaced("checksum belongs into the item with complete")
+        if self._size is not None and self._received > self._size:
+            self._checkSize()
+        return chunk
+
+    def _checkSize(self) -> None:
+        if self._size is not None and self._received != self._size:
+            raise _misplaced(f"size is {self._size}, but {self._received} bytes came")
 
 
-async def beginUpload(requests: AsyncIterable[Any]) -> tuple[dict[str, Any], UploadBody]:
+_OF_FIRST = ("bucket", "key", "contentType", "metadata", "size")
+
+
+async def beginUpload(
+    requests: AsyncIterable[Any], needsEnd: bool
+) -> tuple[dict[str, Any], UploadBody]:
     """
     Read the first item of an upload, which names the object.
 
     @param requests: The items of the call, of which the first has no C{chunk}.
+    @param needsEnd: Whether the client must declare a size, or the last item be marked: where a
+        stream that is cut may look like one that ended.
     @raise ServiceError: C{INVALID_ARGUMENT} if there is none.
     """
     items = aiter(requests)
     first = await anext(items, None)
     if first is None:
         raise _misplaced("an upload begins with an item that has bucket and key")
-    if first.get("chunk"):
-        raise _misplaced("chunk belongs into the items behind the first")
-    return first, UploadBody(items)
+    for name in ("chunk", "complete", "checksum"):
+        if first.get(name):
+            raise _misplaced(f"{name} belongs into the items behind the first")
+    return first, UploadBody(items, first.get("size"), needsEnd)
 
 
 async def readContent(

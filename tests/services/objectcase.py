@@ -113,11 +113,16 @@ class StorageCase(TestCase):
         return b"".join(item["chunk"] for item in rest)
 
     async def refused(
-        self, code: str, method: str, request: Any, account: Account = ROOT
+        self,
+        code: str,
+        method: str,
+        request: Any,
+        account: Account = ROOT,
+        protocol: str = "tcp",
     ) -> ServiceError:
         """Give the error of a call, unary or of a stream of responses."""
         try:
-            result = await self.call(method, request, account)
+            result = await self.call(method, request, account, protocol)
             if hasattr(result, "__anext__"):
                 async for _ in result:
                     pass

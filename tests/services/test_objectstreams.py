@@ -290,6 +290,56 @@ class WriteTests(BytesCase):
             self.assertEqual(await self.read("box", "k"), b"old")
             await self.emptied()
 
+    async def test_completeness(self) -> None:
+        """A size, an end and a checksum are compared on every wire; a difference stores nothing."""
+        named = {"bucket": "box", "key": "k"}
+        for body in (b"hello", BIG):
+            await self.put("box", "k", b"old")
+            half = {"chunk": body[: len(body) // 2]}
+            rest = {"chunk": body[len(body) // 2 :]}
+            sized, end = {**named, "size": len(body)}, {"complete": True}
+            for items in (
+                (sized, half),
+                (sized, half, end),
+                (sized, half, rest, rest),
+                ({**named, "size": 0}, half),
+                (named, half, end, rest),
+                (named, half, end, {}),
+                (named, half, {**end, "checksum": etagOf(body)}),
+                (named, {**half, "checksum": etagOf(body)}, rest, end),
+                (named, half, {"size": len(body)}),
+                ({**named, **end},),
+            ):
+                for protocol in ("grpc", "tcp"):
+                    await self.refused(
+                        "INVALID_ARGUMENT", "PutObject", ended(*items), protocol=protocol
+                    )
+                self.assertEqual(await self.read("box", "k"), b"old")
+            await self.emptied()
+            whole = (half, rest)
+            for items in (
+                (sized, *whole),
+                (named, *whole, end),
+                (named, half, {**rest, **end}),
+                (sized, *whole, {**end, "checksum": etagOf(body).upper()}),
+            ):
+                for protocol in ("grpc", "tcp"):
+                    made = await self.call("PutObject", ended(*items), protocol=protocol)
+                    self.assertEqual(made["etag"], etagOf(body))
+            await self.call("DeleteObject", named)
+            await self.store.idle()
+
+    async def test_provenEnd(self) -> None:
+        """On gRPC, where what is cut may look whole, an end that nothing proves stores nothing."""
+        named = {"bucket": "box", "key": "k"}
+        for chunks in ((), (b"x",), (BIG,)):
+            items = upload("box", "k", *chunks)
+            await self.refused("INVALID_ARGUMENT", "PutObject", items, protocol="grpc")
+        await self.refused("NOT_FOUND", "HeadObject", named)
+        for items in ([{**named, "size": 0}], [named, {"complete": True}]):
+            made = await self.call("PutObject", ended(*items), protocol="grpc")
+            self.assertEqual(made["size"], 0)
+
     async def test_backPressure(self) -> None:
         """No item is asked for while the disk is busy with the last one."""
         asked = 0

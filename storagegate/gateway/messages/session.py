@@ -405,15 +405,16 @@ class PeerSession:
             call.put(data)
             self.adjust()
 
-    def itemsEnd(self, id: MessageId) -> None:
+    def itemsEnd(self, id: MessageId, error: ServiceError | None = None) -> None:
         """
         Take the end of a client's stream.
 
         @param id: The id of its call; C{None} for the last call without an id.
+        @param error: Why the stream breaks off; C{None} for a good end.
         """
         call = self._streaming(id)
         if call is not None:
-            call.end()
+            call.end(error)
 
     def cancel(self, id: MessageId) -> None:
         """
@@ -551,9 +552,9 @@ class RoutedSession(PeerSession):
         """Take an item of a client's stream."""
         self._enqueue(partial(super().item, id, data))
 
-    def itemsEnd(self, id: MessageId) -> None:
+    def itemsEnd(self, id: MessageId, error: ServiceError | None = None) -> None:
         """Take the end of a client's stream."""
-        self._enqueue(partial(super().itemsEnd, id))
+        self._enqueue(partial(super().itemsEnd, id, error))
 
     def cancel(self, id: MessageId) -> None:
         """Cancel a call."""

@@ -2,15 +2,21 @@
 
 import base64
 import hashlib
+import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from storagegate.rpc.protos import protoPath
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, connect
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import NodeMissing, nodeModules
 
 WIRES = ("http", "websocket", "grpc", "tcp", "udp")
 DOORS = ("s3", *WIRES)
@@ -76,6 +82,7 @@ class DoorTests(SynchronousTestCase):
         pieces = [body[start : start + CHUNK] for start in range(0, len(body), CHUNK)]
         items: list[Any] = [{"bucket": "doors", "key": key, "contentType": "text/x-door"}]
         items += [{"chunk": base64.b64encode(piece).decode()} for piece in pieces]
+        items.append({"complete": True, "checksum": hashlib.md5(body).hexdigest()})
         [made] = self.done(door, "PutObject", "client", *items)
         return str(made["etag"]).strip('"')
 
@@ -106,6 +113,31 @@ class DoorTests(SynchronousTestCase):
         for writer in DOORS:
             self.put(writer, f"by-{writer}", b"")
             self.assertEqual([self.get(reader, f"by-{writer}") for reader in DOORS], [b""] * 6)
+
+    def test_cancelled(self) -> None:
+        """An upload by grpc-js that is cancelled stores nothing, whenever it is."""
+        self.assertEqual(self.s3("PUT", "/doors")[0], 200)
+        for key in ("at-once", "later", "whole"):
+            self.put("s3", key, b"old")
+        try:
+            modules = nodeModules()
+        except NodeMissing as error:
+            raise SkipTest(str(error)) from None
+        program = CHECKOUT / "tests" / "support" / "grpcjsupload.js"
+        proto = protoPath() / "storage.proto"
+        done = subprocess.run(
+            ["node", str(program), str(self.daemon.address("grpc")[1]), str(proto), KEY],
+            env={**os.environ, "NODE_PATH": str(modules)},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        self.assertEqual(json.loads(done.stdout), {"at-once": 1, "later": 1, "whole": 0})
+        self.assertEqual(self.get("s3", "whole"), b"x" * 300_000)
+        # The daemon learns of a cancel after its client.
+        for _ in range(20):
+            self.assertEqual(self.get("s3", "at-once"), b"old")
+            self.assertEqual(self.get("s3", "later"), b"old")
 
     def test_buckets(self) -> None:
         """A bucket made at one door is there at every other, and gone when it is deleted."""

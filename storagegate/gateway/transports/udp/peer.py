@@ -68,10 +68,11 @@ class ReorderBuffer:
 
         @param seq: The number of the item in its stream, from 0.
         @return: Whether it is a new one, and within the window.
+        @raise ServiceError: If it lies behind the end.
         """
-        if not self._next <= seq < self._next + WINDOW or seq in self._held:
-            return False
         if self._count is not None and seq >= self._count:
+            raise _leftOut()
+        if not self._next <= seq < self._next + WINDOW or seq in self._held:
             return False
         self._held[seq] = item
         return True
@@ -81,9 +82,13 @@ class ReorderBuffer:
         Take the end.
 
         @param count: How many items there are; C{None} for those that have come.
+        @raise ServiceError: If more have come.
         """
+        come = max(self._held, default=self._next - 1) + 1
         if self._count is None:
-            self._count = max(self._held, default=self._next - 1) + 1 if count is None else count
+            self._count = come if count is None else count
+        if self._count < come:
+            raise _leftOut()
 
     def isKnown(self, seq: int) -> bool:
         """
@@ -116,6 +121,10 @@ class ReorderBuffer:
     def isAtEnd(self) -> bool:
         """Return whether all items have been taken."""
         return self._count is not None and self._next >= self._count
+
+
+def _leftOut() -> ServiceError:
+    return codedError("INVALID_ARGUMENT", "The end of the stream leaves out items")
 
 
 PROTOCOL = "udp"
@@ -308,16 +317,20 @@ class UDPPeer(FrameWriter):
         requests = call.stream = call.stream or ReorderBuffer()
         seq: Any = message.get("seq")
         isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
-        if type == CLIENT_END:
-            requests.end(seq if isNumber else None)
-        elif not isNumber:
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
-            return
-        elif not requests.put(seq, message.get("data", {})):
-            self._owner.meter.duplicates += requests.isKnown(seq)
-            self._owner.dropped["item"] += 1
-            return
-        self._deliver(id)
+        try:
+            if type == CLIENT_END:
+                requests.end(seq if isNumber else None)
+            elif not isNumber:
+                self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
+                return
+            elif not requests.put(seq, message.get("data", {})):
+                self._owner.meter.duplicates += requests.isKnown(seq)
+                self._owner.dropped["item"] += 1
+                return
+        except ServiceError as error:
+            self.session.itemsEnd(id, error)
+        else:
+            self._deliver(id)
 
     def _deliver(self, id: MessageId) -> None:
         """Pass the items that are in order to the session, as long as it accepts them."""

@@ -51,6 +51,19 @@ class StreamTests(UDPCase):
         self.send(CLIENT_ITEM, {"id": "1", "seq": 0, "data": {"text": "a"}})
         self.assertEqual(self.answers, [(RESPONSE, {"id": "1", "data": {"texts": ["a"]}})])
 
+    def test_leftOut(self) -> None:
+        """An end whose number leaves out items that were sent, before or behind it, is an error."""
+        self.call("collect")
+        for seq in (0, 1):
+            self.send(CLIENT_ITEM, {"id": "1", "seq": seq, "data": {"text": "a"}})
+        self.send(CLIENT_END, {"id": "1", "seq": 1})
+        self.call("collect", "2")
+        self.send(CLIENT_END, {"id": "2", "seq": 1})
+        self.send(CLIENT_ITEM, {"id": "2", "seq": 1, "data": {"text": "b"}})
+        answers = self.answers
+        self.assertEqual([payload["id"] for _, payload in answers], ["1", "2"])
+        self.assertEqual({payload["error"] for _, payload in answers}, {"INVALID_ARGUMENT"})
+
     def test_firstItem(self) -> None:
         """data of the opening frame is the first item."""
         self.call("collect", data={"text": "z"})
