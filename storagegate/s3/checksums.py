@@ -191,11 +191,12 @@ def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
     return expected
 
 
-def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
+def declared(headers: Mapping[bytes, bytes], hasCount: bool = False) -> tuple[str, str] | None:
     """
     Parse the checksum that a request carries in a header.
 
     @param headers: Values by lower-case name.
+    @param hasCount: Whether C{-} and the number of parts may follow the value.
     @return: Algorithm and value in Base64; L{None} if there is none.
     @raise S3Error: C{InvalidRequest} for several of them, an unknown one and an invalid value.
     """
@@ -211,7 +212,10 @@ def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
     if known is None:
         text = "The algorithm type you specified in x-amz-checksum- header is invalid."
         raise S3Error("InvalidRequest", text)
-    return known.name, _value(known, headers[names[0]], "header")
+    value, dash, count = headers[names[0]], b"", b""
+    if hasCount:
+        value, dash, count = value.partition(b"-")
+    return known.name, _value(known, value, "header") + (dash + count).decode("latin-1")
 
 
 def _value(known: Algorithm, value: bytes, source: str) -> str:

@@ -176,6 +176,8 @@ class MultipartService:
             C{BadDigest}, C{InvalidRequest}.
         """
         chosen = _choose(named, await self._allParts(upload))
+        if upload.checksumKind == COMPOSITE:
+            _checkNamed(upload.checksumAlgorithm, named)
         size = sum(part.size for part in chosen)
         if size > OBJECT_LIMIT:
             raise S3Error("EntityTooLarge")
@@ -303,6 +305,17 @@ def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Par
             }
             raise S3Error("EntityTooSmall", fields=fields)
     return chosen
+
+
+def _checkNamed(algorithm: str, named: Sequence[CompletedPart]) -> None:
+    for each in named:
+        if algorithm not in each.checksums:
+            raise S3Error(
+                "InvalidRequest",
+                f"The upload was created using a {algorithm.lower()} checksum. The complete "
+                "request must include the checksum for each part. It was missing for part "
+                f"{each.number} in the request.",
+            )
 
 
 def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum | None:

@@ -11,6 +11,7 @@ C{bytes}. The store keeps text.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from email.header import Header
 from typing import TypeVar
 
@@ -20,7 +21,14 @@ from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
-from storagegate.storage.errors import BucketExists, ConcurrentChange, CorruptBlob, NoSuchKey
+from storagegate.storage.errors import (
+    BucketExists,
+    BucketNotEmpty,
+    ConcurrentChange,
+    CorruptBlob,
+    NoSuchKey,
+    NoSuchUpload,
+)
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -212,8 +220,15 @@ class ObjectService:
         return bucket
 
     async def deleteBucket(self, identity: Identity, name: str) -> None:
-        """Remove an empty bucket."""
+        """Remove a bucket without objects, and its uploads in progress."""
         await self.bucket(identity, name)
+        if (await self._catalog.listObjects(name, b"", b"", b"", 1)).objects:
+            raise BucketNotEmpty
+        while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
+            for each in uploads:
+                with suppress(NoSuchUpload):
+                    await self._catalog.abortUpload(name, each.key, each.uploadId)
+        # It fails if an object or an upload was added meanwhile.
         await self.store.deleteBucket(name)
 
     async def object(

@@ -248,9 +248,12 @@ class S3Request:
         """
         if b"content-length" not in self.headers and not self.authenticated.streaming:
             return b""
+        headers = self.headers
+        if not checked:
+            headers = {name: headers[name] for name in headers if b"checksum" not in name}
         try:
             expectation = self.authenticated.bodyExpectation(
-                self.headers, self.request.contentLength, limit=self.operation.documentLimit
+                headers, self.request.contentLength, limit=self.operation.documentLimit
             )
             if not checked:
                 expectation = evolve(expectation, checksum=None)

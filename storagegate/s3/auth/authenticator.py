@@ -6,7 +6,8 @@ order of the checks and the choice between 400, 401 and 403.
 
 SDKs move the C{x-amz-} headers of what they presign (C{x-amz-meta-*}, C{x-amz-acl},
 C{x-amz-checksum-*}) into the query, in any case. There they are signed, and mean what the header
-means.
+means, but for the checksum of a body: aws-sdk-js signs that of an empty one, for it has no other
+yet.
 """
 
 import re
@@ -44,23 +45,27 @@ _NOT_HEADERS = frozenset(
         "x-amz-signedheaders",
     }
 )
+_CHECKSUMS = frozenset(known.header.decode() for known in ALGORITHMS.values())
 _NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
 
 
 def withQueryHeaders(
-    query: Mapping[str, str], headers: Mapping[bytes, bytes]
+    query: Mapping[str, str],
+    headers: Mapping[bytes, bytes],
+    without: frozenset[str] = _NOT_HEADERS | _CHECKSUMS,
 ) -> Mapping[bytes, bytes]:
     """
     Add the headers that a query carries to those of the request, which take precedence.
 
     @param query: Decoded values by name.
     @param headers: Values by lower-case name.
+    @param without: Lower-case names of parameters that are no headers.
     @raise S3Error: C{InvalidArgument} for a value that no header can have, and for a repeated name.
     """
     found: dict[bytes, bytes] = {}
     for name, value in query.items():
         lower = name.lower()
-        if not lower.startswith("x-amz-") or lower in _NOT_HEADERS:
+        if not lower.startswith("x-amz-") or lower in without:
             continue
         field = lower.encode()
         if _NAME.fullmatch(lower) is None or not value.isprintable() or field in found:
@@ -284,7 +289,7 @@ class S3Authenticator:
     def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the moved headers as headers, not as parameters of the query.
-        request = evolve(sent, headers=withQueryHeaders(query, sent.headers))
+        request = evolve(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
             if bucket is not None:

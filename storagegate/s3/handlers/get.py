@@ -3,16 +3,18 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
+from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import segmentsOf
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
 from storagegate.s3.request import Pairs, S3Request, checksumHeaders, objectHeaders, override
 from storagegate.s3.xml import documents
-from storagegate.storage.records import Content, ObjectRecord
+from storagegate.storage.records import Checksum, Content, ObjectRecord
 
 
 def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
@@ -63,39 +65,42 @@ def _prepare(
             found = evaluateRead(call.headers, record.etag, record.modifiedMs, size)
         except NotModified:
             return 304, 0, 0, objectHeaders(record)
+    checksum = record.attributes.checksum
     if isPart:
-        found, start, length = _partRange(call, record, wantsChecksum, extra)
+        found, start, length, checksum = _partRange(call, record, extra)
+    elif found is not None:
+        # A partial response must not carry the whole object's: clients check what they got.
+        start, length, checksum = found.first, found.length, None
     else:
-        start, length = (0, record.size) if found is None else (found.first, found.length)
+        start, length = 0, record.size
     code = 200
     if found is not None:
         code = 206
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
     headers = objectHeaders(record)
     headers += extra
-    # A partial response must not carry the whole object's checksum: clients check what they got.
-    if wantsChecksum and not extra:
-        headers += checksumHeaders(record.attributes.checksum)
+    if wantsChecksum:
+        headers += checksumHeaders(checksum)
     if call.query:
         headers = override(headers, call.query)
     return code, start, length, headers
 
 
 def _partRange(
-    call: S3Request, record: ObjectRecord, wantsChecksum: bool, extra: list[tuple[bytes, bytes]]
-) -> tuple[ByteRange | None, int, int]:
+    call: S3Request, record: ObjectRecord, extra: list[tuple[bytes, bytes]]
+) -> tuple[ByteRange | None, int, int, Checksum | None]:
     """
     Find the bytes of the part that the query names.
 
-    @param extra: Receives the headers that describe the part.
-    @return: The range, offset and length; an empty part has no range that could name it.
+    @param extra: Receives the header that counts the parts.
+    @return: The range, offset, length and checksum; an empty part has no range that could name it.
     """
     if b"range" in call.headers:
         raise S3Error(
             "InvalidRequest", "Cannot specify both Range header and partNumber query parameter"
         )
     number = parsePartNumber(call.query)
-    parts = record.attributes.parts
+    parts, checksum = record.attributes.parts, record.attributes.checksum
     start, length = 0, record.size
     if parts or number > 1:
         if number > len(parts):
@@ -103,9 +108,12 @@ def _partRange(
         start = sum(part.size for part in parts[: number - 1])
         length = parts[number - 1].size
         extra.append((b"x-amz-mp-parts-count", b"%d" % len(parts)))
-        if wantsChecksum:
-            extra += checksumHeaders(parts[number - 1].checksum)[:1]
-    return ByteRange(start, start + length - 1) if length else None, start, length
+        kind = checksum.kind if checksum is not None else FULL_OBJECT
+        checksum = parts[number - 1].checksum
+        if checksum is not None:
+            checksum = evolve(checksum, kind=kind)
+    found = ByteRange(start, start + length - 1) if length else None
+    return found, start, length, checksum
 
 
 async def _sendSegments(

@@ -106,7 +106,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     condition = writeCondition(call.headers)
     multipart = call.services.multipart
     # The checksum in this request's headers is the object's; the document has none of its own.
-    whole = declared(call.headers)
+    whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
     parts = readComplete(await call.readDocument(checked=False))
     try:

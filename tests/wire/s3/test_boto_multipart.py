@@ -132,6 +132,64 @@ class MultipartTests(S3Case):
             head = self.s3.head_object(Bucket=self.bucket, Key=name, ChecksumMode="ENABLED")
             self.assertEqual((head[member], head["ChecksumType"]), (expected, "COMPOSITE"))
 
+    def test_completeWithCount(self) -> None:
+        """The object's checksum may be given to Complete with the count of its parts."""
+        upload = self.begin(ChecksumAlgorithm="SHA256")
+        parts = self.sendParts(upload, ChecksumAlgorithm="SHA256")
+        digest = DIGESTS["SHA256"]
+        composite = base64Of(digest(b"".join(map(digest, PARTS))))
+        for value in (f"{composite}-2", f"{base64Of(digest(b''))}-3"):
+            self.assertRefused(
+                *(400, "BadDigest", self.s3.complete_multipart_upload),
+                **upload,
+                MultipartUpload={"Parts": parts},
+                ChecksumSHA256=value,
+            )
+        done = self.s3.complete_multipart_upload(
+            **upload, MultipartUpload={"Parts": parts}, ChecksumSHA256=f"{composite}-3"
+        )
+        self.assertEqual(done["ChecksumSHA256"], f"{composite}-3")
+        # As Amazon: here, and only here, without the count.
+        shown = self.s3.get_object_attributes(
+            Bucket=self.bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts"]
+        )
+        self.assertEqual(shown["Checksum"]["ChecksumSHA256"], composite)
+        self.assertEqual(shown["Checksum"]["ChecksumType"], "COMPOSITE")
+
+    def test_completeWithoutChecksums(self) -> None:
+        """Where the upload named a composite checksum, Complete must name those of the parts."""
+        for name in ("SHA256", "CRC32"):
+            upload = self.begin(ChecksumAlgorithm=name, ChecksumType="COMPOSITE")
+            parts = self.sendParts(upload, ChecksumAlgorithm=name)
+            bare = [{"PartNumber": p["PartNumber"], "ETag": p["ETag"]} for p in parts]
+            answer = self.assertRefused(
+                *(400, "InvalidRequest", self.s3.complete_multipart_upload),
+                **upload,
+                MultipartUpload={"Parts": [parts[0], *bare[1:]]},
+            )
+            self.assertIn("missing for part 2", answer["Error"]["Message"])
+            self.s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        whole = self.begin(ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+        parts = self.sendParts(whole, ChecksumAlgorithm="CRC32")
+        bare = [{"PartNumber": p["PartNumber"], "ETag": p["ETag"]} for p in parts]
+        self.s3.complete_multipart_upload(**whole, MultipartUpload={"Parts": bare})
+
+    def test_partChecksums(self) -> None:
+        """A read by part number gives the part's checksum and its type, of a single PUT too."""
+        upload = self.begin(ChecksumAlgorithm="SHA256")
+        parts = self.sendParts(upload, ChecksumAlgorithm="SHA256")
+        self.s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        self.s3.put_object(Bucket=self.bucket, Key="single", Body=b"x", ChecksumAlgorithm="CRC32")
+        crc = base64Of(DIGESTS["CRC32"](b"x"))
+        for call in (self.s3.get_object, self.s3.head_object):
+            part = call(Bucket=self.bucket, Key="k", PartNumber=3, ChecksumMode="ENABLED")
+            self.assertEqual(part["ChecksumSHA256"], parts[2]["ChecksumSHA256"])
+            self.assertEqual(part["ChecksumType"], "COMPOSITE")
+            one = call(Bucket=self.bucket, Key="single", PartNumber=1, ChecksumMode="ENABLED")
+            self.assertEqual((one["ChecksumCRC32"], one["ChecksumType"]), (crc, "FULL_OBJECT"))
+            ranged = call(Bucket=self.bucket, Key="k", Range="bytes=0-1", ChecksumMode="ENABLED")
+            self.assertNotIn("ChecksumSHA256", ranged)
+
     def test_fullObjectChecksums(self) -> None:
         """A full-object checksum is that of the bytes, though the store never saw them in a row."""
         for name in ("CRC32", "CRC32C", "CRC64NVME"):
@@ -194,6 +252,22 @@ class MultipartTests(S3Case):
             404, "NoSuchUpload", self.s3.upload_part, **upload, PartNumber=1, Body=b"late"
         )
         self.assertNotIn("Uploads", self.s3.list_multipart_uploads(Bucket=self.bucket))
+
+    def test_bucketWithUploads(self) -> None:
+        """A bucket without objects is deleted with its uploads; one with objects keeps them."""
+        upload = self.begin()
+        self.sendParts(upload)
+        self.begin("other")
+        self.s3.put_object(Bucket=self.bucket, Key="k", Body=b"x")
+        self.assertRefused(
+            409, "BucketNotEmpty", self.impatient().delete_bucket, Bucket=self.bucket
+        )
+        self.assertEqual(len(self.s3.list_parts(**upload)["Parts"]), 3)
+        self.s3.delete_object(Bucket=self.bucket, Key="k")
+        self.s3.delete_bucket(Bucket=self.bucket)
+        self.s3.create_bucket(Bucket=self.bucket)
+        self.assertNotIn("Uploads", self.s3.list_multipart_uploads(Bucket=self.bucket))
+        self.assertRefused(404, "NoSuchUpload", self.s3.list_parts, **upload)
 
     def test_lists(self) -> None:
         """Parts and uploads are listed in order and in pages."""
