@@ -11,12 +11,13 @@ standard error, or 2 if the command line is invalid.
 import argparse
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, redirect_stdout
+from contextlib import AbstractContextManager, closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ from storagegate.daemon.rootcredentials import (
     shellText,
 )
 from storagegate.s3.accounts import POLICIES
+from storagegate.s3.errors import S3Error
+from storagegate.s3.names import checkBucketName, checkKey
 from storagegate.storage.errors import KeyExists, StoreError
 from storagegate.storage.records import AccessKey
 
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 # Names and patterns are parts of one line of a listing.
 _NAME_LENGTH = 128
 _PATTERN_LENGTH = 1024
+
+_WILDCARD = re.compile(r"[*?]")
 
 _CERTIFICATE_DAYS = 14
 """A certificate that expires sooner is a warning: two weeks to repair a failed renewal."""
@@ -124,13 +129,23 @@ def _command(
 
 
 def _addCreate(parser: argparse.ArgumentParser) -> None:
-    name, pattern = _text(_NAME_LENGTH), _text(_PATTERN_LENGTH)
+    name = _text(_NAME_LENGTH)
     parser.add_argument("--account", required=True, type=name, metavar="NAME")
     parser.add_argument("--access-key", dest="accessKey", type=_credential, metavar="K")
     parser.add_argument("--secret-key", dest="secretKey", type=_credential, metavar="S")
     parser.add_argument("--policy", choices=POLICIES, default="readwrite")
-    parser.add_argument("--bucket", type=pattern, metavar="PATTERN")
-    parser.add_argument("--prefix", type=pattern, metavar="PATTERN")
+    parser.add_argument(
+        "--bucket",
+        type=_bucketPattern,
+        metavar="PATTERN",
+        help="only buckets that match: * is any run of characters, ? is one",
+    )
+    parser.add_argument(
+        "--prefix",
+        type=_keyPattern,
+        metavar="PREFIX|PATTERN",
+        help="only keys that begin with it; with * or ? in it, only keys that match as a whole",
+    )
     parser.add_argument("--email", type=name, metavar="ADDRESS")
 
 
@@ -141,6 +156,26 @@ def _text(maximum: int) -> Callable[[str], str]:
         return value
 
     return read
+
+
+def _bucketPattern(value: str) -> str:
+    pattern = _text(_PATTERN_LENGTH)(value)
+    # If it matches any name at all, it matches one of these.
+    for run in ("", "a", "aaa"):
+        with suppress(S3Error):
+            checkBucketName(pattern.replace("*", run).replace("?", "a"))
+            return pattern
+    raise argparse.ArgumentTypeError("no bucket can have a name that matches")
+
+
+def _keyPattern(value: str) -> str:
+    text = _text(_PATTERN_LENGTH)(value)
+    pattern = text if _WILDCARD.search(text) else f"{text}*"
+    try:
+        checkKey(pattern.replace("*", "").encode())
+    except S3Error as error:
+        raise argparse.ArgumentTypeError("no key can match: it would be too long") from error
+    return pattern
 
 
 def _credential(value: str) -> str:

@@ -82,6 +82,37 @@ class KeysTests(ScriptCase):
         )
         self.assertGreater(key.createdMs, 1_700_000_000_000)
 
+    def test_prefix(self) -> None:
+        """A prefix without a wildcard means every key below it; one with them is a pattern."""
+        for given, stored in (
+            ("logs/", "logs/*"),
+            ("doc", "doc*"),
+            ("out/*.log", "out/*.log"),
+            ("doc/?", "doc/?"),
+        ):
+            arguments = ("--access-key", "mykey", "--secret-key", "geheimnis", "--prefix", given)
+            self.assertEqual(self.keys("create", "--account", "a", *arguments)[0], 0)
+            self.assertEqual(self.stored()["mykey"].prefixPattern, stored)
+            self.keys("revoke", "--access-key", "mykey")
+
+    def test_unmatchable(self) -> None:
+        """A pattern that no bucket or no key can match is refused, and says so."""
+        for flag, value, what in (
+            ("--bucket", "Reports", "no bucket"),
+            ("--bucket", "logs/*", "no bucket"),
+            ("--bucket", "??", "no bucket"),
+            ("--bucket", "a" * 64 + "*", "no bucket"),
+            ("--prefix", "\u20ac" * 400, "no key"),
+            ("--prefix", "\u20ac" * 342 + "*", "no key"),
+        ):
+            code, output, errors = self.keys("create", "--account", "a", flag, value)
+            self.assertEqual((code, output), (2, ""), value)
+            self.assertIn(what, errors)
+        self.assertEqual(self.stored(), {})
+        for bucket in ("fir*", "*", "?a?", "192.168.0.*", "*-*", "a*"):
+            code, _output, errors = self.keys("create", "--account", "a", "--bucket", bucket)
+            self.assertEqual((code, errors), (0, ""))
+
     def test_givenPair(self) -> None:
         """A pair may be given; by default the key may do everything in its account."""
         code, _output, _errors = self.keys(

@@ -83,7 +83,7 @@ class NarrowKeyTests(S3Case):
 
     def test_lists(self) -> None:
         """A list that could show what the pattern does not match is refused in every form."""
-        client = self.impatient(self.issueKey("narrow", "--prefix", "doc/a"))
+        client = self.impatient(self.issueKey("narrow", "--prefix", "doc/?"))
         named = {"Bucket": self.names[0]}
         self.assertEqual(client.get_object(**named, Key="doc/a")["Body"].read(), b"x")
         for call in (
@@ -93,6 +93,17 @@ class NarrowKeyTests(S3Case):
             client.list_multipart_uploads,
         ):
             self.assertRefused(403, "AccessDenied", call, **named, Prefix="doc/a")
+
+    def test_prefix(self) -> None:
+        """A key with a prefix reads, writes and lists what lies below it, and nothing else."""
+        client = self.impatient(self.issueKey("narrow", "--prefix", "doc/"))
+        named = {"Bucket": self.names[0]}
+        client.put_object(**named, Key="doc/b/c", Body=b"y")
+        self.assertEqual(client.get_object(**named, Key="doc/b/c")["Body"].read(), b"y")
+        self.assertEqual(client.list_objects_v2(**named, Prefix="doc/")["KeyCount"], 3)
+        for key in ("doc", "other"):
+            self.assertRefused(403, "AccessDenied", client.put_object, **named, Key=key)
+        self.assertRefused(403, "AccessDenied", client.list_objects_v2, **named)
 
     def test_forms(self) -> None:
         """A form is narrowed like its signer's key, also where C{${filename}} makes the key."""
