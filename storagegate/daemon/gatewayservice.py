@@ -33,6 +33,7 @@ from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.transports.registry import (
     GRPC,
     HTTP,
+    cutHidingTransports,
     listenerTransports,
     maxItemBytes,
     transportNames,
@@ -258,7 +259,10 @@ class DaemonGatewayService:
         self._credentials = credentials
         keys = _StorageKeys(storageAuthenticate(credentials))
         self._gateway.authentication.ownKeys["Storage"] = keys
-        self._add(makeStorageService(store, credentials, region, maxItemBytes=maxItemBytes()))
+        limits, cutHiding = maxItemBytes(), cutHidingTransports()
+        self._add(
+            makeStorageService(store, credentials, region, maxItemBytes=limits, cutHiding=cutHiding)
+        )
 
     def _add(self, service: ServiceDefinition) -> None:
         """Add a service, unless discovery has its instances."""

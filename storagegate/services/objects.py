@@ -13,7 +13,7 @@ S3 could not return is rejected.
 import binascii
 import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Container, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
@@ -332,6 +332,7 @@ def makeStorageService(
     region: str = "us-east-1",
     now: Callable[[], float] = time.time,
     maxItemBytes: Mapping[str, int] | None = None,
+    cutHiding: Container[str] = (),
 ) -> ServiceDefinition:
     """
     Make the service.
@@ -342,8 +343,10 @@ def makeStorageService(
     @param now: Returns seconds since the epoch.
     @param maxItemBytes: By transport, how many bytes of an object an item may have, where that is
         less than L{CHUNK}.
+    @param cutHiding: The transports on which a client's stream that is cut may look whole: there
+        an upload has to prove its end.
     """
-    storage = _StorageMethods(store, credentials, region, now, maxItemBytes or {})
+    storage = _StorageMethods(store, credentials, region, now, maxItemBytes or {}, cutHiding)
     methods = {
         name: ServiceMethod(handler, streaming, request, response)
         for name, handler, streaming, request, response in (
@@ -374,8 +377,10 @@ class _StorageMethods:
         region: str,
         now: Callable[[], float],
         maxItemBytes: Mapping[str, int],
+        cutHiding: Container[str],
     ) -> None:
         self._store = store
+        self._cutHiding = cutHiding
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._objects = ObjectService(store, region, now)
@@ -464,13 +469,8 @@ class _StorageMethods:
                 hold.release()
 
     async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
-        """
-        Store an object when its whole stream has arrived; a stream cut short stores nothing.
-
-        On gRPC the client has to prove the end: a cancelled call of grpc-js ends its stream like
-        any other, and gRPC's C core drops a message that is cut.
-        """
-        first, body = await beginUpload(requests, context.protocol == "grpc")
+        """Store an object when its whole stream has arrived; a stream cut short stores nothing."""
+        first, body = await beginUpload(requests, context.protocol in self._cutHiding)
         with _translated():
             bucket, key = _bucketOf(first), _keyOf(first)
             identity = self._authorised(context, "write", bucket, key)

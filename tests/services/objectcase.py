@@ -14,7 +14,7 @@ from storagegate.auth.tokens import APIKeyProvider
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials, Invoker
-from storagegate.gateway.transports.registry import defaultRules, maxItemBytes
+from storagegate.gateway.transports.registry import cutHidingTransports, defaultRules, maxItemBytes
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
@@ -71,7 +71,11 @@ class StorageCase(TestCase):
         authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
         self.invoker = Invoker(authentication)
         self.definition = makeStorageService(
-            self.store, credentials, REGION, maxItemBytes=maxItemBytes()
+            self.store,
+            credentials,
+            REGION,
+            maxItemBytes=maxItemBytes(),
+            cutHiding=cutHidingTransports(),
         )
         self.invoker.add(self.definition)
         self.address: tuple[str, int] | None = None

@@ -53,6 +53,7 @@ class Transport:
     @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
         C{"module:name"}; C{None} leaves it out.
     @ivar maxItemBytes: Bytes of content of an item of a stream at most; C{None} for no limit.
+    @ivar hidesCuts: Whether a client's stream that is cut may look like one that has ended.
     @ivar rpcSystem: C{rpc.system.name} of the spans of its calls, by the conventions of
         OpenTelemetry; C{None} for C{storagegate}.
     @ivar hasStatus: Whether its calls have a status of HTTP.
@@ -73,6 +74,7 @@ class Transport:
     metrics: str | None = None
     describe: str | None = None
     maxItemBytes: int | None = None
+    hidesCuts: bool = False
     rpcSystem: str | None = None
     hasStatus: bool = False
     daemonOptions: Mapping[str, Any] = field(factory=dict)
@@ -212,6 +214,8 @@ GRPC = _row(
     listener="the gRPC listener, in clear text",
     inherit="reuseport",
     providers=("jwt", "apikey"),
+    # grpc-js ends the stream of a cancelled call, and gRPC's C core drops a message that is cut.
+    hidesCuts=True,
     rpcSystem="grpc",
     daemonOptions={"reflection": True},
 )
@@ -313,3 +317,8 @@ def defaultRules() -> dict[str, tuple[str, ...]]:
 def maxItemBytes() -> dict[str, int]:
     """Return how many bytes of content an item may have, by transport, where it has a limit."""
     return {row.name: row.maxItemBytes for row in transports() if row.maxItemBytes is not None}
+
+
+def cutHidingTransports() -> frozenset[str]:
+    """Return the names of the transports on which a stream that is cut may look whole."""
+    return frozenset(row.name for row in transports() if row.hidesCuts)
