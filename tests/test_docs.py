@@ -75,6 +75,13 @@ class ReadmeTests(SynchronousTestCase):
         response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
         self.assertEqual(response.status, 201)
         self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
+        # As curl -d sends it: the response says what is wrong, and nothing is logged.
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        for body in ('{"friends": ["Alan"]}', ""):
+            response = Client(app).post("/hello/Ada", body=body, headers=form)
+            self.assertEqual(response.status, 415)
+            self.assertIn("application/json", response.json()["error"])
+        self.assertEqual(Client(app).post("/hello/Ada", json={}).json()["and"], [])
 
     def test_service(self) -> None:
         """So has the gRPC application the methods that it says, with their kinds."""

@@ -7,6 +7,7 @@ Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -66,6 +67,25 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     if options.websocket is not None:
         middleware.append(options.websocket["gateway"].webSocketMiddleware())
     return middleware
+
+
+def readCallback(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """
+    Make a function of one argument of one that takes an argument or none.
+
+    @raise TypeError: If it takes more.
+    """
+    try:
+        parameters = signature(function)
+    except ValueError:
+        # Some built-in functions have no signature.
+        return function
+    try:
+        parameters.bind(None)
+    except TypeError:
+        parameters.bind()
+        return lambda argument: function()
+    return function
 
 
 class Application(Router):
@@ -137,7 +157,8 @@ class Application(Router):
     def listen(
         self,
         port: int | str | Mapping[str, Any] | None = None,
-        hostname: str | None = None,
+        hostname: str | Callable[..., Any] | None = None,
+        callback: Callable[..., Any] | None = None,
         *,
         reactor: Any = None,
     ) -> Deferred[ListeningPort]:
@@ -146,11 +167,19 @@ class Application(Router):
 
         @param port: A number, 0 for a free one; one of Twisted's endpoint strings, such as
             C{ssl:443:privateKey=key.pem:certKey=cert.pem}; or a mapping of these parameters.
-        @param hostname: The name or address of the interface.
+        @param hostname: The name or address of the interface; or the next parameter.
+        @param callback: Called when it listens, with the port if it takes an argument.
         @param reactor: The reactor to listen with, by default that of the process.
         @return: The listening port. Fails with C{CannotListenError} if the address is in use.
         @raise OptionError: If the port is no number from 0 to 65535.
+        @raise TypeError: If the callback takes more than one argument.
         """
+        if callable(hostname):
+            hostname, callback = None, hostname
+        if callback is not None:
+            announce = readCallback(callback)
+            listening = self.listen(port, hostname, reactor=reactor)
+            return listening.addCallback(lambda port: (announce(port), port)[1])
         if isinstance(port, Mapping):
             return self.listen(**listenArguments(port, hostname, reactor))
         if reactor is None:

@@ -162,12 +162,15 @@ class Layer:
     One layer of a router: middleware, a route, or a router mounted in it.
 
     @ivar handlers: Those of middleware.
+    @ivar group: What it shares with the layers of the other paths in one list, of which only the
+        first that matches is entered; C{None} without a list.
     """
 
     pattern: Pattern
     handlers: tuple[Handler, ...] = ()
     route: RouteLayer | None = None
     router: "LayerList | None" = None
+    group: object = None
 
 
 class LayerList:
@@ -284,6 +287,7 @@ class RouterDispatch:
     _handlers: tuple[Handler, ...] = ()
     _at = 0
     _cancels = False
+    _group: object = None
 
     def __init__(
         self,
@@ -409,6 +413,10 @@ class RouterDispatch:
                 if error is None:
                     error = HTTPError(400, "The path has a malformed percent escape")
                 continue
+            if layer.group is not None:
+                if layer.group is self._group:
+                    continue
+                self._group = layer.group
             route = layer.route
             if route is not None:
                 method = dispatch.method

@@ -652,7 +652,10 @@ class HTTPResponse:
         if hooks is not None:
             hooks.runBeforeHead()
         if self.statusCode in BODILESS:
-            self._dropContent()
+            if self.statusCode == 205:
+                self._fields.pop("content-length", None)
+            else:
+                self._dropContent()
             body = b""
         elif hooks is not None:
             encoder = hooks.chooseEncoder(len(body))

@@ -16,6 +16,7 @@ from zope.interface import implementer
 
 from storagegate.core.options import changeOptions, joinOptions
 from storagegate.http.dispatch import (
+    Handler,
     HandlerArgument,
     HandlerFunction,
     Layer,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     # Takes 20 ms to import.
     from storagegate.http.routetable import RouteTable
 
-Path = str | re.Pattern[str]
+Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
+"""One path, or a list of them, of which any may match."""
 
 H = TypeVar("H", bound=HandlerFunction)
 R = TypeVar("R", bound="Router")
@@ -202,13 +204,13 @@ class Router(LayerList, _Registration):
         """
         Register middleware for every path, or for those that start with a path.
 
-        @param arguments: Perhaps a path, then handlers, routers or Twisted resources. With a path
-            alone this is a decorator.
+        @param arguments: Perhaps a path or a list of them, then handlers, routers or Twisted
+            resources. With a path alone this is a decorator.
         @raise TypeError: If a handler is none.
         @raise ValueError: If the path is none.
         """
         path: Path = "/"
-        if arguments and isinstance(arguments[0], str | re.Pattern):
+        if arguments and _readPaths(arguments[0]):
             path, arguments = arguments[0], arguments[1:]
             if not arguments:
                 return _decorator(lambda function: self.use(path, function))
@@ -219,14 +221,16 @@ class Router(LayerList, _Registration):
         return self
 
     def _mount(self, path: Path, argument: Any, position: int | None = None) -> None:
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, prefix=True)
-        if isinstance(argument, Router):
-            layer = Layer(pattern, router=argument)
-        elif IResource.providedBy(argument):
-            layer = Layer(pattern, handlers=readHandlers([resourceMiddleware(argument)]))
-        else:
-            layer = Layer(pattern, handlers=readHandlers([argument]))
-        self.addLayer(layer, position)
+        router = argument if isinstance(argument, Router) else None
+        handlers: tuple[Handler, ...] = ()
+        if router is None:
+            isResource = IResource.providedBy(argument)
+            handlers = readHandlers([resourceMiddleware(argument) if isResource else argument])
+        paths = _readPaths(path)
+        group = object() if len(paths) > 1 else None
+        for each in paths:
+            pattern = compilePattern(each, caseSensitive=self.caseSensitive, prefix=True)
+            self.addLayer(Layer(pattern, handlers, router=router, group=group), position)
 
     def route(self, path: Path) -> RouteChain:
         """
@@ -234,9 +238,16 @@ class Router(LayerList, _Registration):
 
         @raise ValueError: If the path is none.
         """
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
+        paths = _readPaths(path)
+        if not paths:
+            raise ValueError(f"{path!r} is no path, and no list of paths")
+        patterns = [
+            compilePattern(each, caseSensitive=self.caseSensitive, strict=self.strict)
+            for each in paths
+        ]
         route = RouteLayer()
-        self.addLayer(Layer(pattern, route=route))
+        for pattern in patterns:
+            self.addLayer(Layer(pattern, route=route, group=route if len(paths) > 1 else None))
         return RouteChain(route)
 
     def withRoutes(self, routes: "RouteTable") -> Self:
@@ -272,7 +283,7 @@ class Router(LayerList, _Registration):
     def _register(
         self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
     ) -> Any:
-        if not arguments or not isinstance(arguments[0], str | re.Pattern):
+        if not arguments or not _readPaths(arguments[0]):
             raise TypeError("a route begins with its path")
         path, *functions = arguments
         if not functions:
@@ -282,6 +293,12 @@ class Router(LayerList, _Registration):
         handlers = readHandlers(functions)
         self.route(path).route.add(method, handlers, cancelOnDisconnect)
         return self
+
+
+def _readPaths(given: Any) -> Sequence[str | re.Pattern[str]]:
+    """Return the paths that are given as one or as a list of them; none if it is neither."""
+    paths = given if isinstance(given, list | tuple) else [given]
+    return paths if all(isinstance(each, str | re.Pattern) for each in paths) else []
 
 
 def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:

@@ -110,6 +110,19 @@ class ListenTests(ServedCase):
         port = await self.app.listen()
         self.assertEqual(port.getHost().host, "127.0.0.2")
 
+    async def test_callback(self) -> None:
+        """A function is called when it listens, with the port if it takes that."""
+        called: list[Any] = []
+        port = await self.app.listen(0, called.append)
+        other = await self.app.listen(0, "127.0.0.1", lambda: called.append("other"))
+        self.assertEqual(called, [port, "other"])
+        self.assertNotEqual(other.getHost().port, port.getHost().port)
+        await self.assertFailure(
+            server.http().listen(port.getHost().port, called.append), CannotListenError
+        )
+        self.assertEqual(len(called), 2)
+        self.assertRaises(TypeError, self.app.listen, 0, lambda one, two: None)
+
     async def test_endpoint(self) -> None:
         """An endpoint string is taken as Twisted has it."""
         port = await self.app.listen("tcp:0:interface=127.0.0.1")

@@ -280,3 +280,51 @@ class InformationTests(SynchronousTestCase):
         self.assertEqual(self.app.getAllowedMethods("/users/:id"), ["POST"])
         self.assertEqual(self.app.getAllowedMethods("/any"), [])
         self.assertEqual(self.app.getAllowedMethods("/nowhere"), [])
+
+
+class SeveralPathsTests(SynchronousTestCase):
+    """A list of paths in place of one."""
+
+    def test_all(self) -> None:
+        """Routes, chains, middleware, routers and decorators take one."""
+        app = server.http()
+        seen: list[str] = []
+        router = Router()
+        router.get(["/x", "/y/:z"], lambda req, res: res.json(req.params))
+        app.use(["/a", "/b/:id"], lambda req, res, next: (seen.append(req.baseUrl), next())[1])
+        app.get(["/a", re.compile("^/b/(.*)$")], lambda req, res: res.send(req.path))
+        app.route(["/c", "/d"]).put(lambda req, res: res.send("put"))
+        app.use(("/r", "/s"), router)
+
+        @app.get(["/e", "/f"])
+        def decorated(req: Any, res: Any) -> None:
+            res.send("decorated")
+
+        @app.use(["/g", "/h"])
+        def mounted(req: Any, res: Any) -> None:
+            res.send("mounted")
+
+        client = Client(app)
+        texts = [client.get(path).text for path in ("/a", "/b/1", "/e", "/f", "/g/1", "/h/2")]
+        self.assertEqual(texts, ["/a", "/b/1", "decorated", "decorated", "mounted", "mounted"])
+        self.assertEqual(seen, ["/a", "/b/1"])
+        self.assertEqual([client.put(path).text for path in ("/c", "/d")], ["put"] * 2)
+        self.assertEqual(client.get("/s/y/3").json(), {"z": "3"})
+        self.assertEqual([info.path for info in app.getRoutes("PUT")], ["/c", "/d"])
+        self.assertEqual(client.get("/c").headers["allow"], "PUT")
+
+    def test_once(self) -> None:
+        """A handler is called once also where several of its paths match."""
+        app = server.http()
+        seen: list[str] = []
+        app.use(["/", "/a", "/:b"], lambda req, res, next: (seen.append("mw"), next())[1])
+        app.get(["/a", "/:b"], lambda req, res, next: (seen.append("get"), next())[1])
+        self.assertEqual(Client(app).get("/a").status, 404)
+        self.assertEqual(seen, ["mw", "get"])
+
+    def test_refused(self) -> None:
+        """An empty list is no path, and one of paths and handlers neither."""
+        app = server.http()
+        self.assertRaises(ValueError, app.route, [])
+        self.assertRaises(TypeError, app.get, ["/a", 7], lambda req, res: None)
+        self.assertRaises(TypeError, app.use, ["/a", lambda req, res: None])
