@@ -18,22 +18,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict
 
 from storagegate import __version__
-from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, Configuration
+from storagegate.daemon.config import (
+    CONFIG_VARIABLE,
+    KEYS,
+    Configuration,
+    ConfigurationError,
+    load,
+)
 from storagegate.daemon.process import oneLine
 from storagegate.daemon.rootcredentials import (
     CredentialsError,
     RootCredentials,
     checkCredential,
     generateCredentials,
-    load,
     shellText,
 )
+from storagegate.daemon.rootcredentials import load as loadPair
+from storagegate.daemon.service import ROOT_FILE
 from storagegate.s3.accounts import POLICIES
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName, checkKey
@@ -52,6 +60,11 @@ _WILDCARD = re.compile(r"[*?]")
 
 _CERTIFICATE_DAYS = 14
 """A certificate that expires sooner is a warning: two weeks to repair a failed renewal."""
+
+
+_CONFIG = ("FILE", f"a TOML file with any of the keys (or {CONFIG_VARIABLE})")
+_DATA = next((key.argument, key.meaning) for key in KEYS if key.name == "data")
+"""Argument and meaning of the flags that every command has."""
 
 
 class CommandError(Exception):
@@ -123,9 +136,24 @@ def _command(
     meaning: str,
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
-    parser.add_argument("--data", required=True, metavar="DIR", help="the daemon's data directory")
-    parser.set_defaults(run=run)
+    for name, argument, text in (("data", *_DATA), ("config", *_CONFIG)):
+        parser.add_argument(f"--{name}", metavar=argument, help=text)
+    parser.set_defaults(run=partial(_withData, run))
     return parser
+
+
+def _withData(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """
+    Run a command on the data directory, and with the root key pair, of the daemon.
+
+    @raise CommandError: If the configuration would stop the daemon's start.
+    """
+    try:
+        configuration = load(_daemonFlags(options), os.environ)
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    options.data, options.root = configuration.store.directory, configuration.s3.root
+    return run(options)
 
 
 def _addCreate(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +229,7 @@ def _create(options: argparse.Namespace) -> int:
         email=options.email or "",
         createdMs=int(time.time() * 1000),
     )
-    _refuseRoot(options.data, pair.accessKey)
+    _refuseRoot(options, pair.accessKey)
     try:
         with _catalog(options) as catalog:
             catalog.addAccessKey(key)
@@ -211,20 +239,21 @@ def _create(options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuseRoot(data: str, accessKey: str) -> None:
+def _refuseRoot(options: argparse.Namespace, accessKey: str) -> None:
     """
     Refuse to create or revoke a key with the name of the root key.
 
-    @raise CommandError: It is the root key of the data directory: an issued key of that name would
+    @raise CommandError: It is the root key: an issued key of that name would
         be valid once the root pair is changed, and revoking it would seem to revoke the root key.
     """
     try:
-        root = load(str(Path(data) / "root-credentials"))
+        root = options.root or loadPair(str(Path(options.data) / ROOT_FILE))
     except CredentialsError as error:
         raise CommandError(str(error)) from error
     if root is not None and root.accessKey == accessKey:
         raise CommandError(
-            f"{accessKey} is the root access key: to change it, write root-credentials anew"
+            f"{accessKey} is the root access key: to change it, write {ROOT_FILE} anew,"
+            " or accessKey and secretKey of the configuration"
         )
 
 
@@ -252,7 +281,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    _refuseRoot(options.data, options.accessKey)
+    _refuseRoot(options, options.accessKey)
     with _catalog(options) as catalog:
         if not catalog.removeAccessKey(options.accessKey):
             raise CommandError(f"there is no access key {options.accessKey}")
@@ -271,6 +300,7 @@ def _fsck(options: argparse.Namespace) -> int:
 def _backup(options: argparse.Namespace) -> int:
     from storagegate.storage.backup import backup
 
+    _catalogPath(options)
     # As Ctrl-C: the incomplete copy is removed.
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
@@ -293,7 +323,10 @@ def _catalogPath(options: argparse.Namespace) -> str:
     """
     path = Path(options.data).absolute() / "catalog.sqlite"
     if not path.exists():
-        raise CommandError(f"{options.data} holds no store; the daemon makes one when it starts")
+        raise CommandError(
+            f"{options.data} holds no store; the daemon makes one when it starts"
+            " (--data, --config or STORAGEGATE_DATA name another directory)"
+        )
     return str(path)
 
 
@@ -303,7 +336,7 @@ def _addVersion(parser: argparse.ArgumentParser) -> None:
 
 def _addDaemonFlags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the daemon, whose keys parse the values, with their own messages."""
-    parser.add_argument("--config", metavar="FILE", help=f"a TOML file (or {CONFIG_VARIABLE})")
+    parser.add_argument("--config", metavar=_CONFIG[0], help=_CONFIG[1])
     for key in KEYS:
         if key.argument:
             parser.add_argument(
@@ -316,8 +349,8 @@ def _addDaemonFlags(parser: argparse.ArgumentParser) -> None:
 
 def _daemonFlags(options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of the daemon by name; C{None} for one that is absent."""
-    names = ["config", *(key.name for key in KEYS if key.argument)]
-    return {name: getattr(options, name, None) for name in names}
+    flags = {key.name: getattr(options, key.name, None) for key in KEYS if key.argument}
+    return {**flags, "config": options.config or os.environ.get(CONFIG_VARIABLE)}
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -340,7 +373,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from storagegate.telemetry.log import escapeMessage
 
     flags = _daemonFlags(options)
-    flags["config"] = flags["config"] or os.environ.get(CONFIG_VARIABLE)
     found = []
     for finding in examine(flags, os.environ, options.days):
         found.append(finding)

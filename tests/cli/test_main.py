@@ -1,5 +1,6 @@
 """The console script, on a catalog that no daemon has open."""
 
+import os
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -194,12 +195,42 @@ class DirectoryTests(ScriptCase):
         code, _output, errors = self.keys("list")
         self.assertEqual((code, len(errors.splitlines())), (1, 1), errors)
 
-    def test_required(self) -> None:
-        """Every command needs to be told the directory."""
-        for command in (("keys", "create"), ("keys", "list"), ("keys", "revoke"), ("fsck",)):
-            code, _output, errors = self.script(*command)
-            self.assertEqual(code, 2)
-            self.assertIn("--data", errors)
+    def test_precedence(self) -> None:
+        """The directory is the daemon's: a flag wins over variables, these over the file."""
+        filled, empty = str(self.data), self.mktemp()
+        Path("here.toml").write_text(f'data = "{filled}"\n')
+        self.addCleanup(os.unlink, "here.toml")
+        file = {"STORAGEGATE_CONFIG": "here.toml"}
+        for flags, variables, isFound in (
+            ((), {"STORAGEGATE_DATA": filled}, True),
+            ((), file, True),
+            (("--config", "here.toml"), {}, True),
+            (("--config", "here.toml"), {"STORAGEGATE_DATA": empty}, False),
+            (("--data", filled), {"STORAGEGATE_DATA": empty}, True),
+            (("--data", empty), file, False),
+            ((), {}, False),
+        ):
+            self.patch(os, "environ", variables)
+            for command in (("keys", "list"), ("fsck",), ("backup", "--to", self.mktemp())):
+                code, _output, errors = self.script(*command, *flags)
+                self.assertEqual(code, int(not isFound), (command, flags, variables, errors))
+        self.assertIn("storagegate-data holds no store", errors)
+        self.assertIn("--data", errors)
+
+    def test_configuration(self) -> None:
+        """What would stop the daemon's start stops a command, with the same line."""
+        self.patch(os, "environ", {"STORAGEGATE_WORKERS": "many"})
+        code, _output, errors = self.keys("list")
+        self.assertEqual((code, len(errors.splitlines())), (1, 1))
+        self.assertIn("workers (variable STORAGEGATE_WORKERS)", errors)
+
+    def test_configuredRoot(self) -> None:
+        """The root key of the configuration is refused as that of the data directory is."""
+        pair = {"STORAGEGATE_ACCESS_KEY": "theroot", "STORAGEGATE_SECRET_KEY": "geheimnis"}
+        self.patch(os, "environ", pair)
+        code, _output, errors = self.keys("revoke", "--access-key", "theroot")
+        self.assertEqual(code, 1)
+        self.assertIn("root access key", errors)
 
     def test_version(self) -> None:
         """C{--version} says which it is."""
