@@ -81,15 +81,26 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     Parse the conditions of a write.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{NotImplemented} for C{If-None-Match} with anything but C{*}, as S3.
+    @raise S3Error: C{InvalidArgument} for one that names nothing.
     """
-    absent, match = headers.get(b"if-none-match"), headers.get(b"if-match")
-    if absent is not None and absent.strip() != b"*":
-        raise S3Error("NotImplemented", fields={"Header": "If-None-Match"})
-    etags: tuple[str, ...] = ()
-    if match is not None:
-        etags = tuple(each.strip().strip('"') for each in match.decode("latin-1").split(","))
-    return WriteCondition(absent is not None, etags)
+    absent, unlike = False, _etags(headers, b"if-none-match")
+    if "*" in unlike:
+        absent, unlike = True, ()
+    # If-Match compares strongly: a weak tag matches nothing. If-None-Match compares weakly.
+    return WriteCondition(
+        absent, _etags(headers, b"if-match"), tuple(tag.removeprefix('W/"') for tag in unlike)
+    )
+
+
+def _etags(headers: Mapping[bytes, bytes], name: bytes) -> tuple[str, ...]:
+    """Return the tags that a field lists, without quotation marks."""
+    value = headers.get(name)
+    if value is None:
+        return ()
+    text = value.decode("latin-1")
+    if not text.strip():
+        raise invalidArgument(name.decode().title(), text)
+    return tuple(each.strip().strip('"') for each in text.split(","))
 
 
 def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:

@@ -10,6 +10,7 @@ Every adapter passes the attributes of a write as S3's header fields: lower-case
 C{bytes}. The store keeps text.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from email.header import Header
@@ -66,6 +67,9 @@ _STORAGE_CLASSES = frozenset(
 )
 
 
+_AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
+
+
 def _text(value: bytes) -> str:
     """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
     try:
@@ -90,8 +94,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
         value = headers.get(name, b"")
         if value and name == b"content-encoding":
             # aws-chunked describes the transfer, not the object.
-            codings = [each.strip() for each in value.split(b",")]
-            value = b",".join(each for each in codings if each and each.lower() != b"aws-chunked")
+            value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
         if value:
             kept[name.decode("ascii")] = _text(value)
     metadata = {}

@@ -82,6 +82,14 @@ class AuthFailureThrottle:
 _REQUEST_ID = b"x-amz-request-id"
 
 
+def _joined(fields: Pairs) -> dict[bytes, bytes]:
+    """Join repeated fields as they are stored and returned; signed, they have no space between."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in fields:
+        headers[name] = value if name not in headers else headers[name] + b", " + value
+    return headers
+
+
 class S3Resource(CoroutineResource):
     """
     Serve the S3 protocol on one listener.
@@ -134,6 +142,8 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
+            if len(headers) != len(request.headerList):
+                headers = _joined(request.headerList)
             if authenticated.source is SignatureSource.QUERY:
                 headers = withQueryHeaders(query, headers)
             operation = findOperation(

@@ -194,10 +194,12 @@ class WriteCondition:
 
     @ivar absent: C{If-None-Match: *}: there must be no such object.
     @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} is any.
+    @ivar unlike: C{If-None-Match}: there must be no object with one of these ETags.
     """
 
     absent: bool = False
     etags: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
 
 
 @frozen

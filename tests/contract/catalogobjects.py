@@ -201,7 +201,11 @@ class ObjectContract(CatalogCase):
         )
         await write(inlineRecord(b"k", etag="e2"), WriteCondition(etags=("e0", "e1")))
         await write(inlineRecord(b"k", etag="e3"), WriteCondition(etags=("*",)))
-        self.assertEqual((await self.catalog.object("b", b"k"))[1].etag, "e3")
+        other = WriteCondition(unlike=("e2", "e3"))
+        await self.assertRefused(write(inlineRecord(b"k", etag="no"), other), PreconditionFailed)
+        await write(inlineRecord(b"k", etag="e4"), WriteCondition(unlike=("e1", "e2")))
+        await write(inlineRecord(b"new", etag="e4"), other)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1].etag, "e4")
 
     async def test_oneOfManyWins(self) -> None:
         """Of many writes for an absent key that wait together, exactly the first is done."""

@@ -261,7 +261,8 @@ def _time(headers: Mapping[bytes, bytes]) -> tuple[str, int]:
     timestamp = (date if amzDate is None else amzDate).decode("latin-1").strip()
     seconds = parseAmzDate(timestamp)
     if seconds is None and amzDate is None:
-        seconds = parseHttpDate(date)
+        # As mail programs, and so Python's formatdate, write UTC.
+        seconds = parseHttpDate(re.sub(rb"[+-]0000$", b"GMT", date.rstrip()))
         timestamp = "" if seconds is None else formatAmzDate(seconds)
     if seconds is None:
         text = "AWS authentication requires a valid Date or x-amz-date header"

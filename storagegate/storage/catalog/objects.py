@@ -74,7 +74,7 @@ def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | Non
     """Return the error with which a write must be refused; L{None} if it may happen."""
     if current.bucketId is None:
         return NoSuchBucket()
-    if condition.absent and current.etag is not None:
+    if current.etag is not None and (condition.absent or current.etag in condition.unlike):
         return PreconditionFailed()
     if condition.etags:
         if current.etag is None:

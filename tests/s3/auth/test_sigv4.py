@@ -229,12 +229,15 @@ class TimeTests(S3Case):
         self.refused("SignatureDoesNotMatch", 403, check, request)
 
     def test_dateHeader(self) -> None:
-        """C{Date} is read where there is no C{x-amz-date}, in both ways to write it."""
+        """C{Date} is read where there is no C{x-amz-date}, in all ways to write it."""
         request = without(rangeGet(), b"x-amz-date")
         self.refused("AccessDenied", 403, check, request)
-        for value in (b"Fri, 24 May 2013 00:00:00 GMT", b"20130524T000000Z"):
+        day = b"Fri, 24 May 2013 00:00:00 "
+        for value in (day + b"GMT", day + b"-0000", day + b"+0000", b"20130524T000000Z"):
             claim = sigv4.parseHeaderClaim(withHeader(request, b"date", value).headers)
             self.assertEqual((claim.timestamp, claim.seconds), (TIMESTAMP, NOW))
+        other = withHeader(request, b"date", day + b"-0100")
+        self.refused("AccessDenied", 403, check, other)
 
     def test_badDate(self) -> None:
         """A date that is none is refused, and C{Date} does not stand in for it."""

@@ -145,7 +145,8 @@ class MultipartTests(ConformanceCase):
         listed = []
         for number, body in enumerate(PARTS, 1):
             sent = self.s3.upload_part(**upload, PartNumber=number, Body=body)
-            listed.append({"PartNumber": number, "ETag": sent["ETag"]})
+            sums = {name: value for name, value in sent.items() if name.startswith("Checksum")}
+            listed.append({"PartNumber": number, "ETag": sent["ETag"], **sums})
         return {"Parts": listed}
 
     def test_completedTwice(self) -> None:

@@ -1,6 +1,7 @@
 """What boto3 with its default settings stores, it gets back."""
 
 import hashlib
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -8,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tests.support.s3signer import Outgoing
+from tests.support.s3signer import ANSWER_SECONDS, Outgoing, wireBytes
 from tests.wire.s3.fixture import S3Case
 
 KIB = 1 << 10
@@ -133,6 +134,37 @@ class HeaderTests(S3Case):
             self.assertEqual(found["ExpiresString"], "Mon, 03 Feb 2031 04:05:06 GMT")
             self.assertEqual(found["AcceptRanges"], "bytes")
             self.assertEqual(found.get("StorageClass", "STANDARD"), "STANDARD")
+
+    def test_contentEncoding(self) -> None:
+        """An encoding is kept as it came, without C{aws-chunked}; repeated fields are joined."""
+        bucket = self.makeBucket()
+        for number, (sent, kept) in enumerate(
+            (
+                ("deflate, gzip", "deflate, gzip"),
+                ("deflate,gzip", "deflate,gzip"),
+                ("aws-chunked, deflate,  gzip", "deflate,  gzip"),
+                ("gzip ,AWS-chunked", "gzip"),
+                ("gzip,aws-chunked,br", "gzip,br"),
+                ("aws-chunked", None),
+            )
+        ):
+            key = str(number)
+            self.s3.put_object(Bucket=bucket, Key=key, Body=b"x", ContentEncoding=sent)
+            found = self.s3.head_object(Bucket=bucket, Key=key).get("ContentEncoding")
+            self.assertEqual(found, kept, sent)
+        # Signed, they are joined by the comma alone.
+        signed = self.signer.sign(
+            Outgoing("PUT", f"/{bucket}/k", {"content-encoding": "deflate,gzip"}, b"x")
+        )
+        wire = wireBytes(signed, self.host).replace(
+            b"content-encoding: deflate,gzip",
+            b"content-encoding: deflate\r\nCONTENT-encoding: gzip",
+        )
+        with socket.create_connection(self.address, ANSWER_SECONDS) as connection:
+            connection.sendall(wire)
+            self.assertTrue(connection.recv(100).startswith(b"HTTP/1.1 200"))
+        found = self.s3.head_object(Bucket=bucket, Key="k")["ContentEncoding"]
+        self.assertEqual(found, "deflate, gzip")
 
     def test_defaultContentType(self) -> None:
         """An object without a stated type is C{binary/octet-stream}, as on S3."""

@@ -6,7 +6,7 @@ from threading import Barrier
 from botocore.exceptions import ClientError
 
 from tests.support.clients import botoClient
-from tests.support.s3signer import ANSWER_SECONDS
+from tests.support.s3signer import ANSWER_SECONDS, Outgoing
 from tests.wire.s3.bulk import inParallel
 from tests.wire.s3.fixture import S3Case
 
@@ -60,7 +60,14 @@ class RaceTests(S3Case):
             404, "NoSuchKey", self.s3.put_object, Bucket=bucket, Key="k", Body=b"x", IfMatch='"0"'
         )
         etag = self.s3.put_object(Bucket=bucket, Key="k", Body=b"x", IfNoneMatch="*")["ETag"]
-        for condition in ({"IfMatch": '"0"'}, {"IfNoneMatch": "*"}):
+        refused: tuple[dict[str, str], ...] = (
+            {"IfMatch": '"0"'},
+            {"IfMatch": f"W/{etag}"},
+            {"IfNoneMatch": "*"},
+            {"IfNoneMatch": etag},
+            {"IfNoneMatch": f'"0", W/{etag}'},
+        )
+        for condition in refused:
             self.assertRefused(
                 412,
                 "PreconditionFailed",
@@ -73,6 +80,14 @@ class RaceTests(S3Case):
         self.assertHolds(bucket, "k", b"x")
         self.s3.put_object(Bucket=bucket, Key="k", Body=b"y", IfMatch=etag)
         self.assertHolds(bucket, "k", b"y")
+        for condition in ({"IfMatch": "*"}, {"IfNoneMatch": etag}, {"IfNoneMatch": '"0"'}):
+            self.s3.put_object(Bucket=bucket, Key="k", Body=b"z", **condition)
+        self.s3.put_object(Bucket=bucket, Key="new", Body=b"z", IfNoneMatch=etag)
+        self.assertRefused(
+            404, "NoSuchKey", self.s3.put_object, Bucket=bucket, Key="no", IfMatch="*"
+        )
+        answer = self.sendSigned(Outgoing("PUT", f"/{bucket}/k", {"If-None-Match": ""}, b"x"))
+        self.assertAnswer(answer, 400, "InvalidArgument")
 
     def test_multipart(self) -> None:
         """Completing an upload only if the key is not there is decided when it completes."""
@@ -81,13 +96,16 @@ class RaceTests(S3Case):
         named = {"Bucket": bucket, "Key": "k", "UploadId": upload}
         part = self.s3.upload_part(**named, PartNumber=1, Body=b"part")
         listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-        self.s3.put_object(Bucket=bucket, Key="k", Body=b"first")
-        self.assertRefused(
-            412,
-            "PreconditionFailed",
-            self.s3.complete_multipart_upload,
-            **named,
-            MultipartUpload=listed,
-            IfNoneMatch="*",
-        )
+        etag = self.s3.put_object(Bucket=bucket, Key="k", Body=b"first")["ETag"]
+        for value in ("*", etag):
+            self.assertRefused(
+                412,
+                "PreconditionFailed",
+                self.s3.complete_multipart_upload,
+                **named,
+                MultipartUpload=listed,
+                IfNoneMatch=value,
+            )
         self.assertHolds(bucket, "k", b"first")
+        self.s3.complete_multipart_upload(**named, MultipartUpload=listed, IfMatch="*")
+        self.assertHolds(bucket, "k", b"part")
