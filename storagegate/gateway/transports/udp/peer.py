@@ -293,7 +293,8 @@ class UDPPeer(FrameWriter):
             self._calls[id] = UDPCall(size * AMPLIFICATION)
             self.session.request(message, id)
             call = self._calls.get(id)
-            if call is not None and id is not None:
+            # A client whose replies the user's hook writes does not know frames.
+            if call is not None and id is not None and self._formatResponse is None:
                 clock = self._host.clock
                 call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
 

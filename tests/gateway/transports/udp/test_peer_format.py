@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from storagegate.core.errors import ServiceError
+from storagegate.gateway.messages.frames import ACK
 from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.listener import UDPTransport
 from tests.gateway.udpcase import UDPCase
@@ -41,6 +42,14 @@ class FormatTests(UDPCase):
         self.call("nothing", 1)
         self.call("count", 2, data={"to": 2})
         self.assertEqual(self.written, ["error", "stream", "stream", "stream_end"])
+
+    def test_slow(self) -> None:
+        """A slow call gets no acknowledgement, which is a frame that its client does not know."""
+        for options, sent in (({}, [ACK]), ({"formatResponse": lambda *_: b"own"}, [])):
+            self.make(**options)
+            self.call("slow", 1)
+            self.clock.advance(2)
+            self.assertEqual([type for type, _ in self.answers], sent)
 
     def test_failing(self) -> None:
         """If it fails for an error, the error is a frame, and the call has ended."""
