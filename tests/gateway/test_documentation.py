@@ -37,6 +37,7 @@ from storagegate.gateway.transports.registry import (
     transports,
 )
 from storagegate.gateway.transports.udp import peer, replycache
+from storagegate.gateway.transports.websocket import connection
 from storagegate.rpc.protos import ourProto
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.signatures import firstWords
@@ -215,6 +216,7 @@ class ShapeTests(SynchronousTestCase):
             MAX_DEADLINE_MS,
             session.ITEMS_AHEAD,
             json.MAX_ANSWER,
+            connection.MAX_EMPTY_FRAMES,
             int(replycache.SECONDS),
             replycache.MAX_ANSWERS,
             peer.WINDOW,

@@ -131,8 +131,11 @@ TRY_LATER = 1013
 CUT = b"calls were cut"
 """The reason of a close for which calls were cancelled; without it, none were."""
 
-MAX_FRAGMENTS = 4096
-"""Frames of a message: 256 bytes in each of the largest message. Empty ones are an attack."""
+MAX_EMPTY_FRAMES = 4096
+"""Empty frames of a message: they are an attack. Of others it may have one for each byte."""
+
+_JOINED_FRAMES = 1024
+"""Frames of a message that are held one by one, each in an object of 34 bytes and more."""
 
 CLOSE_SECONDS = 5
 """How long a peer has to send its own close."""
@@ -197,7 +200,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         # Input that came while the peer was held, and output until the input has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []
-        self._outgoingSize = self._unsent = self._fragments = 0
+        self._outgoingSize = self._unsent = 0
+        self._fragments = self._emptyFragments = 0
         self._drained: deque[Deferred[None]] = deque()
 
     # Connection
@@ -350,20 +354,35 @@ class WebSocketConnection(WebSocketServerProtocol):
     def onMessageBegin(self, isBinary: bool) -> None:
         """Begin a message."""
         super().onMessageBegin(isBinary)
-        self._fragments = 0
+        self._fragments = self._emptyFragments = 0
+        self._joinedFrames = bytearray()
 
     def onMessageFrameBegin(self, length: int) -> None:
         """Begin a frame of a message."""
         super().onMessageFrameBegin(length)
         self._fragments += 1
-        if self._fragments > MAX_FRAGMENTS:
-            self._fail_connection(TOO_BIG, f"A message has {MAX_FRAGMENTS} frames at most")
+        self._emptyFragments += not length
+        # Compressed frames may bring nothing, too.
+        isEndless = self._fragments - self._emptyFragments > self.maxMessagePayloadSize
+        if isEndless or self._emptyFragments > MAX_EMPTY_FRAMES:
+            self._fail_connection(TOO_BIG, "A message has too many frames")
+
+    def onMessageFrameEnd(self) -> None:
+        """End a frame of a message."""
+        super().onMessageFrameEnd()
+        if self.message_data and len(self.message_data) >= _JOINED_FRAMES:
+            self._joinedFrames += b"".join(self.message_data)
+            self.message_data = []
 
     def onMessageEnd(self) -> None:
         """Hand a message over."""
         if self.isOpen:
             data = self.message_data
-            self._deliver(data[0] if len(data) == 1 else b"".join(data), self.message_is_binary)
+            if self._joinedFrames:
+                data.insert(0, bytes(self._joinedFrames))
+                self._joinedFrames.clear()
+            payload = data[0] if len(data) == 1 else b"".join(data)
+            self._deliver(payload, self.message_is_binary)
         self.message_data = None
 
     def _deliver(self, payload: bytes, isBinary: bool) -> None:

@@ -57,6 +57,25 @@ class CloseTests(FramingCase):
         self.assertEqual(answer.code, 1000)
 
 
+class FragmentTests(FramingCase):
+    """Messages in many frames."""
+
+    def fragments(self, count: int, payload: bytes) -> bytes:
+        """Give the first frames of a message, as many as C{count} and one."""
+        more = frame(CONTINUATION, payload, fin=False) * count
+        return frame(BINARY, payload, fin=False) + more
+
+    def test_many(self) -> None:
+        """A message may have a frame for each byte, and a few empty ones."""
+        client = self.connect()
+        client.send(self.fragments(9_999, b"ab"))
+        self.assertLess(len(client.wire.message_data), 2_000)
+        client.send(frame(CONTINUATION, b"", fin=False), frame(CONTINUATION, b""))
+        self.assertEqual(client.heard(), said(b"ab" * 10_000))
+        client.send(frame(TEXT, b"on"))
+        self.assertEqual(client.heard(), said("on"))
+
+
 class CompressionTests(FramingCase):
     """Messages that are deflated."""
 
