@@ -51,7 +51,6 @@ _METHODS = {
 _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
-    ("acl", "Put", "BucketAcl", _NOT_IMPLEMENTED),
     ("cors", "Get Put Delete", "BucketCors", "NoSuchCORSConfiguration"),
     (
         *("encryption", "Get Put Delete", "BucketEncryption"),
@@ -113,7 +112,6 @@ _BUCKET_LISTS = (
 )
 
 _OBJECT_SETTINGS: tuple[_Setting, ...] = (
-    ("acl", "Put", "ObjectAcl", _NOT_IMPLEMENTED),
     ("annotation", "List", "ObjectAnnotations", _NOT_IMPLEMENTED),
     ("annotation", "Put Delete", "ObjectAnnotation", _NOT_IMPLEMENTED),
     ("encryption", "Update", "ObjectEncryption", _NOT_IMPLEMENTED),
@@ -174,6 +172,10 @@ _STORED = (
     _row(b"GET", "bucket", "list", multipart.listMultipartUploads, "uploads", byPrefix=True),
     _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
     _row(b"GET", "bucket", "read", buckets.getAcl, "acl", "GetBucketAcl"),
+    _row(
+        *(b"PUT", "bucket", "admin", buckets.putAcl, "acl", "PutBucketAcl"),
+        documentLimit=BUCKET_LIMIT,
+    ),
     _row(b"HEAD", "bucket", "list", buckets.headBucket),
     _row(b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT),
     _row(b"DELETE", "bucket", "admin", buckets.deleteBucket),
@@ -182,6 +184,10 @@ _STORED = (
     _row(b"POST", "bucket", "write", put.deleteObjects, "delete", documentLimit=DELETE_LIMIT),
     _row(b"GET", "object", "read", get.getObject),
     _row(b"GET", "object", "read", buckets.getAcl, "acl", "GetObjectAcl"),
+    _row(
+        *(b"PUT", "object", "write", buckets.putAcl, "acl", "PutObjectAcl"),
+        documentLimit=BUCKET_LIMIT,
+    ),
     _row(b"GET", "object", "read", get.getObjectAttributes, "attributes"),
     _row(b"GET", "object", "list", multipart.listParts, "uploadId"),
     _row(b"HEAD", "object", "read", get.headObject),

@@ -41,14 +41,19 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-if-match-size": frozenset(),
 }
 _UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
+_OTHER_ACLS = frozenset(
+    b"public-read public-read-write aws-exec-read authenticated-read log-delivery-write".split()
+)
 
 
-def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
+def rejectUnsupported(headers: Mapping[bytes, bytes], account: str) -> None:
     """
     Reject a write that requests a feature that is not implemented.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{NotImplemented}, naming the header.
+    @param account: The owner, whose own grant of full control changes nothing.
+    @raise S3Error: C{NotImplemented}, naming the header; C{InvalidArgument} for an ACL that S3 does
+        not have.
     """
     for name, value in headers.items():
         if not name.startswith(b"x-amz-"):
@@ -56,8 +61,17 @@ def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
         harmless = _HARMLESS.get(name)
         if harmless is not None and value.strip() in harmless:
             continue
+        if name == b"x-amz-grant-full-control" and _isGrantTo(value, account):
+            continue
+        if name == b"x-amz-acl" and value.strip() not in _OTHER_ACLS:
+            raise invalidArgument("x-amz-acl", value.decode("latin-1"))
         if harmless is not None or name.startswith(_UNSUPPORTED_PREFIXES):
             raise S3Error("NotImplemented", fields={"Header": name.decode("latin-1")})
+
+
+def _isGrantTo(value: bytes, account: str) -> bool:
+    kind, _, grantee = value.decode("latin-1").strip().partition("=")
+    return kind == "id" and grantee.strip('"') == canonicalId(account)
 
 
 def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:

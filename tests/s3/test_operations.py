@@ -210,17 +210,21 @@ class RowTests(SynchronousTestCase):
                     "DeleteObjects",
                     "PostObject",
                     "PutObject",
+                    "PutObjectAcl",
                     "UploadPart",
                     "UploadPartCopy",
                 },
-                "admin": {"CreateBucket", "DeleteBucket"},
+                "admin": {"CreateBucket", "DeleteBucket", "PutBucketAcl"},
             },
         )
 
     def test_bodies(self) -> None:
         """Which bodies are documents, with a limit."""
         documents = {row.name for row in OPERATIONS.values() if row.documentLimit}
-        self.assertEqual(documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects"})
+        acls = {"PutBucketAcl", "PutObjectAcl"}
+        self.assertEqual(
+            documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *acls}
+        )
         self.assertTrue(all(row.documentLimit <= 4 << 20 for row in OPERATIONS.values()))
 
     def test_changesOfSettings(self) -> None:

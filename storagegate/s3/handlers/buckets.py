@@ -2,6 +2,7 @@
 
 from attrs import frozen
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.pagination import (
@@ -13,7 +14,7 @@ from storagegate.s3.pagination import (
 )
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readBucketConfiguration
+from storagegate.s3.xml.reader import readBucketConfiguration, readGrants
 from storagegate.storage.records import NULL_VERSION, Bucket, ObjectListing
 
 
@@ -38,7 +39,7 @@ async def listBuckets(call: S3Request) -> None:
 
 async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     checkBucketName(call.bucket)
     region = readBucketConfiguration(await call.readDocument())
     await call.services.objects.createBucket(call.identity, call.bucket, region)
@@ -67,6 +68,19 @@ async def getAcl(call: S3Request) -> None:
     """Respond with the only ACL of buckets and objects: full control for the owner."""
     bucket = await _settings(call)
     call.respondXML(documents.accessControlPolicy(bucket.account))
+
+
+async def putAcl(call: S3Request) -> None:
+    """Accept the ACL that the target has, in headers or as a document; refuse every other."""
+    bucket = await _settings(call)
+    rejectUnsupported(call.headers, bucket.account)
+    named = any(name.startswith((b"x-amz-acl", b"x-amz-grant-")) for name in call.headers)
+    document = await call.readDocument()
+    if document or not named:
+        only = (canonicalId(bucket.account), "FULL_CONTROL")
+        if set(readGrants(document)) != {only}:
+            raise S3Error("NotImplemented")
+    call.respond(200)
 
 
 @frozen

@@ -23,7 +23,7 @@ from storagegate.storage.records import MultipartUpload, Part
 
 async def createMultipartUpload(call: S3Request) -> None:
     """Begin an upload."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     algorithm, kind = requestedKind(call.headers) or ("", "")
     upload = await call.services.multipart.create(
         call.identity, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
@@ -46,7 +46,7 @@ async def _find(call: S3Request) -> MultipartUpload:
 
 async def uploadPart(call: S3Request) -> None:
     """Store the body as a part."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
     expectation = call.authenticated.bodyExpectation(
@@ -71,7 +71,7 @@ async def uploadPart(call: S3Request) -> None:
 
 async def uploadPartCopy(call: S3Request) -> None:
     """Make a run of an object a part."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
 

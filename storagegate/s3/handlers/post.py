@@ -67,7 +67,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     await objects.bucket(call.identity, call.bucket)
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
-    rejectUnsupported(headers)
+    rejectUnsupported(headers, call.identity.account)
     attributes = attributesFrom(headers)
     expectation = BodyExpectation(
         md5=contentMD5(headers),

@@ -21,7 +21,7 @@ from storagegate.storage.records import INLINE_LIMIT, Attributes, ObjectRecord, 
 async def putObject(call: S3Request) -> None:
     """Store the body under the key."""
     headers = call.headers
-    rejectUnsupported(headers)
+    rejectUnsupported(headers, call.identity.account)
     condition = UNCONDITIONAL
     if b"if-none-match" in headers or b"if-match" in headers:
         condition = writeCondition(headers)
@@ -64,7 +64,7 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | Non
 
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its bytes get a second name."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
@@ -85,7 +85,7 @@ async def copyObject(call: S3Request) -> None:
 
 async def deleteObject(call: S3Request) -> None:
     """Delete an object; one that does not exist counts as deleted."""
-    rejectUnsupported(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
     version = call.query.get("versionId")
     checkVersion(version)
     entry = DeleteEntry(call.key, version, writeCondition(call.headers))

@@ -247,6 +247,34 @@ def readBucketConfiguration(body: bytes) -> str:
     return read.settings.get("LocationConstraint", "").strip()
 
 
+def readGrants(body: bytes) -> list[tuple[str, str]]:
+    """
+    Read AccessControlPolicy: the grantee and the permission of each grant.
+
+    Its grants are nested, other than records of L{Records}; the limit of its size bounds the tree.
+
+    @return: The canonical id of each grantee, empty for a group, with the permission.
+    """
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        root = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError):
+        raise S3Error("MalformedXML") from None
+    if _local(root.tag) != "AccessControlPolicy":
+        raise S3Error("MalformedXML")
+    return [
+        (
+            (grant.findtext("{*}Grantee/{*}ID") or "").strip(),
+            (grant.findtext("{*}Permission") or "").strip(),
+        )
+        for grant in root.iterfind("{*}AccessControlList/{*}Grant")
+    ]
+
+
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:
     key = fields.get("Key")
     if not key:

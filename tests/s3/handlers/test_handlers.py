@@ -14,7 +14,7 @@ class TableTests(SynchronousTestCase):
 
     def test_everyHandlerIsItsOwn(self) -> None:
         """Only settings without a value, the ACLs and the versions of a list share a handler."""
-        shared = (buckets.getAcl, buckets.listObjects)
+        shared = (buckets.getAcl, buckets.putAcl, buckets.listObjects)
         handlers = [
             row.handler
             for row in OPERATIONS.values()

@@ -84,6 +84,7 @@ class WriteTests(S3Case):
         for call, arguments in (
             ("put_bucket_versioning", {"VersioningConfiguration": {"Status": "Enabled"}}),
             ("put_bucket_acl", {"ACL": "public-read"}),
+            ("put_bucket_acl", {"GrantRead": f'id="{"a" * 64}"'}),
             ("put_bucket_policy", {"Policy": "{}"}),
             ("put_bucket_tagging", {"Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}),
             ("put_bucket_cors", {"CORSConfiguration": {"CORSRules": [cors]}}),
@@ -127,6 +128,69 @@ class WriteTests(S3Case):
                 501, "NotImplemented", client.put_object, Bucket=bucket, Key="k", Body=b"x", **asked
             )
             self.assertMissing(bucket, "k")
+
+
+class AclTests(S3Case):
+    """The one ACL that there is: full control for the owner."""
+
+    def setUp(self) -> None:
+        """Have a bucket with one object, and the owner."""
+        super().setUp()
+        self.bucket = self.makeBucket()
+        self.s3.put_object(Bucket=self.bucket, Key="k", Body=b"x")
+        self.owner = self.s3.list_buckets()["Owner"]["ID"]
+        self.target = {"Bucket": self.bucket, "Key": "k"}
+
+    def policy(self, grantee: str, permission: str) -> dict[str, object]:
+        """Write an ACL with one grant."""
+        grant = {"Grantee": {"ID": grantee, "Type": "CanonicalUser"}, "Permission": permission}
+        return {"Owner": {"ID": self.owner}, "Grants": [grant]}
+
+    def test_same(self) -> None:
+        """An ACL that changes nothing is taken: canned, as a document, as a header, at a copy."""
+        copy = {"Bucket": self.bucket, "Key": "copy", "CopySource": f"{self.bucket}/k"}
+        own = {"GrantFullControl": f'id="{self.owner}"'}
+        policy = {"AccessControlPolicy": self.policy(self.owner, "FULL_CONTROL")}
+        canned = {"ACL": "private"}
+        for arguments in (canned, own, policy):
+            self.s3.put_bucket_acl(Bucket=self.bucket, **arguments)
+            self.s3.put_object_acl(**self.target, **arguments)
+        for arguments in (canned, own, {"ACL": "bucket-owner-full-control"}):
+            self.s3.put_object(**self.target, Body=b"x", **arguments)
+            self.s3.copy_object(**copy, **arguments)
+            self.s3.create_multipart_upload(**self.target, **arguments)
+        self.s3.create_bucket(Bucket=self.makeName(), **own)
+
+    def test_other(self) -> None:
+        """One that gives more, or less, is 501 and changes nothing."""
+        client = self.impatient()
+        for arguments in (
+            {"ACL": "public-read"},
+            {"GrantRead": f'id="{self.owner}"'},
+            {"GrantFullControl": f'id="{"a" * 64}"'},
+            {"AccessControlPolicy": self.policy("a" * 64, "FULL_CONTROL")},
+            {"AccessControlPolicy": self.policy(self.owner, "READ")},
+            {"AccessControlPolicy": {"Owner": {"ID": self.owner}, "Grants": []}},
+        ):
+            refused = (501, "NotImplemented")
+            self.assertRefused(*refused, client.put_bucket_acl, Bucket=self.bucket, **arguments)
+            self.assertRefused(*refused, client.put_object_acl, **self.target, **arguments)
+        self.assertEqual(len(self.s3.get_object_acl(**self.target)["Grants"]), 1)
+
+    def test_invalid(self) -> None:
+        """A canned ACL that does not exist and a document that is none are 400."""
+        for query in ("", "?acl"):
+            sent = Outgoing("PUT", f"/{self.bucket}/k{query}", {"x-amz-acl": "public-ready"}, b"")
+            self.assertAnswer(self.sendSigned(sent), 400, "InvalidArgument")
+        for body in (b"", b"<AccessControlPolicy>", b"<Other/>"):
+            sent = Outgoing("PUT", f"/{self.bucket}/k?acl", {}, body)
+            self.assertAnswer(self.sendSigned(sent), 400, "MalformedXML")
+        self.assertRefused(
+            *(404, "NoSuchKey", self.s3.put_object_acl),
+            Bucket=self.bucket,
+            Key="absent",
+            ACL="private",
+        )
 
 
 class NameTests(S3Case):
