@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
-from twisted.web.resource import IResource
 from zope.interface import Attribute, Interface
 
 
@@ -96,7 +95,7 @@ class IWebResponse(Interface):
         """End the response."""
 
 
-class INativeResource(IResource):
+class INativeResource(Interface):
     """A leaf that handles requests of the channel."""
 
     def answer(request: Any) -> None:
@@ -105,6 +104,9 @@ class INativeResource(IResource):
 
         @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
         """
+
+    def render(request: Any) -> int:
+        """Respond to a request of the channel, or to its stand-in for C{twisted.web}."""
 
 
 class IChannelOwner(Interface):

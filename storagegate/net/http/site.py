@@ -40,7 +40,7 @@ Shape = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
 _log = Logger()
 
 
-@implementer(INativeResource)
+@implementer(INativeResource, IResource)
 class NativeResource:
     """A leaf that handles requests of the channel; a subclass says how."""
 
