@@ -7,6 +7,8 @@ from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
+from storagegate.core.typeschemas import documentOf, handlerTypes, isModel
+
 STREAMING = ("none", "client", "server", "bidirectional")
 """The kinds of streaming: none, requests, responses, or both."""
 
@@ -62,6 +64,8 @@ class ServiceMethod:
     @ivar streaming: One of L{STREAMING}.
     @ivar input: The schema of a request, C{None} for anything.
     @ivar output: The schema of a response.
+    @ivar inputType: The model whose schema C{input} is; handlers get its instances.
+    @ivar outputType: The model whose schema C{output} is; handlers return its instances.
     @ivar authentication: Overrides the service's C{required}; C{None} does not.
     @ivar rateLimit: Overrides the service's limit.
     @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
@@ -74,6 +78,8 @@ class ServiceMethod:
     authentication: bool | None = None
     rateLimit: RateLimit | None = None
     idempotent: bool = False
+    inputType: Any = None
+    outputType: Any = None
 
     @property
     def streamsRequests(self) -> bool:
@@ -208,18 +214,33 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         raise DefinitionError(f"the authentication of {name} is True or False")
     if not isinstance(idempotent, bool):
         raise DefinitionError(f"idempotent of {name} is True or False")
-    for key in ("input", "output"):
-        if value.get(key) is not None and not isinstance(value[key], Mapping):
-            raise DefinitionError(f"the {key} of {name} is a schema, not {value[key]!r}")
+    try:
+        annotated = handlerTypes(handler)
+    except NameError as error:
+        raise DefinitionError(f"{name} has an annotation that is not defined: {error}") from None
+    input, inputType = _readSchema(name, "input", value.get("input", annotated[0]))
+    output, outputType = _readSchema(name, "output", value.get("output", annotated[1]))
+    limit = readRateLimit(name, value.get("rateLimit"))
     return ServiceMethod(
-        handler,
-        streaming,
-        value.get("input"),
-        value.get("output"),
-        required,
-        readRateLimit(name, value.get("rateLimit")),
-        idempotent,
+        handler, streaming, input, output, required, limit, idempotent, inputType, outputType
     )
+
+
+def _readSchema(name: str, key: str, value: Any) -> tuple[Mapping[str, Any] | None, Any]:
+    """
+    Read the schema of a request or of a response.
+
+    @param value: A schema, a model, or C{None} for any value.
+    @return: The schema, and the model if it is one of a model.
+    """
+    if value is None or isinstance(value, Mapping):
+        return value, None
+    if not isModel(value):
+        raise DefinitionError(f"the {key} of {name} is a schema or a model, not {value!r}")
+    try:
+        return documentOf(value), value
+    except (TypeError, NameError) as error:
+        raise DefinitionError(f"the {key} of {name} has no schema: {error}") from None
 
 
 def isMethodName(name: str) -> bool:

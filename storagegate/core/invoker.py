@@ -32,8 +32,15 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
-from storagegate.core.schemas import Schema, checkedRequests, checkedResults, checkResult
+from storagegate.core.schemas import (
+    AnySchema,
+    Schema,
+    checkedRequests,
+    checkedResults,
+    checkResult,
+)
 from storagegate.core.task import resolve
+from storagegate.core.typeschemas import TypeSchema
 
 
 def _derived(compute: Callable[[Any], Any]) -> Any:
@@ -58,8 +65,8 @@ class MethodEntry:
     service: ServiceDefinition
     name: str
     method: ServiceMethod
-    input: Schema | None
-    output: Schema | None
+    input: AnySchema | None
+    output: AnySchema | None
     isPublic: bool
     limit: RateLimit | None
     rates: IRateLimitStore | None
@@ -253,8 +260,8 @@ class Invoker:
             service,
             name,
             method,
-            _schema(method.input, f"the input of {whole}", isKnown),
-            _schema(method.output, f"the output of {whole}", isKnown),
+            _schema(method.input, method.inputType, f"the input of {whole}", isKnown),
+            _schema(method.output, method.outputType, f"the output of {whole}", isKnown),
             not required,
             limit,
             None if limit is None else self._makeRates(whole, limit.window),
@@ -343,7 +350,7 @@ class Invoker:
                 if hasattr(result, "__await__"):
                     result = await result
             if bound.output is not None and not bound.streamsResponses:
-                checkResult(bound.output, bound.whole, result)
+                result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
             raise self._failed(context, error, began) from error
         if bound.streamsResponses:
@@ -460,8 +467,12 @@ def _admitted(bound: MethodEntry, user: Any) -> Any:
     return user
 
 
-def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
-    return None if schema is None else Schema(schema, name, isKnown)
+def _schema(
+    schema: Mapping[str, Any] | None, model: Any, name: str, isKnown: bool
+) -> AnySchema | None:
+    if schema is None:
+        return None
+    return Schema(schema, name, isKnown) if model is None else TypeSchema(model, schema)
 
 
 def _notFound(kind: str, name: str) -> ServiceError:

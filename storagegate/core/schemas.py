@@ -18,8 +18,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from typing import TYPE_CHECKING, Any
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import ServiceError
 from storagegate.core.httpurls import SCHEMES
+from storagegate.core.typeschemas import TypeSchema, errorDetail
 
 if TYPE_CHECKING:
     from fastjsonschema import JsonSchemaValueException
@@ -94,12 +95,6 @@ def isBytes(schema: Any) -> bool:
     )
 
 
-def errorDetail(path: str, message: str) -> ServiceError:
-    """Make the error of an invalid value, with its path."""
-    reason = f"{path} {message}" if path else f"the request {message}"
-    return codedError("VALIDATION_ERROR", reason, [{"path": path, "message": message}])
-
-
 _MAX_DEPTH = 64
 """Levels of a schema: a deeper one is a cycle."""
 
@@ -150,14 +145,19 @@ class Schema:
         self._validate(value)
         return value if self._bytes is None else self._bytes(value, "")
 
-    def check(self, value: Any) -> None:
+    def check(self, value: Any) -> Any:
         """
-        Validate a value.
+        Validate a value, and return it.
 
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
         if self._fits is None or not self._fits(value):
             self._validate(value)
+        return value
+
+
+AnySchema = Schema | TypeSchema
+"""A schema that is a mapping, or one of a type."""
 
 
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
@@ -306,7 +306,7 @@ async def checkedRequests(
         yield check(request)
 
 
-async def checkedResults(output: Schema | None, name: str, results: Any) -> AsyncIterator[Any]:
+async def checkedResults(output: AnySchema | None, name: str, results: Any) -> AsyncIterator[Any]:
     """
     Yield the validated responses of a handler's stream, see L{ResultStream}.
 
@@ -314,9 +314,7 @@ async def checkedResults(output: Schema | None, name: str, results: Any) -> Asyn
     """
     async with ResultStream(results, name) as items:
         async for result in items:
-            if output is not None:
-                checkResult(output, name, result)
-            yield result
+            yield result if output is None else checkResult(output, name, result)
 
 
 class ResultStream:
@@ -356,13 +354,13 @@ async def _each(items: Iterable[Any]) -> AsyncIterator[Any]:
         yield item
 
 
-def checkResult(output: Schema, name: str, result: Any) -> None:
+def checkResult(output: AnySchema, name: str, result: Any) -> Any:
     """
-    Validate a result.
+    Validate a result, and return it as transports encode it.
 
     @raise ValueError: If it is invalid: that is a bug of the method, not of its caller.
     """
     try:
-        output.check(result)
+        return output.check(result)
     except ServiceError as error:
         raise ValueError(f"the result of {name} does not fit: {error.details}") from None

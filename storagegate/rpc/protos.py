@@ -597,6 +597,15 @@ def _kindOf(schema: Any) -> str:
     return kind if kind in ("object", "array", *_SCALARS) else _ANY
 
 
+def _withoutNull(schema: Any) -> Any:
+    """Return what a schema allows besides null: a field that is not set is null."""
+    parts = schema.get("anyOf") if isinstance(schema, Mapping) else None
+    if not isinstance(parts, list) or {"type": "null"} not in parts:
+        return schema
+    rest = [part for part in parts if part != {"type": "null"}]
+    return rest[0] if len(rest) == 1 and _kindOf(rest[0]) != "array" else schema
+
+
 def _looseType(kind: str) -> str:
     return {"object": _STRUCT, "array": _LIST}.get(kind, _VALUE)
 
@@ -619,6 +628,7 @@ def _fill(
     # A nested message must not have the name of a field.
     taken = set(names.values())
     for number, (key, value) in enumerate(properties.items(), 1):
+        value = _withoutNull(value)
         made = message.field.add(
             name=names[key],
             # Handlers see the name in the schema, even if it is no identifier.
