@@ -304,6 +304,18 @@ def readTexts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def readSecrets(value: Any) -> tuple[str | bytes, ...]:
+    """
+    Read a secret, or several of which the first signs and all verify.
+
+    @raise ValueError: If one is empty, or neither text nor bytes.
+    """
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not several or not all(isinstance(one, str | bytes) and one for one in several):
+        raise ValueError("is text, or a list of texts, and none of them is empty")
+    return several
+
+
 def readNames(value: Any) -> Mapping[str, str]:
     """Read names for names."""
     isMapping = isinstance(value, Mapping)

@@ -1,5 +1,6 @@
 """The options of applications and routers, and the threads and the clock that they run with."""
 
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from storagegate.core.options import (
     readHostname,
     readNumber,
     readPort,
+    readSecrets,
     readSize,
 )
 from storagegate.http.request import TrustedProxies, compileTrust
@@ -86,6 +88,32 @@ def _development(value: Any) -> DevelopmentOptions | None:
     return None if given is None else changeOptions(DevelopmentOptions(), given, "development.")
 
 
+Views = Callable[[str, Mapping[str, Any]], str | Awaitable[str]]
+"""Makes text of the name of a template and the values for it."""
+
+
+def _views(value: Any) -> Views:
+    if callable(value):
+        views: Views = value
+        return views
+    if not isinstance(value, str | os.PathLike) or not os.path.isdir(value):
+        raise ValueError("is a directory of templates, or a function of a name and values")
+    try:
+        from jinja2 import Environment, FileSystemLoader
+    except ImportError:
+        raise ValueError(
+            "is a directory of templates, which needs Jinja2: pip install 'storagegate[jinja2]'"
+        ) from None
+    # Templates stay in memory after their first use.
+    environment = Environment(loader=FileSystemLoader(value), autoescape=True)
+
+    def render(name: str, values: Mapping[str, Any]) -> str:
+        template = environment.get_template(name if "." in name else f"{name}.html")
+        return template.render(values)
+
+    return render
+
+
 @frozen(kw_only=True)
 class RouterOptions:
     """
@@ -121,6 +149,9 @@ class ApplicationOptions:
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
         L{compileTrust<storagegate.http.request.compileTrust>}.
+    @ivar cookieSecret: Signs and verifies cookies; of several the first signs, all verify.
+    @ivar views: Makes text of the name of a template and a mapping of values, for C{res.render}; a
+        directory has templates of Jinja2.
     @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application serves its
         WebSockets, too.
     @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that transport of the gateway.
@@ -142,6 +173,10 @@ class ApplicationOptions:
     compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     trustProxy: Any = field(default=False)
+    cookieSecret: tuple[str | bytes, ...] | None = field(
+        default=None, converter=optional(readSecrets), repr=False
+    )
+    views: Views | None = field(default=None, converter=optional(_views))
     websocket: Mapping[str, Any] | None = _transportField()
     grpc: Mapping[str, Any] | None = _transportField()
     udp: Mapping[str, Any] | None = _transportField()
@@ -151,6 +186,17 @@ class ApplicationOptions:
     @trustProxy.validator
     def _checkTrust(self, attribute: Any, value: Any) -> None:
         compileTrust(value)
+
+    @property
+    def cookieSecrets(self) -> tuple[str | bytes, ...]:
+        """
+        Return C{cookieSecret}.
+
+        @raise RuntimeError: If there is none.
+        """
+        if self.cookieSecret is None:
+            raise RuntimeError("signed cookies need the option cookieSecret of the application")
+        return self.cookieSecret
 
     @property
     def wholeBodySize(self) -> int:
@@ -253,6 +299,8 @@ class OptionsDict(TypedDict, total=False):
     compression: bool | CompressionOptionsDict | None
     rateLimit: bool | RateLimitOptionsDict | None
     trustProxy: TrustedProxies
+    cookieSecret: str | bytes | Sequence[str | bytes] | None
+    views: str | os.PathLike[str] | Views | None
     websocket: Mapping[str, Any] | None
     grpc: Mapping[str, Any] | None
     udp: Mapping[str, Any] | None

@@ -16,7 +16,7 @@ from storagegate.http.negotiation import (
     preferredTypes,
 )
 from storagegate.http.querystring import parseQuery
-from storagegate.net.http.cookies import parseCookies
+from storagegate.net.http.cookies import parseCookies, unsignValue
 from storagegate.net.http.interfaces import BodyTooLarge, IncompleteBody
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.parser import METHODS
@@ -321,6 +321,21 @@ class HTTPRequest:
         if cookies is None:
             cookies = self.__dict__["_cookies"] = parseCookies(self.get("cookie") or "")
         return cookies
+
+    @property
+    def signedCookies(self) -> dict[str, str]:
+        """
+        Return the cookies that C{res.cookie} has signed, and that have not been changed since.
+
+        @raise RuntimeError: If the application has no C{cookieSecret}.
+        """
+        secrets = self.app.settings.cookieSecrets
+        signed: dict[str, str] = {}
+        for name, value in self.cookies.items():
+            found = unsignValue(f"{name}={value}", secrets)
+            if found is not None and found.startswith(f"{name}="):
+                signed[name] = found[len(name) + 1 :]
+        return signed
 
     # What it wants
 

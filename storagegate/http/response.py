@@ -28,8 +28,14 @@ from storagegate.http.encoding import (
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import CheckedField, HeaderValue, checkValue, listValues, typeField
 from storagegate.http.files import readDotfiles
-from storagegate.http.sendfile import FileOptionsDict, isUnhandled, readOptions, sendFile
-from storagegate.net.http.cookies import serializeCookie
+from storagegate.http.sendfile import (
+    FileOptionsDict,
+    isUnhandled,
+    readOptions,
+    sendFile,
+    startSending,
+)
+from storagegate.net.http.cookies import serializeCookie, signValue
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import (
     LOST,
@@ -106,7 +112,7 @@ class HTTPResponse:
     _begun = False
     _unwaited = 0
     _ended = False
-    _file: Deferred[None] | None = None
+    _sending: Deferred[None] | None = None
     sentLength: int | None = None
     statusCode = 200
 
@@ -150,8 +156,8 @@ class HTTPResponse:
         """Return whether nothing has been sent, nor is about to be, to a client that is there."""
         if self._ended or self.headersSent or self.raw.disconnected:
             return False
-        file = self._file
-        return file is None or (file.called and not isUnhandled(file))
+        sending = self._sending
+        return sending is None or (sending.called and not isUnhandled(sending))
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
@@ -296,18 +302,24 @@ class HTTPResponse:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
 
-    def cookie(self, name: str, value: str | int, **options: Any) -> Self:
+    def cookie(self, name: str, value: str | int, *, signed: bool = False, **options: Any) -> Self:
         """
         Set a cookie.
 
         @param value: Text, or a number, which is written in decimal.
+        @param signed: Whether it is signed, see C{req.signedCookies}.
         @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. With
             C{maxAge} alone, C{Expires} says the same to old clients.
         @raise ValueError: If it can be none.
+        @raise RuntimeError: If it is to be signed and the application has no C{cookieSecret}.
         """
+        text = str(value)
+        if signed:
+            # The name is signed too, so that the value of one cookie is none for another.
+            text = signValue(f"{name}={text}", self.app.settings.cookieSecrets[0])[len(name) + 1 :]
         if options.get("maxAge") is not None and "expires" not in options:
             options["expires"] = self.app.runtime.now() + options["maxAge"] / 1000
-        return self.append("Set-Cookie", serializeCookie(name, str(value), **options))
+        return self.append("Set-Cookie", serializeCookie(name, text, **options))
 
     def clearCookie(self, name: str, **options: Any) -> Self:
         """
@@ -362,6 +374,30 @@ class HTTPResponse:
         """Send text as HTML in place of any other type, and end the response."""
         self._fields["content-type"] = _HTML
         return self._sendWhole(text.encode(), _HTML)
+
+    def render(
+        self, name: str, values: Mapping[str, Any] | None = None, /, **more: Any
+    ) -> Self | Deferred[None]:
+        """
+        Send what the C{views} of the application make of a template: HTML, unless a type is set.
+
+        @param name: The name of the template.
+        @param values: Values for it, besides L{locals}; as a mapping, by keywords, or both.
+        @return: If C{views} is asynchronous, what to wait for.
+        @raise RuntimeError: If the application has no C{views}.
+        """
+        views = self.app.settings.views
+        if views is None:
+            raise RuntimeError("res.render needs the option views of the application")
+        rendered = views(name, {**self.locals, **(values or {}), **more})
+        if not hasattr(rendered, "__await__"):
+            return self.send(rendered)
+
+        async def send() -> None:
+            self.send(await rendered)
+
+        self._sending = startSending(send(), self.app.runtime.clock, self._failed)
+        return self._sending
 
     def end(self, body: bytes | str | None = None) -> Self:
         """
@@ -461,8 +497,8 @@ class HTTPResponse:
         read = readOptions(**options)
         top = None if root is None else os.path.abspath(root)
         checked = readDotfiles(dotfiles)
-        self._file = sendFile(self, text, top, checked, headers or {}, read, self._failed)
-        return self._file
+        self._sending = sendFile(self, text, top, checked, headers or {}, read, self._failed)
+        return self._sending
 
     def download(
         self,

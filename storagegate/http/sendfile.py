@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from storagegate.core.options import parseAge
@@ -173,16 +174,29 @@ def sendFile(
                 res.remove(name)
             raise
 
+    return startSending(send(), res.app.runtime.clock, unhandled)
+
+
+def startSending(
+    coroutine: Coroutine[Any, Any, None], clock: IReactorTime, unhandled: Callable[[Failure], Any]
+) -> Deferred[None]:
+    """
+    Run what sends a response.
+
+    @param unhandled: Called with a failure that the handler does not wait for.
+    @return: Fires when it has ended.
+    """
+
     def failed(reason: Failure) -> None:
         sent.errback(reason)
         # A handler that is still running cannot have added its errback yet.
-        res.app.runtime.clock.callLater(0, reportUnhandled)
+        clock.callLater(0, reportUnhandled)
 
     def reportUnhandled() -> None:
         if isUnhandled(sent):
             sent.addErrback(unhandled)
 
-    sending = Deferred.fromCoroutine(send())
+    sending = Deferred.fromCoroutine(coroutine)
     sent: Deferred[None] = Deferred(lambda _: sending.cancel())
     sending.addCallbacks(sent.callback, failed)
     return sent

@@ -30,9 +30,11 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "mapping": ({}, []),
     "milliseconds": (1500, "1500"),
     "number": (8080, "8080"),
+    "secret": (["new", "old"], ""),
     "size": ("1kb", "1 stone"),
     "text": ("::1", 1),
     "trust": (["10.0.0.0/8", "loopback"], "somebody"),
+    "views": (str, "/no/directory"),
 }
 
 # What an application is made of, and no user's business.

@@ -24,6 +24,7 @@ from storagegate.core.options import (
     optionField,
     readFlag,
     readFunction,
+    readSecrets,
     readWord,
 )
 from storagegate.http.options import Runtime
@@ -193,13 +194,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _secrets(value: Any) -> tuple[str | bytes, ...]:
-    several = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not several or not all(isinstance(one, str | bytes) and one for one in several):
-        raise ValueError("is text, or a list of texts, and none of them is empty")
-    return several
-
-
 @frozen(kw_only=True)
 class CookieOptions:
     """
@@ -243,7 +237,7 @@ class SessionOptions:
     @ivar absoluteMaxAge: In milliseconds.
     """
 
-    secrets: tuple[str | bytes, ...] = field(alias="secret", converter=_secrets)
+    secrets: tuple[str | bytes, ...] = field(alias="secret", converter=readSecrets)
     name: str = field(default="connect.sid", converter=_text)
     cookie: CookieOptions = field(default=None, converter=_cookie)
     resave: bool = field(default=True, converter=readFlag)
