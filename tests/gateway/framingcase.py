@@ -59,6 +59,7 @@ class FramingCase(SynchronousTestCase):
         for way, parts in ways.items():
             client = self.connect()
             client.send(*parts)
+            self.clock.advance(0)
             yield way, client
 
     def assertEchoed(self, frames: Iterable[bytes], expected: list[ServerFrame]) -> None:

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from attrs import define, frozen
+from attrs import Factory, define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import Invoker
+from storagegate.net.scheduling import InputScheduler
 
 MessageId = str | int | None
 
@@ -122,6 +123,7 @@ class ListenerState:
     @ivar maxCalls: Calls in flight of all its peers at most.
     @ivar calls: How many calls are in flight.
     @ivar isDraining: Whether further calls are refused.
+    @ivar scheduler: Divides time among the connections.
     """
 
     invoker: Invoker
@@ -129,3 +131,6 @@ class ListenerState:
     maxCalls: int = CALLS_OF_A_LISTENER
     calls: int = 0
     isDraining: bool = False
+    scheduler: InputScheduler = field(
+        default=Factory(lambda self: InputScheduler(self.clock), takes_self=True)
+    )

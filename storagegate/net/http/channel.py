@@ -158,6 +158,8 @@ class HTTPChannel(Protocol):
         self._pending = b""
         self._headSeen = 0
         self._serving = False
+        # Whether other connections come first, see InputScheduler.
+        self._isWaiting = False
         self._closing = False
         self._discardable = self.limits.drainedBody
         self._deadline = 0.0
@@ -202,7 +204,7 @@ class HTTPChannel(Protocol):
                 return
             if not data:
                 return
-        if self._request is not None or self.isPaused or self._closing:
+        if self._request is not None or self.isPaused or self._closing or self._isWaiting:
             self._keep(data)
         elif self._pending:
             self._serve(self._pending + data)
@@ -243,10 +245,13 @@ class HTTPChannel(Protocol):
             if self._request is not None or self._closing or self.isPaused:
                 self._keep(data)
                 break
-            if served == self.limits.pipelinedRequests:
-                # A read may hold a thousand small requests: other connections are served between.
+            if served == 1:
+                self.owner.scheduler.begin()
+            elif served and self.owner.scheduler.isOver(served):
                 self._keep(data)
-                self.owner.reactor.callLater(0, self._resume)
+                self._isWaiting = True
+                self.connection.setReading(False)
+                self.owner.scheduler.wait(self._endWaiting)
                 break
             if data.startswith(b"\r\n"):
                 # RFC 9112 section 2.2: an empty line before a request is ignored.
@@ -332,11 +337,17 @@ class HTTPChannel(Protocol):
 
     def _resume(self) -> None:
         """Serve pending requests, if nothing is in flight."""
-        if self._request is not None or self.isPaused or self._closing or self._serving:
+        isHeld = self.isPaused or self._closing or self._isWaiting
+        if self._request is not None or self._serving or isHeld:
             return
         self.connection.setReading(True)
         if self._pending:
             self._serve(self._pending)
+
+    def _endWaiting(self) -> None:
+        """Serve pending requests: it is the turn of this connection."""
+        self._isWaiting = False
+        self._resume()
 
     # For the request
 
@@ -451,7 +462,7 @@ class HTTPChannel(Protocol):
 
     def drain(self) -> None:
         """Close an idle connection now, any other after its response."""
-        if self._request is None and not self._headSeen:
+        if self._request is None and not self._headSeen and not self._isWaiting:
             self._close()
 
     def checkTimeouts(self, now: float) -> None:

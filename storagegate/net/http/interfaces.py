@@ -114,6 +114,9 @@ class IChannelOwner(Interface):
 
     limits: Any = Attribute("The L{HTTPLimits<storagegate.net.http.interfaces.HTTPLimits>}.")
     reactor: Any = Attribute("An C{IReactorTime}.")
+    scheduler: Any = Attribute(
+        "The L{InputScheduler<storagegate.net.scheduling.InputScheduler>} of its channels."
+    )
     now: float = Attribute("The time of C{reactor}, up to a second old.")
     draining: bool = Attribute("Whether every connection should close when it can.")
     requests: int = Attribute("Requests in flight; the channels count them.")
@@ -180,7 +183,7 @@ class HTTPLimits:
     @ivar keepAlive: Whether a connection may have more than one request.
     @ivar keepAliveTimeout: How long a connection may idle between requests.
     @ivar pipelinedRequests: How many requests may wait behind the one in flight before reading
-        pauses; also how many of a connection are served in one reactor iteration.
+        pauses.
     @ivar bodyBuffer: How much of a body is held for a handler that is not reading.
     @ivar bodyReadSize: How much one read takes while a large body is coming.
     @ivar bodyReads: What one read of each request in flight may take together; a read is never

@@ -30,6 +30,7 @@ from storagegate.net.http.interfaces import (
     IWebResponse,
 )
 from storagegate.net.http.message import ChannelRequest, plainText, rejection
+from storagegate.net.scheduling import InputScheduler
 
 # twisted.web.server.NOT_DONE_YET, whose module takes 50 ms to import; a test compares.
 _NOT_DONE_YET = 1
@@ -156,6 +157,7 @@ class Site(Factory):
     @ivar now: The time, up to a second old: a request reads no clock.
     @ivar requests: Requests in flight; the channels count them.
     @ivar draining: Whether C{drain} was called.
+    @ivar scheduler: Divides time among the connections.
     """
 
     noisy = False
@@ -178,6 +180,7 @@ class Site(Factory):
         self._describeRejection = describeRejection
         self.limits = limits
         self.reactor = reactor
+        self.scheduler = InputScheduler(reactor)
         self.now = 0.0
         self.draining = False
         self._channels: set[HTTPChannel] = set()

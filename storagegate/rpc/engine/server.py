@@ -28,6 +28,7 @@ from grpc._cython import cygrpc
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from storagegate.net.scheduling import SLICE_MESSAGES, SLICE_SECONDS
 from storagegate.rpc.engine.base import (
     EVENTS_PER_ITERATION,
     OUTGOING_BYTES,
@@ -58,7 +59,7 @@ class CompletionQueuePoller:
     @ivar poll: Returns the queue's next event, C{None} once it is shut down, or L{NOTHING} at the
         deadline; waits for ever if that is C{None}. Called in either thread, never in both.
     @ivar process: Called with each event, in the reactor thread.
-    @ivar settle: Called in the reactor thread when no event is left, and after
+    @ivar settle: Called in the reactor thread when no event is left, and after a slice or
         C{EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
     @ivar ended: Called in the reactor thread when the queue is shut down and empty.
     @ivar name: Names the thread.
@@ -94,7 +95,10 @@ class CompletionQueuePoller:
         """Process an event and all that follow. In the reactor thread."""
         process, poll = self.process, self.poll
         self.isTaking = True
-        for _ in range(EVENTS_PER_ITERATION):
+        end = self.reactor.seconds() + SLICE_SECONDS
+        for number in range(EVENTS_PER_ITERATION):
+            if number % SLICE_MESSAGES == SLICE_MESSAGES - 1 and self.reactor.seconds() >= end:
+                break
             if event is None:
                 self._end()
                 return

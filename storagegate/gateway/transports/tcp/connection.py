@@ -233,6 +233,8 @@ class TCPConnection(Protocol):
         self._isClosed = self._isEnded = self._isHandling = self._isNotified = False
         # Whether the session accepts more calls, and the transport no more output.
         self._isWanted, self._isFull = True, False
+        # Whether other connections come first, see InputScheduler; and whether this one closes.
+        self._isWaiting = self._isLeaving = False
         self._batch: list[bytes] = []
         self._batched = 0
         self._drains: deque[Deferred[None]] = deque()
@@ -367,7 +369,8 @@ class TCPConnection(Protocol):
 
     def closeWhenIdle(self) -> None:
         """Close as soon as no call is in flight."""
-        if self._session is not None:
+        self._isLeaving = True
+        if self._session is not None and not self._isWaiting:
             # A client that still sends calls after the notice gets a FIN, not a reset.
             linger = self._owner.isLeaving
             self._session.whenIdle().addCallback(lambda _: self._close(linger))
@@ -428,12 +431,22 @@ class TCPConnection(Protocol):
     def _handleReceived(self) -> None:
         """Handle complete messages, as far as limits allow."""
         peer, session = self._peer, self._session
-        if self._isHandling or peer is None or session is None:
+        if self._isHandling or self._isWaiting or peer is None or session is None:
             return
         self._isHandling = True
         try:
+            handled, scheduler = 0, self._owner.listener.scheduler
             while self._isWanted and not self._isFull and peer.handleNext(session):
                 self._taken += 1
+                handled += 1
+                if not peer.decoder.held:
+                    break
+                if handled == 1:
+                    scheduler.begin()
+                elif scheduler.isOver(handled):
+                    self._isWaiting = True
+                    scheduler.wait(self._endWaiting)
+                    break
         except FrameError as error:
             self._refuse(codedError(error.code, str(error)))
         finally:
@@ -441,6 +454,13 @@ class TCPConnection(Protocol):
             self._isHandling = False
         self._hold()
         self._readOrWait()
+
+    def _endWaiting(self) -> None:
+        """Handle more messages: it is the turn of this connection."""
+        self._isWaiting = False
+        self._handleReceived()
+        if self._isLeaving and not self._isWaiting:
+            self.closeWhenIdle()
 
     def _hold(self) -> None:
         """Account for the bytes of incomplete messages."""
@@ -460,7 +480,8 @@ class TCPConnection(Protocol):
 
     def _readOrWait(self) -> None:
         if not self._isHandling and not self._isEnded and not self._isClosed:
-            self._channel.setReading(self._isWanted and not self._isFull)
+            isHeld = self._isFull or self._isWaiting
+            self._channel.setReading(self._isWanted and not isHeld)
 
     def _refuse(self, error: ServiceError) -> None:
         """Send the error, and close."""

@@ -9,7 +9,7 @@ loses datagrams.
 
 from collections import Counter, OrderedDict
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
@@ -34,6 +34,9 @@ IDLE_SECONDS = 60
 
 SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 """Ports of services that answer any datagram: with a forged address two would loop forever."""
+
+READ_SIZE = 4 * 1024
+"""Bytes of datagrams that are read in one reactor iteration, if a slice of it is as long."""
 
 _log = Logger()
 
@@ -64,6 +67,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self._peers: OrderedDict[Address, UDPPeer] = OrderedDict()
         self.isClosed = self._isLeaving = False
         self._port: Any = None
+        self._isSliceOver = True
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
 
@@ -140,6 +144,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         """Take a datagram."""
         source: Address = (address[0], address[1])
         self.meter.packetIn(len(datagram))
+        self._divideTime()
         if source[1] in SILENT_PORTS:
             self.dropped["port"] += 1
             return
@@ -151,6 +156,18 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         except Exception:
             # One bad datagram must not end the socket.
             _log.failure("a datagram could not be taken")
+
+    def _divideTime(self) -> None:
+        """Let the port end its read where other sockets come first."""
+        scheduler, transport = self.listener.scheduler, cast(Any, self.transport)
+        if self._isSliceOver:
+            scheduler.begin()
+            self._isSliceOver = False
+            transport.maxThroughput = READ_SIZE
+        elif scheduler.isOver():
+            # The read ends behind this datagram, and the next one begins a slice.
+            self._isSliceOver = True
+            transport.maxThroughput = 1
 
     def _handleDatagram(self, datagram: bytes, source: Address) -> None:
         try:

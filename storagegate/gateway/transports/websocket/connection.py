@@ -59,6 +59,7 @@ from storagegate.gateway.messages.session import PeerSession, RoutedSession
 from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.websocket import PROTOCOL, WebSocketOptions
 from storagegate.gateway.transports.websocket.handshake import Handshake
+from storagegate.net.scheduling import InputScheduler
 from storagegate.net.transport import FastServer
 
 LONGEST = 4096
@@ -197,10 +198,12 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = False
         self._isWanted = True
+        # Whether other connections come first, see InputScheduler.
+        self._isWaiting = False
         # Input that came while the peer was held, and output until the input has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []
-        self._outgoingSize = self._unsent = 0
+        self._outgoingSize = self._unsent = self._handled = 0
         self._fragments = self._emptyFragments = 0
         self._drained: deque[Deferred[None]] = deque()
 
@@ -253,7 +256,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         if not self.isOpen:
             self.abort()
         elif not self._isOver:
-            reason = b"" if self.receiver.isIdle else CUT
+            reason = b"" if self.receiver.isIdle and not self._pending else CUT
             # Ending the cancelled calls closes the connections that wait for them.
             self._end()
             self.sendCloseFrame(GOING_AWAY, reason)
@@ -318,6 +321,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         if self._isReading:
             return
         self._isReading = True
+        self._handled = 0
         try:
             while not (self.isPaused or self._isDiscarding):
                 if self.isOpen and not (self.data or self.current_frame or self.inside_message):
@@ -343,13 +347,40 @@ class WebSocketConnection(WebSocketServerProtocol):
                 break
             payload, isBinary, at = plain
             self._deliver(payload, isBinary)
+            if at < size:
+                self._checkSlice(1)
         if not self._isDiscarding:
             # Input may have come meanwhile; a peer that was sent a close has to send its own.
             self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
         """Read the next part of a frame, if it is wanted; return whether there may be more."""
-        return not (self.isPaused or self._isDiscarding) and bool(super().processData())
+        if self.isPaused or self._isDiscarding or not super().processData():
+            return False
+        self._checkSlice(0)
+        return True
+
+    def _checkSlice(self, messages: int) -> None:
+        """
+        Wait if other connections come first.
+
+        @param messages: How many were handled since the last time.
+        """
+        scheduler = self.factory.scheduler
+        if not self._handled:
+            scheduler.begin()
+            self._handled = 1
+            return
+        self._handled += messages
+        if scheduler.isOver(self._handled):
+            self._isWaiting = True
+            self._updateReading()
+            scheduler.wait(self._endWaiting)
+
+    def _endWaiting(self) -> None:
+        """Read on: it is the turn of this connection."""
+        self._isWaiting = False
+        self._updateReading()
 
     def onMessageBegin(self, isBinary: bool) -> None:
         """Begin a message."""
@@ -404,7 +435,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._updateReading()
 
     def _updateReading(self) -> None:
-        held = self.isFull or not self._isWanted
+        held = self.isFull or self._isWaiting or not self._isWanted
         if held == self.isPaused or self._isOver:
             return
         self.isPaused = held
@@ -559,6 +590,7 @@ class WebSocketFactory(WebSocketServerFactory):
         super().__init__(server="", reactor=clock)
         self.onLost = onLost
         self.clock = clock
+        self.scheduler = InputScheduler(clock)
         # Else Autobahn takes its timers from the process's reactor.
         self._batched_timer = SimpleNamespace(call_later=clock.callLater)
         self.setProtocolOptions(

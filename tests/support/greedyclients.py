@@ -1,0 +1,152 @@
+"""
+Takes as much of a daemon as it can: C{python -m tests.support.greedyclients KIND PORT}.
+
+A process of its own, so that it takes no turns from the client that is measured. It writes
+C{begun} when it begins, and goes on until it is killed.
+"""
+
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import cycle
+
+from hyperframe.frame import DataFrame, SettingsFrame
+
+from tests.support.h2client import H2Client
+from tests.support.wsclient import CONTINUATION, KEY, TEXT, frame
+
+_PIECE = 64 * 1024
+_FRAGMENTS = 4000
+_SILENT = 20
+_ADDRESSES = 500
+_KEYS = 600_000
+_STREAMS = 50
+
+_BURST = 50
+"""Datagrams a millisecond: more than a daemon takes, and yet no whole core for this process."""
+
+_pause = threading.Event()
+
+_CALL = {"service": "Echo", "method": "echo", "data": {}}
+
+ECHO = {"name": "Echo", "methods": {"echo": lambda request, context: {"size": len(request)}}}
+"""The service, which waits for nothing."""
+
+_HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + KEY + b"\r\n\r\n"
+)
+
+
+def _call(number: int) -> bytes:
+    return json.dumps({**_CALL, "id": number}).encode()
+
+
+def _connected(port: int, opening: bytes = b"") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(opening)
+    return client
+
+
+def _discard(client: socket.socket) -> None:
+    with suppress(OSError):
+        while client.recv(1 << 20):
+            pass
+
+
+def _flood(port: int, opening: bytes, input: bytes) -> None:
+    """Send the same again and again, over a new connection where one was closed."""
+    while True:
+        with suppress(OSError):
+            client = _connected(port, opening)
+            threading.Thread(target=_discard, args=(client,), daemon=True).start()
+            while True:
+                client.sendall(input)
+
+
+def _message(fragments: Sequence[bytes]) -> bytes:
+    pieces = [frame(TEXT, b"{", fin=False)]
+    pieces += [frame(CONTINUATION, fragment, fin=False) for fragment in fragments]
+    return b"".join(pieces) + frame(CONTINUATION, b"}")
+
+
+def _silent(port: int) -> None:
+    """Send calls over many WebSockets, and read nothing."""
+    clients = [_connected(port, _HANDSHAKE) for _ in range(_SILENT)]
+    input = b"".join(frame(TEXT, _call(number)) for number in range(500))
+    for client in clients:
+        client.setblocking(False)
+    rest = dict.fromkeys(clients, input)
+    while True:
+        for client in clients:
+            with suppress(BlockingIOError):
+                rest[client] = rest[client][client.send(rest[client]) :] or input
+        _pause.wait(0.001)
+
+
+def _datagrams(port: int) -> None:
+    clients = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(_ADDRESSES)]
+    for client in clients:
+        client.connect(("127.0.0.1", port))
+    for number, client in enumerate(cycle(clients)):
+        payload = _call(number)
+        with suppress(OSError):
+            client.send(struct.pack(">BBI", 1, 1, len(payload)) + payload)
+        if not number % _BURST:
+            _pause.wait(0.001)
+
+
+def _announced(port: int) -> None:
+    """Begin calls whose message has 4 GiB, by what they say."""
+    while True:
+        with suppress(OSError), H2Client(port) as client:
+            client.waitFor(SettingsFrame)
+            while True:
+                for _ in range(_STREAMS):
+                    stream = client.begin("/Echo/echo")
+                    head = b"\0\xff\xff\xff\xff" + bytes(1000)
+                    client.send(DataFrame(stream.number, data=head, flags=["END_STREAM"]))
+                client.discard()
+
+
+def _keys() -> bytes:
+    body = b"{" + b",".join(b'"k%d":1' % number for number in range(_KEYS)) + b"}"
+    head = b"POST /api/Echo/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+    return head + b"%d\r\nContent-Type: application/json\r\n\r\n" % len(body) + body
+
+
+def _frames() -> bytes:
+    payloads = [_call(number) for number in range(500)]
+    return b"".join(struct.pack(">BBI", 1, 1, len(each)) + each for each in payloads)
+
+
+def _sockets(input: bytes) -> Callable[[int], None]:
+    repeated = input * max(1, _PIECE // len(input))
+    return lambda port: _flood(port, _HANDSHAKE, repeated)
+
+
+KINDS: dict[str, tuple[str, Callable[[int], None]]] = {
+    "fragments": ("http", _sockets(_message([b"a"] * _FRAGMENTS))),
+    "emptyFragments": ("http", _sockets(_message([b""] * _FRAGMENTS))),
+    "junk": ("http", _sockets(frame(TEXT, b"{junk"))),
+    "calls": ("http", _sockets(b"".join(frame(TEXT, _call(each)) for each in range(500)))),
+    "silent": ("http", _silent),
+    "frames": ("tcp", lambda port: _flood(port, b"", _frames())),
+    "lines": (
+        "tcp",
+        lambda port: _flood(port, b"", b"".join(_call(each) + b"\n" for each in range(500))),
+    ),
+    "datagrams": ("udp", _datagrams),
+    "keys": ("http", lambda port: _flood(port, b"", _keys())),
+    "announced": ("grpc", _announced),
+}
+"""The listener that each is for, and what it does with the port."""
+
+
+if __name__ == "__main__":
+    print("begun", flush=True)
+    KINDS[sys.argv[1]][1](int(sys.argv[2]))
