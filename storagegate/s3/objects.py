@@ -201,7 +201,9 @@ class ObjectService:
         found: list[Bucket] = await self._catalog.buckets(account, prefix, after, limit)
         return found
 
-    async def createBucket(self, identity: Identity, name: str, region: str = "") -> Bucket:
+    async def createBucket(
+        self, identity: Identity, name: str, region: str = "", ownership: str = ""
+    ) -> Bucket:
         """
         Create a bucket that the identity's account owns.
 
@@ -209,11 +211,12 @@ class ObjectService:
         @param name: The name, by the rules of
             L{checkBucketName<storagegate.s3.names.checkBucketName>}.
         @param region: The requested region; empty for this server's.
+        @param ownership: Kept, and shown.
         """
         checkBucketName(name)
         if region and region != self.region:
             raise S3Error("IllegalLocationConstraintException")
-        bucket = Bucket(name, identity.account, self.nowMs(), self.region)
+        bucket = Bucket(name, identity.account, self.nowMs(), self.region, ownership)
         try:
             await self._catalog.createBucket(bucket)
         except BucketExists as error:

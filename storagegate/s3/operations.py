@@ -84,8 +84,8 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ),
     ("object-lock", "Get Put", "ObjectLockConfiguration", "ObjectLockConfigurationNotFoundError"),
     (
-        *("ownershipControls", "Get Put Delete", "BucketOwnershipControls"),
-        "OwnershipControlsNotFoundError",
+        *("ownershipControls", "Put Delete", "BucketOwnershipControls"),
+        _NOT_IMPLEMENTED,
     ),
     ("policy", "Get Put Delete", "BucketPolicy", "NoSuchBucketPolicy"),
     ("policyStatus", "Get", "BucketPolicyStatus", "NoSuchBucketPolicy"),
@@ -172,6 +172,7 @@ _STORED = (
     _row(b"GET", "bucket", "list", multipart.listMultipartUploads, "uploads", byPrefix=True),
     _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
     _row(b"GET", "bucket", "read", buckets.getAcl, "acl", "GetBucketAcl"),
+    _row(b"GET", "bucket", "read", buckets.getBucketOwnershipControls, "ownershipControls"),
     _row(
         *(b"PUT", "bucket", "admin", buckets.putAcl, "acl", "PutBucketAcl"),
         documentLimit=BUCKET_LIMIT,

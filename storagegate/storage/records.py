@@ -18,12 +18,17 @@ NULL_VERSION = "null"
 
 @frozen
 class Bucket:
-    """A bucket and the account that owns it."""
+    """
+    A bucket and the account that owns it.
+
+    @ivar ownership: The object ownership that it was created with; empty if none was named.
+    """
 
     name: str
     account: str
     createdMs: int
     region: str
+    ownership: str = ""
 
 
 @frozen

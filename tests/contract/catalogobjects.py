@@ -1,5 +1,6 @@
 """The catalog's contract: buckets and objects."""
 
+from attrs import evolve
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import (
@@ -44,6 +45,17 @@ class BucketContract(CatalogCase):
         error = await self.assertRefused(again, BucketExists)
         self.assertEqual(error.bucket, bucketNamed("b", "alice"))
         self.assertEqual(await self.catalog.bucket("b"), bucketNamed("b", "alice"))
+
+    async def test_bucketKeepsItsOwnership(self) -> None:
+        """The ownership that a bucket was created with comes back with it."""
+        made = evolve(bucketNamed("o"), ownership="BucketOwnerEnforced")
+        await self.catalog.createBucket(made)
+        await self.put(evolve(inlineRecord(b"k"), bucket="o"))
+        error = await self.assertRefused(self.catalog.createBucket(made), BucketExists)
+        self.assertEqual(error.bucket, made)
+        self.assertEqual(await self.catalog.bucket("o"), made)
+        self.assertEqual((await self.catalog.object("o", b"k"))[0], made)
+        self.assertIn(made, await self.catalog.buckets(None, "", "", 100))
 
     async def test_emptyBucketIsDeleted(self) -> None:
         """A bucket whose objects are gone can be removed, once, and made again."""

@@ -196,6 +196,7 @@ class RowTests(SynchronousTestCase):
                 },
                 "read": {
                     "GetBucketAcl",
+                    "GetBucketOwnershipControls",
                     "GetObject",
                     "GetObjectAcl",
                     "GetObjectAttributes",
@@ -247,7 +248,6 @@ class RowTests(SynchronousTestCase):
             ("/b?metadataTable", "MetadataConfigurationNotFound", 404),
             ("/b?metrics&id=1", "NoSuchConfiguration", 404),
             ("/b?object-lock", "ObjectLockConfigurationNotFoundError", 404),
-            ("/b?ownershipControls", "OwnershipControlsNotFoundError", 404),
             ("/b?policy", "NoSuchBucketPolicy", 404),
             ("/b?policyStatus", "NoSuchBucketPolicy", 404),
             ("/b?publicAccessBlock", "NoSuchPublicAccessBlockConfiguration", 404),
@@ -298,5 +298,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 31)
+        self.assertEqual(len(fixed), 30)
         self.assertEqual(sum(level == "object" for level, _ in fixed), 4)

@@ -42,7 +42,8 @@ async def createBucket(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account)
     checkBucketName(call.bucket)
     region = readBucketConfiguration(await call.readDocument())
-    await call.services.objects.createBucket(call.identity, call.bucket, region)
+    ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode()
+    await call.services.objects.createBucket(call.identity, call.bucket, region, ownership)
     call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
@@ -62,6 +63,14 @@ async def getBucketLocation(call: S3Request) -> None:
     """Respond with a bucket's region."""
     bucket = await _settings(call)
     call.respondXML(documents.locationConstraint(bucket.region))
+
+
+async def getBucketOwnershipControls(call: S3Request) -> None:
+    """Respond with the object ownership that the bucket was created with."""
+    bucket = await _settings(call)
+    if not bucket.ownership:
+        raise S3Error("OwnershipControlsNotFoundError", fields={"BucketName": call.bucket})
+    call.respondXML(documents.ownershipControls(bucket.ownership))
 
 
 async def getAcl(call: S3Request) -> None:

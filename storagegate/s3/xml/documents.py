@@ -53,6 +53,11 @@ def locationConstraint(region: str) -> bytes:
     return document("LocationConstraint", "" if region == _DEFAULT_REGION else region)
 
 
+def ownershipControls(ownership: str) -> bytes:
+    """Write OwnershipControls."""
+    return document("OwnershipControls", f"<Rule>{element('ObjectOwnership', ownership)}</Rule>")
+
+
 def accessControlPolicy(account: str) -> bytes:
     """Write the ACL that grants full control to the owner only."""
     identity = _identity(account)

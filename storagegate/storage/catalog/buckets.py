@@ -54,14 +54,14 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     """
     existing = transaction.value(
         "SELECT json_object('name', name, 'account', account, 'createdMs', createdMs,"
-        " 'region', region) FROM buckets WHERE name = ?",
+        " 'region', region, 'ownership', ownership) FROM buckets WHERE name = ?",
         (bucket.name,),
     )
     if existing is not None:
         raise BucketExists(_decodeBucket(existing))
     transaction.execute(
-        "INSERT INTO buckets (name, account, createdMs, region) VALUES (?, ?, ?, ?)",
-        (bucket.name, bucket.account, bucket.createdMs, bucket.region),
+        "INSERT INTO buckets (name, account, createdMs, region, ownership) VALUES (?, ?, ?, ?, ?)",
+        astuple(bucket),
     )
 
 

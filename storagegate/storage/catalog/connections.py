@@ -129,7 +129,9 @@ _FIRST = (
     """,
 )
 
-MIGRATIONS = (_FIRST,)
+_SECOND = ("ALTER TABLE buckets ADD COLUMN ownership TEXT NOT NULL DEFAULT ''",)
+
+MIGRATIONS = (_FIRST, _SECOND)
 
 
 def migrate(connection: Connection, name: str) -> None:

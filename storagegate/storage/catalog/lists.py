@@ -200,7 +200,8 @@ _UPLOADS = f"""
 
 _BUCKETS = """
     SELECT json_group_array(json_object(
-        'name', name, 'account', account, 'createdMs', createdMs, 'region', region))
+        'name', name, 'account', account, 'createdMs', createdMs, 'region', region,
+        'ownership', ownership))
     FROM (
         SELECT * FROM buckets WHERE {account} AND name >= :floor AND name < :end
         ORDER BY name LIMIT :limit)

@@ -393,16 +393,16 @@ def lookUp(
 ) -> tuple[Bucket | None, ObjectRecord | None]:
     """See L{ICatalog.object<storagegate.storage.interfaces.ICatalog.object>}. Blocks."""
     rows = connection.execute(
-        "SELECT b.account, b.createdMs, b.region, i.bytes, o.storageChecksum, o.size, o.etag,"
-        " o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments"
+        "SELECT b.account, b.createdMs, b.region, b.ownership, i.bytes, o.storageChecksum, o.size,"
+        " o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments"
         " FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?"
         " LEFT JOIN inline AS i USING (sequence) WHERE b.name = ?",
         (key, bucket),
     ).fetchall()
     if not rows:
         return None, None
-    ((account, createdMs, region, inline, checksum, *columns),) = rows
-    found = Bucket(bucket, account, createdMs, region)
+    ((account, createdMs, region, ownership, inline, checksum, *columns),) = rows
+    found = Bucket(bucket, account, createdMs, region, ownership)
     size, etag, modifiedMs, writer, attributes, version, sequence, segments = columns
     # Without a sequence there is no such object.
     if sequence is None or versionId not in (None, version):

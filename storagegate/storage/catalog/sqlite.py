@@ -285,7 +285,8 @@ class SQLiteCatalog:
         bucket = self._cache.findBucket(name)
         if bucket is None:
             rows = self._connection.execute(
-                "SELECT name, account, createdMs, region FROM buckets WHERE name = ?", (name,)
+                "SELECT name, account, createdMs, region, ownership FROM buckets WHERE name = ?",
+                (name,),
             ).fetchall()
             if rows:
                 bucket = Bucket(*rows[0])

@@ -53,6 +53,18 @@ class ReadTests(S3Case):
         ):
             self.assertRefused(404, code, getattr(self.s3, call), Bucket=self.bucket)
 
+    def test_ownership(self) -> None:
+        """The ownership that a bucket was created with is shown; no other can be had."""
+        name = self.makeName()
+        self.s3.create_bucket(Bucket=name, ObjectOwnership="BucketOwnerEnforced")
+        found = self.s3.get_bucket_ownership_controls(Bucket=name)["OwnershipControls"]
+        self.assertEqual(found, {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]})
+        self.assertRefused(
+            *(501, "NotImplemented", self.impatient().create_bucket),
+            Bucket=self.makeName(),
+            ObjectOwnership="ObjectWriter",
+        )
+
     def test_objectTags(self) -> None:
         """An object has no tags."""
         self.assertEqual(self.s3.get_object_tagging(Bucket=self.bucket, Key="k")["TagSet"], [])
