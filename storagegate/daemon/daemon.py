@@ -7,6 +7,7 @@ run before the reactor, so that no request is served early, and a failure is a L
 one line. The store is opened last, because it starts threads: a process that cannot start must end.
 """
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from storagegate.daemon.health import (
     Readiness,
     ReadinessChecks,
     WorkerHealth,
+    certificateFamily,
+    certificateWarnings,
     listening,
 )
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials
@@ -64,6 +67,7 @@ class Daemon(ProcessService):
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: DaemonGatewayService | None = None
+        self._parts.meters.watch(lambda: [certificateFamily(self._openPorts())])
 
     def privilegedStartService(self) -> None:
         """
@@ -151,6 +155,8 @@ class Daemon(ProcessService):
             self._log.info("configuration reloaded")
             self._logUnchanged(needRestart(self._started, self._configuration))
         finally:
+            # Certificates are read again, whatever became of the configuration.
+            self._checks.check()
             self._notifyReady()
 
     def readiness(self) -> Readiness:
@@ -162,11 +168,14 @@ class Daemon(ProcessService):
 
     def _warnings(self) -> Mapping[str, str | None]:
         parts = (self._store, self._gateway)
-        return {name: text for part in parts if part for name, text in part.warnings().items()}
+        found = {name: text for part in parts if part for name, text in part.warnings().items()}
+        return {**found, **certificateWarnings(self._openPorts(), time.time())}
+
+    def _openPorts(self) -> Mapping[str, Any]:
+        return {**self._ports, **({} if self._gateway is None else self._gateway.ports)}
 
     def _listening(self) -> Mapping[str, str | None]:
-        ports = {} if self._gateway is None else self._gateway.ports
-        return listening({**self._ports, **ports})
+        return listening(self._openPorts())
 
     def _onReadinessChange(self, readiness: Readiness) -> None:
         if self._gateway is not None:

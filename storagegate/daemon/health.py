@@ -12,11 +12,14 @@ and while the store accepts no writes, and names every part::
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from attrs import field, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from storagegate.telemetry.metrics import MetricFamily, gaugesFamily
 
 if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
@@ -210,6 +213,43 @@ def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
         name: None if getattr(port, "connected", True) else "listens no more"
         for name, port in ports.items()
     }
+
+
+CERTIFICATE_DAYS = 14
+"""A certificate that ends sooner is a warning, as in the doctor: half of what authorities leave."""
+
+
+def certificateWarnings(ports: Mapping[str, Any], now: float) -> Mapping[str, str | None]:
+    """
+    Read the certificates of ports whose files have changed, and return their problems.
+
+    @param now: Seconds since 1970.
+    """
+    found: dict[str, str | None] = {}
+    for name, port in ports.items():
+        certificates = getattr(port, "certificates", None)
+        if certificates is None:
+            continue
+        certificates.refresh()
+        wrong = [] if certificates.problem is None else [certificates.problem]
+        for file, end in certificates.ends.items():
+            if end - now < CERTIFICATE_DAYS * 86400:
+                day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d")
+                wrong.append(f"{file} {'ends' if end > now else 'has ended'} on {day}")
+        found[f"certificate of {name}"] = "; ".join(wrong) or None
+    return found
+
+
+def certificateFamily(ports: Mapping[str, Any]) -> MetricFamily:
+    """Return the metric of the ends of the certificates of ports."""
+    samples = [
+        ((name, file), end)
+        for name, port in ports.items()
+        for file, end in getattr(getattr(port, "certificates", None), "ends", {}).items()
+    ]
+    name = "storagegate_tls_certificate_expiry_timestamp_seconds"
+    help = "When a certificate of a listener ends, since 1970."
+    return gaugesFamily(name, help, ("listener", "file"), samples, "max")
 
 
 def _problemOf(parts: Mapping[str, str | None]) -> str | None:

@@ -10,7 +10,7 @@ The one module that imports the process's reactor, and runs it for scripts.
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -31,6 +31,10 @@ from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, Given
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
 _ENCRYPTED = ("ssl:", "tls:")
+
+# A colon, and the text up to the next one without a backslash before it.
+_PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
+_NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 def _inheritedDescriptor(place: str) -> int | None:
@@ -54,15 +58,58 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     Listen at an endpoint string of any type that Twisted has, or at an inherited address.
 
     @param description: Such as C{tcp:9000:interface=127.0.0.1}.
-    @return: The listening port. Fails with C{CannotListenError} if the address is taken.
+    @return: The listening port; one with TLS has its C{certificates}. Fails with
+        C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
     """
     inherited = _INHERITED.fullmatch(description)
-    if inherited is None:
-        return _endpoint(_FastReactor(reactor), description).listen(factory)
-    # Only TCP carries TLS; a socket without it is listened on as it is.
-    endpoint = _endpoint(_Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0")
-    return endpoint.listen(factory)
+    own: _Proxy = _FastReactor(reactor)
+    if inherited is not None:
+        # Only TCP carries TLS; a socket without it is listened on as it is.
+        own, description = _Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0"
+    endpoint = _endpoint(own, description)
+    if not description.startswith(_ENCRYPTED):
+        return endpoint.listen(factory)
+    from storagegate.net.certificates import follow
+
+    certificates = follow(
+        endpoint, lambda: _endpoint(own, description), certificateFiles(description)
+    )
+
+    def opened(port: Any) -> IListeningPort:
+        port.certificates = certificates
+        listening: IListeningPort = port
+        return listening
+
+    return endpoint.listen(factory).addCallback(opened)
+
+
+def certificateFiles(description: str) -> Mapping[str, str]:
+    """
+    Return the files of the certificates of an endpoint.
+
+    @param description: The endpoint, in which a backslash escapes a colon or an equals sign.
+    @return: For C{ssl:} C{privateKey}, C{certKey} and others by the names of the arguments, for
+        C{tls:} the C{path} of the folder, else none.
+    """
+    positional, named = [], {}
+    for part in _PARTS.findall(description):
+        match = _NAMED.fullmatch(part)
+        if match is None:
+            positional.append(_plain(part))
+        else:
+            named[match[1]] = _plain(match[2])
+    if description.startswith("tls:"):
+        return {"path": named.get("path") or positional[0]}
+    if not description.startswith("ssl:"):
+        return {}
+    key = named.get("privateKey", "server.pem")
+    more = {each: named[each] for each in ("extraCertChain", "dhParameters") if each in named}
+    return {"privateKey": key, "certKey": named.get("certKey", key), **more}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
 @frozen

@@ -1,12 +1,14 @@
 """
-TLS of clients: options, contexts made of the files that they name, and errors of handshakes.
+TLS of clients: options, contexts made of the files that they name, and errors of handshakes; and
+the files of listeners' certificates, which are read again when they change.
 
 OpenSSL is imported when a context is made: options are read in processes that never need one.
 """
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -328,6 +330,78 @@ def _content(option: str, file: str) -> bytes:
         return readPEM(file)
     except PEMFileError as error:
         raise TLSFileError(f"{option}: {error}") from None
+
+
+CertificateEnds = Mapping[str, float]
+"""The end of each certificate in seconds since 1970, by its file."""
+
+
+class CertificateFiles:
+    """
+    The files of a listener's certificates, and what was made of them last.
+
+    Files that cannot be used, or do not belong together, change nothing, and are logged once. The
+    methods may be called in any thread.
+
+    @ivar content: What was made of the files.
+    @ivar ends: The ends of the certificates in use.
+    @ivar problem: Why the files are not those in use; C{None} if they are.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        files: Callable[[], Iterable[str]],
+        read: Callable[[], tuple[Any, CertificateEnds]],
+    ) -> None:
+        """
+        @param files: Returns the paths of the files.
+        @param read: Returns C{content} and C{ends}, or raises an error that names the file.
+        """
+        self._files = files
+        self._read = read
+        self._lock = Lock()
+        self.problem: str | None = None
+        self._seen = self._stamp()
+        self.content, self.ends = read()
+
+    def _stamp(self) -> list[tuple[int, ...]]:
+        """Return the times and sizes of the files."""
+        return [fileStamp(each) for each in self._files()]
+
+    def refresh(self) -> None:
+        """Read the files if they have changed."""
+        with self._lock:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            try:
+                content, ends = self._read()
+            except Exception as error:
+                # The parsers of endpoints, OpenSSL and the system each have errors of their own.
+                if stamp == self._stamp():
+                    # Neither read nor logged again until they change.
+                    self._seen, self.problem = stamp, str(error) or type(error).__name__
+                    self._log.error("the old TLS files stay in use: {error}", error=self.problem)
+                return
+            if stamp != self._stamp():
+                # They are being written: the content that was checked may have changed.
+                return
+            self._seen, self.problem = stamp, None
+            self.content, self.ends = content, ends
+        self._log.info("new TLS files are in use: {files}", files=", ".join(ends))
+
+
+def certificateEnd(file: str) -> float:
+    """
+    Return the end of the first certificate of a file, in seconds since 1970.
+
+    @raise ValueError: If it has none, or cannot be read.
+    """
+    from cryptography.x509 import load_pem_x509_certificate
+
+    return load_pem_x509_certificate(readPEM(file)).not_valid_after_utc.timestamp()
 
 
 def refusesCertificate(error: BaseException | None) -> bool:

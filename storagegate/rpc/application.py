@@ -34,9 +34,9 @@ from storagegate.core.options import (
 )
 from storagegate.net.endpoints import processReactor, runUntilStopped
 from storagegate.rpc.credentials import (
+    GRPCCertificates,
     GRPCTLSOptions,
     TLSOptionsDict,
-    makeServerCredentials,
     readTLS,
 )
 from storagegate.rpc.dispatch import (
@@ -353,9 +353,19 @@ all of its calls and makes as many anew has so many until the handlers of the fi
 
 
 class RPCPort:
-    """A listening port."""
+    """
+    A listening port.
 
-    def __init__(self, engine: Any, address: IPv4Address | IPv6Address | UNIXAddress) -> None:
+    @ivar certificates: Those of TLS; C{None} without it.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        address: IPv4Address | IPv6Address | UNIXAddress,
+        certificates: GRPCCertificates | None = None,
+    ) -> None:
+        self.certificates = certificates
         self._engine = engine
         self._address = address
 
@@ -544,7 +554,8 @@ class GRPCServer:
             checkAddress(host, number, self.settings.grpc.reusePort)
             address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
         tls = self.settings.tls
-        credentials = None if tls is None else makeServerCredentials(tls)
+        certificates = None if tls is None else GRPCCertificates(tls)
+        credentials = None if certificates is None else certificates.credentials()
         engine = makeServerEngine(reactor, self.settings.grpc.channelArguments(), self.traffic)
         try:
             bound = engine.bind(address, credentials)
@@ -566,7 +577,7 @@ class GRPCServer:
             own = UNIXAddress(host.removeprefix("unix:"))
         else:
             own = (IPv6Address if ":" in host else IPv4Address)("TCP", host, bound)
-        opened = RPCPort(engine, own)
+        opened = RPCPort(engine, own, certificates)
         engine.start(partial(self._router.accept, self.settings.callLimits()))
         self._ports.append(opened)
         return opened

@@ -7,17 +7,16 @@ has changed, which takes one C{stat} a file.
 
 import os
 import ssl
-import threading
 from collections.abc import Mapping
 from typing import Any, Literal, Required, TypedDict
 
 import grpc
 from attrs import field, frozen
 from attrs.converters import optional
-from twisted.logger import Logger
 
-from storagegate.core.files import PEMFileError, fileStamp, readPEM
+from storagegate.core.files import PEMFileError, readPEM
 from storagegate.core.options import OptionError, makeOptions, readWord
+from storagegate.net.tls import CertificateFiles, certificateEnd
 
 
 def _path(value: Any) -> str:
@@ -88,22 +87,6 @@ def readTLS(value: Any) -> GRPCTLSOptions | None:
     return makeOptions(GRPCTLSOptions, value, "tls.")
 
 
-def makeServerCredentials(tls: GRPCTLSOptions) -> grpc.ServerCredentials:
-    """
-    Make the credentials of a server, which follow its files.
-
-    New files are used from the next handshake on, if they are valid; if not, the old ones stay, and
-    the reason is logged. Open connections do not change.
-
-    @raise OptionError: If a file cannot be used; the message names it.
-    """
-    files = CertificateFiles(tls)
-    credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
-        files.initial, files.fetch, tls.requiresClient
-    )
-    return credentials
-
-
 def makeChannelCredentials(
     roots: bytes | None, key: bytes | None, chain: bytes | None
 ) -> grpc.ChannelCredentials:
@@ -118,29 +101,31 @@ def makeChannelCredentials(
     return credentials
 
 
-class CertificateFiles:
+class GRPCCertificates(CertificateFiles):
     """
-    The files of a certificate.
+    The certificates of a gRPC listener.
 
-    @ivar initial: Their first content, in grpcio's form.
+    New files are used from the next handshake on, if they are valid. Open connections do not
+    change.
     """
-
-    _log = Logger()
 
     def __init__(self, tls: GRPCTLSOptions) -> None:
         """
         @raise OptionError: If a file cannot be used; the message names it.
         """
-        self._tls = tls
-        # Handshakes run in several threads.
-        self._lock = threading.Lock()
-        self._seen = self._stamp()
-        self.initial = readConfiguration(tls)
+        files = [each for each in (tls.cert, tls.key, tls.ca) if each is not None]
+        super().__init__(
+            lambda: files, lambda: (readConfiguration(tls), {tls.cert: certificateEnd(tls.cert)})
+        )
+        self._fetched = self.content
+        self._requiresClient = tls.requiresClient
 
-    def _stamp(self) -> list[tuple[int, ...]]:
-        """Return the times and sizes of the files."""
-        files = (self._tls.cert, self._tls.key, self._tls.ca)
-        return [fileStamp(each) for each in files if each is not None]
+    def credentials(self) -> grpc.ServerCredentials:
+        """Make the credentials of a server."""
+        credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+            self.content, self.fetch, self._requiresClient
+        )
+        return credentials
 
     def fetch(self) -> Any:
         """
@@ -148,24 +133,9 @@ class CertificateFiles:
 
         Called by grpcio in a thread of its own, never in the reactor's.
         """
-        with self._lock:
-            stamp = self._stamp()
-            if stamp == self._seen:
-                return None
-            try:
-                configuration = readConfiguration(self._tls)
-            except OptionError as error:
-                if stamp == self._stamp():
-                    # Neither read nor logged again until they change.
-                    self._seen = stamp
-                    self._log.error("the old TLS files stay in use: {error}", error=str(error))
-                return None
-            if stamp != self._stamp():
-                # They are being written: the content that was checked may have changed.
-                return None
-            self._seen = stamp
-        self._log.info("new TLS files are in use: {cert}", cert=self._tls.cert)
-        return configuration
+        self.refresh()
+        before, self._fetched = self._fetched, self.content
+        return None if before is self._fetched else self._fetched
 
 
 def readConfiguration(tls: GRPCTLSOptions) -> Any:

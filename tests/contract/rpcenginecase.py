@@ -9,9 +9,9 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.rpc.credentials import (
+    GRPCCertificates,
     GRPCTLSOptions,
     makeChannelCredentials,
-    makeServerCredentials,
 )
 from tests.support.certificates import Authority
 
@@ -47,7 +47,7 @@ class EngineCase(TestCase):
         tls = GRPCTLSOptions(
             cert=str(cert), key=str(key), ca=str(authority.path), clientAuth="require"
         )
-        return makeServerCredentials(tls), makeChannelCredentials(
+        return GRPCCertificates(tls).credentials(), makeChannelCredentials(
             authority.path.read_bytes(), ownKey.read_bytes(), ownCert.read_bytes()
         )
 

@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.endpoints import quoteStringArgument
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.endpoints import runUntilStopped
+from storagegate.net.endpoints import certificateFiles, runUntilStopped
+
+FILES = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 
 
 class ScriptReactor:
@@ -76,3 +81,23 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(self.assertEnds(reactor, later), "the port is taken")
         reactor = ScriptReactor(lambda reactor: None)
         self.assertEqual(self.assertEnds(reactor, fail(taken)), "the port is taken")
+
+
+class CertificateFileTests(SynchronousTestCase):
+    """The files that an endpoint names."""
+
+    def test_kinds(self) -> None:
+        """A folder, a pair, or none."""
+        for description, expected in (
+            ("tcp:80", {}),
+            ("tls:/a\\:b:443", {"path": "/a:b"}),
+            ("ssl:443", {"privateKey": "server.pem", "certKey": "server.pem"}),
+            ("ssl:443:privateKey=k:interface=\\:\\:1", {"privateKey": "k", "certKey": "k"}),
+        ):
+            self.assertEqual(certificateFiles(description), expected)
+
+    @given(st.fixed_dictionaries(dict.fromkeys(FILES, st.text("ab:=\\/ é"))))
+    def test_quoted(self, named: dict[str, str]) -> None:
+        """What Twisted has quoted is read as it was meant."""
+        parts = [f"{name}={quoteStringArgument(value)}" for name, value in named.items()]
+        self.assertEqual(certificateFiles(":".join(["ssl", "443", *parts])), named)

@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from storagegate.core.options import OptionError
-from storagegate.rpc.credentials import CertificateFiles, GRPCTLSOptions, makeServerCredentials
+from storagegate.rpc.credentials import GRPCCertificates, GRPCTLSOptions
 from tests.support.certificates import Authority, keyText
 from tests.support.log import LogCase
 
@@ -43,13 +43,13 @@ class StartTests(FilesCase):
 
     def refused(self, **changes: Path) -> str:
         """Give what is said of files that cannot be used."""
-        error = self.assertRaises(OptionError, makeServerCredentials, self.options(**changes))
+        error = self.assertRaises(OptionError, GRPCCertificates, self.options(**changes))
         return str(error)
 
     def test_good(self) -> None:
         """Good files are good for a server, whether clients need a certificate or not."""
-        makeServerCredentials(self.options())
-        makeServerCredentials(self.options(ca=self.authority.path))
+        GRPCCertificates(self.options()).credentials()
+        GRPCCertificates(self.options(ca=self.authority.path)).credentials()
 
     def test_missing(self) -> None:
         """A file that is not there is named, with its option."""
@@ -111,13 +111,13 @@ class ReloadTests(FilesCase):
 
     def test_same(self) -> None:
         """Files that do not change are not read again."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         self.assertIsNone(files.fetch())
         self.assertEqual(self.logged(), [])
 
     def test_changed(self) -> None:
         """New files are taken once, and the log says so."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         self.exchange()
         self.assertIsNotNone(files.fetch())
         self.assertEqual(self.logged(), [f"new TLS files are in use: {self.cert}"])
@@ -125,16 +125,16 @@ class ReloadTests(FilesCase):
 
     def test_overwritten(self) -> None:
         """A file that is written anew, in the same place and as long as before, is seen too."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         text = self.authority.path.read_bytes()
-        files = CertificateFiles(self.options(ca=self.authority.path))
+        files = GRPCCertificates(self.options(ca=self.authority.path))
         os.utime(self.authority.path, ns=(1, 1))
         self.authority.path.write_bytes(text)
         self.assertIsNotNone(files.fetch())
 
     def test_bad(self) -> None:
         """Bad files change nothing, and are told of once until they change again."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         self.key.write_bytes(b"")
         self.assertIsNone(files.fetch())
         self.assertIsNone(files.fetch())
@@ -145,7 +145,7 @@ class ReloadTests(FilesCase):
 
     def test_between(self) -> None:
         """A new certificate whose key is not there yet is not used until it is."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         cert, key = self.authority.issue(file="new")
         os.replace(cert, self.cert)
         self.assertIsNone(files.fetch())
@@ -154,7 +154,7 @@ class ReloadTests(FilesCase):
 
     def test_gone(self) -> None:
         """Files that are taken away change nothing; when they are back, they are read."""
-        files = CertificateFiles(self.options())
+        files = GRPCCertificates(self.options())
         self.cert.rename(self.directory / "away")
         self.assertIsNone(files.fetch())
         self.assertIn("No such file", self.logged()[0])
@@ -164,11 +164,13 @@ class ReloadTests(FilesCase):
     def test_written(self) -> None:
         """Files that change while they are checked are checked again at the next handshake."""
 
-        class Busy(CertificateFiles):
+        cert = self.cert
+
+        class Busy(GRPCCertificates):
             """Files that are being written whenever they are read."""
 
             def _stamp(self):  # type: ignore[no-untyped-def]
-                os.utime(self._tls.cert)
+                os.utime(cert)
                 return super()._stamp()
 
         files = Busy(self.options())

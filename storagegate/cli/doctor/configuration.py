@@ -15,10 +15,11 @@ from struct import Struct
 from typing import Any
 
 from storagegate.cli.doctor import Check, Finding
-from storagegate.cli.doctor.network import arguments, discoveryOptions
+from storagegate.cli.doctor.network import discoveryOptions
 from storagegate.cli.doctor.system import checkSecretFile
 from storagegate.core.files import PEMFileError, readPEM
 from storagegate.daemon.config import Configuration, ConfigurationError, everyError, load
+from storagegate.net.endpoints import certificateFiles
 
 _CONFIGURATION = Check("configuration")
 
@@ -75,14 +76,12 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     @param description: The endpoint; other types have no certificates to check.
     @param days: A certificate that expires sooner is a warning.
     """
-    kind = description.partition(":")[0]
-    positional, named = arguments(description)
-    if kind == "ssl":
-        key = named.get("privateKey", "server.pem")
-        yield from checkSecretFile(key, "the key")
-        yield from checkFile(named.get("certKey", key), days)
-    elif kind == "tls":
-        yield from _checkDirectory(named.get("path") or positional[0], days)
+    files = certificateFiles(description)
+    if "path" in files:
+        yield from _checkDirectory(files["path"], days)
+    elif files:
+        yield from checkSecretFile(files["privateKey"], "the key")
+        yield from checkFile(files["certKey"], days)
 
 
 def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:

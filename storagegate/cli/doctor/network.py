@@ -5,7 +5,6 @@ whether the machines that the configuration names accept connections.
 
 import errno
 import os
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,10 +21,7 @@ from storagegate.core.httpurls import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
 from storagegate.gateway.transports.registry import listenerTransports
 
-# A colon, and the text up to the next one without a backslash before it.
-_PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
 _SYSTEMD = "systemd:"
-_NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 @frozen
@@ -89,27 +85,6 @@ def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
             address = _endpoint(row.name, description)
         found.append(address)
     return found
-
-
-def arguments(description: str) -> tuple[list[str], dict[str, str]]:
-    """
-    Parse the description of an endpoint, in which a backslash escapes a colon or an equals sign.
-
-    @param description: The endpoint; its type, up to the first colon, is left out.
-    @return: Its positional and its named arguments.
-    """
-    positional, named = [], {}
-    for part in _PARTS.findall(description):
-        match = _NAMED.fullmatch(part)
-        if match is None:
-            positional.append(_plain(part))
-        else:
-            named[match[1]] = _plain(match[2])
-    return positional, named
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
 def _endpoint(name: str, description: str) -> ListenerAddress:

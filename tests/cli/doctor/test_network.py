@@ -13,13 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hypothesis import given
-from hypothesis import strategies as st
-from twisted.internet.endpoints import quoteStringArgument
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.doctor import Finding, configuration, network
-from storagegate.cli.doctor.network import arguments, listenerAddresses
+from storagegate.cli.doctor.network import listenerAddresses
 from storagegate.daemon.config import Configuration, load
 from storagegate.storage.files import DirectoryLock
 from tests.support.certificates import keyText
@@ -75,12 +72,6 @@ class PlaceTests(SynchronousTestCase):
             self.assertIn(reason, address.error or "")
             [line] = lines(network.checkListener(address, None))
             self.assertTrue(line.startswith(f"problem s3: {description}: "), line)
-
-    @given(st.dictionaries(st.sampled_from(["key", "cert", "path"]), st.text("ab:=\\/ é")))
-    def test_arguments(self, named: dict[str, str]) -> None:
-        """What Twisted has quoted is read as it was meant."""
-        parts = [f"{name}={quoteStringArgument(value)}" for name, value in named.items()]
-        self.assertEqual(arguments(":".join(["ssl", "443", *parts])), (["443"], named))
 
 
 class PortTests(SynchronousTestCase):

@@ -1,0 +1,104 @@
+"""
+The certificates of listeners that Twisted serves, which follow their files: renewed ones are used
+from the next handshake on, without a restart.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509 import load_pem_x509_certificates
+from OpenSSL.SSL import Connection
+from twisted.internet.endpoints import SSL4ServerEndpoint
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from zope.interface import implementer
+
+from storagegate.core.files import readPEM
+from storagegate.net.tls import CertificateEnds, CertificateFiles, certificateEnd, describeError
+
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ListenerCertificates(CertificateFiles):
+    """The certificates of a listener that Twisted serves."""
+
+    def serverConnectionForTLS(self, tlsProtocol: Any) -> Any:
+        """Make the connection of OpenSSL for a protocol."""
+        self.refresh()
+        make = getattr(self.content, "serverConnectionForTLS", None)
+        return Connection(self.content.getContext(), None) if make is None else make(tlsProtocol)
+
+
+def follow(endpoint: Any, parse: Callable[[], Any], named: Mapping[str, str]) -> Any:
+    """
+    Have an endpoint of the types C{ssl:} and C{tls:} follow its files.
+
+    @param endpoint: As Twisted has made it of its description.
+    @param parse: Makes it anew, from the files as they are then.
+    @param named: The arguments of the description that name files, or the C{path} of a folder.
+    @return: Its L{ListenerCertificates}.
+    @raise ValueError: If a key and a certificate do not belong together.
+    """
+    made = [endpoint]
+    attribute = (
+        "_sslContextFactory" if isinstance(endpoint, SSL4ServerEndpoint) else "connectionCreator"
+    )
+
+    def read() -> tuple[Any, CertificateEnds]:
+        try:
+            content = getattr(made.pop() if made else parse(), attribute)
+            if "path" in named:
+                return content, _folderEnds(named["path"])
+            # Here it is checked whether key and certificate belong together.
+            content.getContext()
+            return content, {named["certKey"]: certificateEnd(named["certKey"])}
+        except Exception as error:
+            # The parsers of endpoints and OpenSSL each have errors of their own, without names.
+            raise ValueError(f"{', '.join(named.values())}: {describeError(error)}") from error
+
+    files = (lambda: _pemFiles(named["path"])) if "path" in named else named.values
+    certificates = ListenerCertificates(files, read)
+    setattr(endpoint, attribute, certificates)
+    return certificates
+
+
+def _pemFiles(folder: str) -> list[str]:
+    return sorted(str(each) for each in Path(folder).rglob("*.pem"))
+
+
+def _folderEnds(folder: str) -> CertificateEnds:
+    """
+    Return the ends of the certificates of a folder that have their keys there.
+
+    @raise ValueError: If a file has a key and a certificate that do not belong together.
+    """
+    contents = {file: readPEM(file) for file in _pemFiles(folder)}
+    keys = {file: _keys(content) for file, content in contents.items()}
+    known = {each for found in keys.values() for each in found}
+    ends: dict[str, float] = {}
+    for file, content in contents.items():
+        found = load_pem_x509_certificates(content) if _CERTIFICATE in content else []
+        own = [each for each in found if _identity(each.public_key()) in known]
+        if own:
+            ends[file] = own[0].not_valid_after_utc.timestamp()
+        elif found and keys[file]:
+            raise ValueError(f"the key in {file} belongs to no certificate")
+    return ends
+
+
+def _keys(content: bytes) -> list[bytes]:
+    found = (load_pem_private_key(each[0], None) for each in _KEY.finditer(content))
+    return [_identity(each.public_key()) for each in found]
+
+
+def _identity(key: Any) -> bytes:
+    identity: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return identity

@@ -1,0 +1,146 @@
+"""The certificates of the daemon's listeners: renewed, broken, and near their end."""
+
+import os
+import re
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+from cryptography.x509 import load_der_x509_certificate
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests.support.certificates import Authority
+from tests.support.daemonprocess import DaemonProcess
+from tests.support.http import getJSON, request
+
+METRIC = "storagegate_tls_certificate_expiry_timestamp_seconds"
+
+
+class CertificateCase(TestCase):
+    """Daemons with TLS on several listeners."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        """Have an authority and a pair."""
+        self.folder = Path(self.mktemp()).absolute()
+        self.authority = Authority(self.folder / "authority")
+        self.pair = self.authority.issue(file="served", days=30)
+
+    async def start(self, *arguments: str, names: tuple[str, ...] = ("http", "tcp")) -> None:
+        """Start a daemon."""
+        certificate, key = self.pair
+        tls = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
+        self.daemon = DaemonProcess(reactor, expect=("s3", "admin", *names))
+        self.addCleanup(self.daemon.kill)
+        listeners = [part for name in names for part in (f"--{name}", tls)]
+        await self.daemon.start(self.folder / "data", "--s3", tls, *listeners, *arguments)
+
+    def renew(self, days: int = 30, which: tuple[int, ...] = (0, 1)) -> int:
+        """Put a new pair, or a part of it, in the place of the old one; return its number."""
+        files = self.authority.issue(file="new", days=days)
+        number = load_der_x509_certificate(
+            ssl.PEM_cert_to_DER_cert(files[0].read_text())
+        ).serial_number
+        for each in which:
+            os.replace(files[each], self.pair[each])
+        return number
+
+    def served(self, name: str) -> int:
+        """Return the number of the certificate of a listener."""
+        text = ssl.get_server_certificate(self.daemon.address(name), timeout=20)
+        return load_der_x509_certificate(ssl.PEM_cert_to_DER_cert(text)).serial_number
+
+    async def warnings(self) -> Any:
+        """Return the warnings of the daemon, which is ready."""
+        status, document = await deferToThread(getJSON, self.daemon.address("admin"), "/readyz")
+        self.assertEqual(status, 200)
+        return document.get("warnings", {})
+
+    async def untilWarned(self, pattern: str) -> None:
+        """Wait for a warning; the test's own timeout is the limit."""
+        while not re.search(pattern, str(await self.warnings())):
+            await deferLater(reactor, 0.1)
+
+    async def ends(self) -> dict[str, float]:
+        """Return the metric of the ends of certificates by listener."""
+        _, page = await deferToThread(request, self.daemon.address("admin"), "GET", "/metrics")
+        found = re.findall(rf'{METRIC}{{file="([^"]+)",listener="(\w+)"}} (\S+)', page.decode())
+        self.assertEqual({file for file, _, _ in found}, {str(self.pair[0])})
+        return {name: float(end) for _, name, end in found}
+
+
+class RenewalTests(CertificateCase):
+    """Files that change while the daemon serves."""
+
+    async def test_renewed(self) -> None:
+        """A renewed pair is served to the next client, by each listener, without a signal."""
+        await self.start()
+        for _ in range(2):
+            number = self.renew()
+            for name in ("s3", "http", "tcp"):
+                self.assertEqual(await deferToThread(self.served, name), number, name)
+        await self.daemon.waitForLog(f"new TLS files are in use: {self.pair[0]}")
+
+    async def test_alone(self) -> None:
+        """Without clients, the metric and the log have the renewed pair soon, too."""
+        await self.start()
+        before = await self.ends()
+        self.assertEqual(sorted(before), ["http", "s3", "tcp"])
+        self.assertLess(abs(before["s3"] - time.time() - 30 * 86400), 120)
+        self.renew(days=60)
+        while (await self.ends())["s3"] == before["s3"]:
+            await deferLater(reactor, 0.1)
+        self.assertLess(abs((await self.ends())["tcp"] - time.time() - 60 * 86400), 120)
+
+    async def test_signal(self) -> None:
+        """SIGHUP reads the files at once."""
+        await self.start()
+        number = self.renew()
+        self.daemon.signal("HUP")
+        await self.daemon.waitForLog("new TLS files are in use")
+        self.assertEqual(await deferToThread(self.served, "s3"), number)
+
+    async def test_broken(self) -> None:
+        """A key without its certificate is refused and logged once; the old pair is served."""
+        await self.start(names=())
+        number = await deferToThread(self.served, "s3")
+        self.renew(which=(1,))
+        for _ in range(3):
+            self.assertEqual(await deferToThread(self.served, "s3"), number)
+        await self.untilWarned("certificate of s3.*served.key.*do not match")
+        self.assertEqual(self.daemon.log.count("the old TLS files stay in use"), 1)
+        number = self.renew()
+        self.assertEqual(await deferToThread(self.served, "s3"), number)
+        self.assertEqual(await self.warnings(), {})
+
+    async def test_workers(self) -> None:
+        """Each of several processes serves the renewed pair."""
+        await self.start("--workers", "2", names=())
+        number = self.renew()
+        for _ in range(8):
+            self.assertEqual(await deferToThread(self.served, "s3"), number)
+
+
+class EndTests(CertificateCase):
+    """Certificates near their end."""
+
+    async def test_near(self) -> None:
+        """A certificate that ends within two weeks is a warning, until it is renewed."""
+        self.pair = self.authority.issue(file="served", days=5)
+        await self.start(names=("http",))
+        await self.untilWarned("certificate of s3.*served.crt ends on 20")
+        self.assertIn("certificate of http", await self.warnings())
+        self.renew(days=90)
+        while await self.warnings():
+            await deferLater(reactor, 0.1)
+
+    async def test_over(self) -> None:
+        """One that has ended is a warning; the daemon is ready."""
+        self.pair = self.authority.issue(file="served", days=-1)
+        await self.start(names=())
+        await self.untilWarned("served.crt has ended on 20")
