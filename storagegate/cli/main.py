@@ -4,8 +4,8 @@ The console script C{storagegate} with its commands.
 C{serve} starts the daemon, as C{twistd -n storagegate} does.
 
 C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
-applies it within a second. C{fsck} locks the data. The exit code is 0, or 1 with one line on
-standard error, or 2 if the command line is invalid.
+applies it within a second. C{fsck} and C{recover} lock the data. The exit code is 0, or 1 with one
+line on standard error, or 2 if the command line is invalid.
 """
 
 import argparse
@@ -111,6 +111,9 @@ def parser() -> argparse.ArgumentParser:
     fsck = _command(commands, "fsck", _fsck, "check the data; the daemon must not run")
     fsck.add_argument("--repair", action="store_true", help="repair what loses no data")
     fsck.add_argument("--verify", action="store_true", help="read every byte again")
+    copy = "copy the blobs that no catalog names; the daemon must not run"
+    recover = _command(commands, "recover", _recover, copy)
+    recover.add_argument("--to", required=True, metavar="DIR", help="an empty directory, or none")
     backup = _command(commands, "backup", _backup, "copy the data; the daemon may run")
     backup.add_argument("--to", required=True, metavar="DIR", help="an empty directory, or none")
     backup.add_argument("--verify", action="store_true", help="read every byte of the copy")
@@ -297,6 +300,12 @@ def _fsck(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _recover(options: argparse.Namespace) -> int:
+    from storagegate.storage.orphans import recover
+
+    return 1 if recover(options.data, options.to, print) else 0
+
+
 def _backup(options: argparse.Namespace) -> int:
     from storagegate.storage.backup import backup
 
@@ -320,9 +329,15 @@ def _catalogPath(options: argparse.Namespace) -> str:
     Return the path of the catalog's file.
 
     @raise CommandError: If it is absent. A mistyped directory must not become a new store.
+    @raise CatalogUnusable: If it is lost.
     """
     path = Path(options.data).absolute() / "catalog.sqlite"
     if not path.exists():
+        from storagegate.storage.blobs.layout import BlobLayout
+        from storagegate.storage.files import Files
+        from storagegate.storage.identity import refuseLostCatalog
+
+        refuseLostCatalog(BlobLayout(options.data), Files())
         raise CommandError(
             f"{options.data} holds no store; the daemon makes one when it starts"
             " (--data, --config or STORAGEGATE_DATA name another directory)"

@@ -33,6 +33,7 @@ from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files, makeDirectory
 from storagegate.storage.fsck import check
+from storagegate.storage.identity import MARKER
 
 _CATALOG = "catalog.sqlite"
 _KEYS = "root-credentials"
@@ -253,6 +254,8 @@ class _Backup:
                     _copyDatabase(other, os.path.join(self._target.data, name))
             elif name == _KEYS:
                 _copyFile(path, os.path.join(self._target.data, name))
+        with suppress(FileNotFoundError):
+            shutil.copy(os.path.join(self._source.blobs, MARKER), self._target.blobs)
 
     def _connect(self, purpose: Purpose) -> sqlite3.Connection:
         return connect(os.path.join(self._source.data, _CATALOG), Durability.FULL, purpose)

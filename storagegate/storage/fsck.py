@@ -7,7 +7,7 @@ blobs without references, files of uploads that have ended. The others are repor
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from sqlite3 import Connection
@@ -17,7 +17,13 @@ from attrs import define, field, frozen
 from storagegate.core.files import crc32c
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.catalog import objects, refcounts
-from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.connections import (
+    Durability,
+    Purpose,
+    connect,
+    prepare,
+    readSecret,
+)
 from storagegate.storage.catalog.writer import (
     Apply,
     Mutation,
@@ -27,6 +33,12 @@ from storagegate.storage.catalog.writer import (
     runTogether,
 )
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files, unlinkIfThere
+from storagegate.storage.identity import (
+    MARKER,
+    findForeignBlobs,
+    listShards,
+    refuseLostCatalog,
+)
 from storagegate.storage.records import BlobRow
 from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import checkBlob
@@ -123,9 +135,10 @@ def check(
     @raise StoreError: There is no store, or its catalog cannot be opened.
     """
     path = os.path.join(directory, "catalog.sqlite")
+    files = files or Files()
+    refuseLostCatalog(BlobLayout(directory), files)
     if not os.path.exists(path):
         raise CatalogUnusable(f"there is no store in {directory}")
-    files = files or Files()
     syncs = SyncGroup(files, FailStopLatch(), True)
     with ExitStack() as stack:
         stack.callback(DirectoryLock.take(directory).release)
@@ -166,12 +179,20 @@ class _Check:
                 self._problem(f"catalog: {line}")
             # Repairs must not follow such a catalog.
             return
+        if (foreign := self._findForeignBlobs()) is not None:
+            self._problem(foreign)
+            # They would seem to be garbage.
+            self._repair = False
         unknown = self._references()
         self._staging()
         self._rows(verify)
         self._unknownFiles(unknown)
         if verify:
             self._inline()
+
+    def _findForeignBlobs(self) -> str | None:
+        secret = readSecret(self._connection)
+        return findForeignBlobs(self._layout, self._files, secret, self._known)
 
     def _problem(self, text: str, repair: Callable[[], object] | None = None) -> None:
         """Report a problem; repair it if that is requested and possible."""
@@ -198,7 +219,7 @@ class _Check:
     def _staging(self) -> None:
         names = self._files.names(self._layout.staging)
         left = [name for name in names if isBlobId(name)]
-        for name in sorted(set(names) - set(left)):
+        for name in sorted(set(names) - set(left) - {MARKER}):
             self._problem(f"staging/{name} is no file of the store")
         if left:
             sweep = partial(sweepStaging, self._layout, self._files, self._syncs, self._known)
@@ -248,7 +269,7 @@ class _Check:
 
     def _unknownFiles(self, unknown: frozenset[str]) -> None:
         """Find files under C{blobs/} without a row."""
-        for shard, names in self._shards():
+        for shard, names in listShards(self._layout, self._files):
             known = self._known(names) | unknown
             for name in names:
                 path = os.path.join(shard, name)
@@ -256,20 +277,6 @@ class _Check:
                     self._problem(f"{path} is no file of the store")
                 elif name not in known:
                     self._problem(f"blob {name} is named by nothing", partial(self._remove, path))
-
-    def _shards(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield each directory of blobs with its names; files above it count as its content."""
-        for first in sorted(self._files.names(self._layout.blobs)):
-            path = os.path.join(self._layout.blobs, first)
-            if not os.path.isdir(path):
-                yield self._layout.blobs, [first]
-                continue
-            for second in sorted(self._files.names(path)):
-                shard = os.path.join(path, second)
-                if not os.path.isdir(shard):
-                    yield path, [second]
-                    continue
-                yield shard, sorted(self._files.names(shard))
 
     def _inline(self) -> None:
         """Compare the bytes that are kept in the catalog with their checksums."""

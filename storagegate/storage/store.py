@@ -34,11 +34,12 @@ from storagegate.storage.backends import (
 )
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability, opened, prepare
+from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import BlobLease, GarbageCollector
+from storagegate.storage.identity import claimBlobs, refuseLostCatalog
 from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
 from storagegate.storage.records import (
     INLINE_LIMIT,
@@ -288,12 +289,15 @@ class ObjectStore:
         with ExitStack() as taken:
             lock = _lock(directory, files, durability)
             taken.callback(lock.release)
+            layout = BlobLayout(directory)
+            refuseLostCatalog(layout, files)
             prepare(path, kind)
             with opened(path, kind) as connection:
                 Reserve(os.path.join(directory, "reserve")).ensure()
                 known = partial(refcounts.knownBlobs, connection)
                 syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)
-                sweepStaging(BlobLayout(directory), files, syncs, known)
+                claimBlobs(layout, files, syncs, readSecret(connection), known)
+                sweepStaging(layout, files, syncs, known)
             os.set_inheritable(lock.descriptor, True)
             taken.pop_all()
             return lock

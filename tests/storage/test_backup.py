@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.backup import BackupError, backup
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.files import Files
+from storagegate.storage.identity import MARKER
 from tests.cli.test_main import ScriptCase
 from tests.support.stores import StoreDriver, fastDirectory
 
@@ -85,7 +86,9 @@ class BackupCase(SynchronousTestCase):
 
     def blobsOf(self, directory: str) -> set[str]:
         """Give the names of the files under C{blobs/}."""
-        return {name for _, _, names in os.walk(BlobLayout(directory).blobs) for name in names}
+        return {name for _, _, names in os.walk(BlobLayout(directory).blobs) for name in names} - {
+            MARKER
+        }
 
 
 class CopyTests(BackupCase):

@@ -10,6 +10,7 @@ from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.files import Files
+from storagegate.storage.identity import MARKER
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -164,6 +165,7 @@ class StoreDriver:
         """The names of the files under C{blobs/} and C{staging/}."""
         layout = BlobLayout(self.directory)
         blobs = {name for _, _, names in os.walk(layout.blobs) for name in names}
+        blobs.discard(MARKER)
         return blobs, set(os.listdir(layout.staging))
 
     def upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:

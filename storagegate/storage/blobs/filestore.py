@@ -25,6 +25,7 @@ from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBl
 from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
+from storagegate.storage.identity import claimBlobs
 from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore
 from storagegate.storage.records import Segment
 from storagegate.storage.recovery import sweepStaging
@@ -504,6 +505,7 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
 
     @param context: The data directory, pool, and durability of the store.
     @param opened: The catalog; blobs that it does not know are removed from C{staging/}.
+    @raise ForeignBlobs: They are not those of the catalog.
     @raise OSError: The disk refuses.
     """
     layout = BlobLayout(context.directory)
@@ -511,5 +513,6 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     isDurable = context.durability == "full"
     if context.catalogState is None:
         syncs = SyncGroup(files, latch, isDurable)
+        claimBlobs(layout, files, syncs, opened.catalog.secret(), opened.knownBlobs)
         sweepStaging(layout, files, syncs, opened.knownBlobs)
     return FileBlobs(layout, context.pool, files, latch, opened.catalog.newBlobId, isDurable)

@@ -55,7 +55,9 @@ class BlobIds:
         return self._shard + self._random(self._own).hex() + self._owner
 
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of a disk that has no space, or no inodes, for us."""
+
 _STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
     errno.ENOSPC: (StoreFull, "the disk is full"),
     errno.EDQUOT: (StoreFull, "the disk quota is used up"),
@@ -170,7 +172,7 @@ class SyncGroup:
         try:
             sync(fd)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in DISK_FULL:
                 raise StoreFull("the disk is full") from error
             self._latch.set(f"fsync of {what} failed: {error.strerror or error}")
             raise StoreReadOnly(str(self._latch.failure)) from error

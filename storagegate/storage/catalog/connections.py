@@ -169,6 +169,13 @@ def _version(connection: Connection, name: str) -> int:
     return found
 
 
+def readSecret(connection: Connection) -> bytes:
+    """Read the store's own random bytes."""
+    rows = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
+    secret: bytes = rows[0][0]
+    return secret
+
+
 _OLDEST = (3, 38, 0)
 
 # Measured with 50,000 inline objects of 4 KiB: 201 MiB and 31 microseconds a row without its fsync,

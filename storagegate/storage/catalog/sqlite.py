@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobs.layout import BlobIds
+from storagegate.storage.blobs.layout import BlobIds, BlobLayout
 from storagegate.storage.catalog import buckets, lists, objects, refcounts, uploads
 from storagegate.storage.catalog.connections import (
     Durability,
@@ -32,6 +32,7 @@ from storagegate.storage.catalog.connections import (
     ReaderPool,
     connect,
     prepare,
+    readSecret,
 )
 from storagegate.storage.catalog.lists import KeyRange
 from storagegate.storage.catalog.reserve import Reserve
@@ -48,6 +49,7 @@ from storagegate.storage.catalog.writer import (
     WriteLock,
 )
 from storagegate.storage.files import FailStopLatch
+from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
     AccessKey,
@@ -223,8 +225,7 @@ class SQLiteCatalog:
         prepare(path, kind)
         openFor = partial(connect, path, kind)
         self._connection = openFor(Purpose.SHARED_REACTOR if state.isShared else Purpose.REACTOR)
-        rows = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
-        self._secret: bytes = rows[0][0]
+        self._secret = readSecret(self._connection)
         self._corrupt = refcounts.corruptBlobs(self._connection)
         self._readers = ReaderPool(run, partial(openFor, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(path))
@@ -499,8 +500,9 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     Open C{catalog.sqlite} in the data directory. Blocks.
 
     @param context: Its C{catalogState} is shared with the other processes, if there are some.
-    @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
+    @raise CatalogUnusable: The file is no catalog, a newer program wrote it, or it is lost.
     """
+    refuseLostCatalog(BlobLayout(context.directory), context.files)
     catalog = SQLiteCatalog(
         os.path.join(context.directory, "catalog.sqlite"),
         context.reactor,

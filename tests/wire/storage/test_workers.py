@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.errors import ConcurrentChange, PreconditionFailed, StoreReadOnly
 from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
+from storagegate.storage.identity import MARKER
 from tests.support.model import etagOf
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import PATIENCE_SECONDS, StoreProcess, StoreWorkers, WorkerDied
@@ -54,7 +55,7 @@ class PairCase(SynchronousTestCase):
     def files(self, name: str) -> set[str]:
         """The files below C{blobs/} or C{staging/}."""
         top = os.path.join(self.directory, name)
-        return {each for _, _, names in os.walk(top) for each in names}
+        return {each for _, _, names in os.walk(top) for each in names} - {MARKER}
 
     def verify(self) -> None:
         """Close everything: the catalog and the files agree to the last byte."""

@@ -1,0 +1,154 @@
+"""
+Whether a catalog and the blobs beside it are of one store.
+
+The id of a store is a digest of its catalog's secret. C{blobs/store-id} holds it too: where the
+catalog is lost, or another was put in its place, the blobs must not seem to be garbage.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from storagegate.storage.blobs.layout import DISK_FULL, BlobLayout, SyncGroup, isBlobId
+from storagegate.storage.errors import StoreError, StoreFull
+from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.sqlite import CatalogUnusable
+
+MARKER = "store-id"
+"""The name of the file that holds the id."""
+
+_LENGTH = 32
+
+KnownBlobs = Callable[[Sequence[str]], Collection[str]]
+
+
+class ForeignBlobs(StoreError):
+    """The blobs are not those of the catalog; the text is one line for the operator."""
+
+
+def storeId(secret: bytes) -> str:
+    """Return the id of the store whose catalog has this secret."""
+    return sha256(b"storagegate store id\0" + secret).hexdigest()[:_LENGTH]
+
+
+def listShards(layout: BlobLayout, files: Files) -> Iterator[tuple[str, list[str]]]:
+    """
+    Yield each directory of blobs with its names; files above it count as its content. Blocks.
+
+    @param files: The operating system's calls.
+    """
+    for first in sorted(files.names(layout.blobs)):
+        path = os.path.join(layout.blobs, first)
+        if not os.path.isdir(path):
+            if first != MARKER:
+                yield layout.blobs, [first]
+            continue
+        for second in sorted(files.names(path)):
+            shard = os.path.join(path, second)
+            if not os.path.isdir(shard):
+                yield path, [second]
+                continue
+            yield shard, sorted(files.names(shard))
+
+
+def refuseLostCatalog(layout: BlobLayout, files: Files) -> None:
+    """
+    Refuse to make a catalog beside the blobs of a store. Blocks.
+
+    @param files: The operating system's calls.
+    @raise CatalogUnusable: C{catalog.sqlite} is absent or empty, and there was a store.
+    """
+    path = os.path.join(layout.data, "catalog.sqlite")
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size:
+            return
+    with suppress(FileNotFoundError):
+        if _readMarker(layout, files) or any(map(_ids, _names(layout, files))):
+            raise CatalogUnusable(
+                f"{path} is gone, but the store's blobs are there: put the catalog back, from a"
+                " backup for instance, or see storagegate recover"
+            )
+
+
+def findForeignBlobs(
+    layout: BlobLayout, files: Files, secret: bytes, known: KnownBlobs
+) -> str | None:
+    """
+    Return why the blobs are not those of a catalog; L{None} if they are. Blocks.
+
+    A store of an earlier version has no file with the id: one blob that the catalog knows will do.
+
+    @param known: Returns those of the ids that the catalog has.
+    @param secret: The catalog's.
+    @param files: The operating system's calls.
+    """
+    marker = _readMarker(layout, files)
+    if marker == storeId(secret):
+        return None
+    if marker:
+        return f"catalog.sqlite is of store {storeId(secret)}, {layout.blobs} of store {marker}"
+    isEmpty = True
+    staged = set(files.names(layout.staging))
+    for names in _names(layout, files):
+        ids = _ids(names)
+        if known(ids):
+            return None
+        isEmpty = isEmpty and staged.issuperset(ids)
+    return None if isEmpty else f"catalog.sqlite names none of the blobs in {layout.blobs}"
+
+
+def claimBlobs(
+    layout: BlobLayout, files: Files, syncs: SyncGroup, secret: bytes, known: KnownBlobs
+) -> None:
+    """
+    Compare the blobs with the catalog, and write the id beside them if it is not there. Blocks.
+
+    @param secret: The catalog's.
+    @param syncs: Makes the id durable.
+    @param files: The operating system's calls.
+    @param known: Returns those of the ids that the catalog has.
+    @raise ForeignBlobs: The blobs are another store's.
+    """
+    if (problem := findForeignBlobs(layout, files, secret, known)) is not None:
+        raise ForeignBlobs(f"{problem}: nothing was changed; put the right catalog back")
+    path = os.path.join(layout.blobs, MARKER)
+    if os.path.exists(path):
+        return
+    draft = os.path.join(layout.staging, MARKER)
+    try:
+        unlinkIfThere(files, draft)
+        fd = files.create(draft)
+        try:
+            files.write(fd, [storeId(secret).encode() + b"\n"])
+            syncs.syncFile(fd)
+        finally:
+            files.close(fd)
+        # A name that is there has the whole id, whenever the power goes.
+        files.link(draft, path)
+        syncs.syncDirectory(layout.blobs)
+        unlinkIfThere(files, draft)
+    except (OSError, StoreFull) as error:
+        if isinstance(error, OSError) and error.errno not in DISK_FULL:
+            raise
+        # The next start on a disk with space writes it.
+        unlinkIfThere(files, draft)
+
+
+def _readMarker(layout: BlobLayout, files: Files) -> str:
+    try:
+        fd = files.openForReading(os.path.join(layout.blobs, MARKER))
+    except FileNotFoundError:
+        return ""
+    try:
+        return files.read(fd, 2 * _LENGTH, 0).decode("ascii", "replace").strip()
+    finally:
+        files.close(fd)
+
+
+def _names(layout: BlobLayout, files: Files) -> Iterator[list[str]]:
+    return (names for _, names in listShards(layout, files))
+
+
+def _ids(names: Sequence[str]) -> list[str]:
+    return list(filter(isBlobId, names))
