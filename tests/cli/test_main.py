@@ -12,6 +12,7 @@ from storagegate.cli.main import main
 from storagegate.daemon.rootcredentials import load, loadOrCreate
 from storagegate.storage.catalog.buckets import openForTools
 from storagegate.storage.records import AccessKey
+from storagegate.storage.store import ObjectStore
 
 
 class ScriptCase(SynchronousTestCase):
@@ -249,6 +250,7 @@ class FsckTests(ScriptCase):
 
     def test_problem(self) -> None:
         """A file that no object names is a problem and exit code 1; repair takes it away."""
+        ObjectStore.prepare(str(self.data)).release()
         orphan = self.data / "blobs" / "ab" / "cd" / ("abcd" + "0" * 28)
         orphan.parent.mkdir(parents=True)
         orphan.write_bytes(b"orphaned")

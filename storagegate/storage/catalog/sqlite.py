@@ -63,6 +63,7 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
+from storagegate.storage.sqlite import OpenFiles
 
 _UPLOAD = """
     SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
@@ -239,9 +240,10 @@ class SQLiteCatalog:
         self._checkpoints = CheckpointScheduler(
             self._readers.run, openFor(Purpose.CHECKPOINT), wal, latch
         )
+        self._openFiles = OpenFiles([path, f"{path}-wal"], latch.set)
         self._writer = CatalogWriter(
             reactor,
-            Committer(connection, reserve, latch, wal),
+            Committer(connection, reserve, latch, wal, OpenFiles([path], latch.set)),
             self._cache.forget,
             onGarbage,
             self._checkpoints.schedule,
@@ -277,6 +279,7 @@ class SQLiteCatalog:
 
     def health(self) -> Mapping[str, str | None]:
         """See L{ICatalog.health}."""
+        self._openFiles.check()
         waited = self._state.writeLock.waitedSeconds
         stuck = f"another process has been writing for {waited:.0f} s"
         return {"catalog": self.failure or (stuck if waited > _STUCK_SECONDS else None)}

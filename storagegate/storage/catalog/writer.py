@@ -37,7 +37,7 @@ from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch
-from storagegate.storage.sqlite import Fault, classify, transact
+from storagegate.storage.sqlite import Fault, OpenFiles, classify, transact
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -206,12 +206,14 @@ class Committer:
     @ivar _connection: Used by this object alone; L{close} closes it.
     @ivar _reserve: Is released when a mutation that frees space does not fit on the disk.
     @ivar _wal: Checkpoints of the same connection.
+    @ivar _openFiles: The files of the connection; L{None} if they are not compared.
     """
 
     _connection: Connection
     _reserve: Reserve
     _latch: FailStopLatch
     _wal: WALCheckpointer
+    _openFiles: OpenFiles | None = None
 
     def commit(self, mutations: Sequence[Mutation]) -> Committed:
         """Commit mutations, all in one transaction if that is possible. Writer thread."""
@@ -238,8 +240,20 @@ class Committer:
         if not self._reserve.ensure() and self._wal.shrink():
             self._reserve.ensure()
 
+    def isLost(self) -> str | None:
+        """Return why a commit is in files that no start will find. Any thread."""
+        if self._openFiles is None or self._openFiles.check():
+            return None
+        return self._latch.failure
+
     def close(self) -> None:
         """Copy all pages to the database, truncate the WAL, and close."""
+        if self.isLost() is not None:
+            import ctypes
+
+            # SQLite would remove the WAL by its name, which may be another store's by now.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+            return
         self._wal.shrink()
         self._connection.close()
 
@@ -413,6 +427,8 @@ class CatalogWriter:
         seconds: float,
     ) -> None:
         self.waiting -= len(batch)
+        if (lost := self._committer.isLost()) is not None:
+            outcomes, garbage = [StoreReadOnly(lost)] * len(batch), []
         if self.meters is not None:
             self.meters[0](len(batch))
             self.meters[1](seconds)

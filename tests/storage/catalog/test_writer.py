@@ -64,6 +64,9 @@ class HeldCommitter:
         self.batches.append([mutation.argument for mutation in mutations])
         return self.batches[-1], self.garbage
 
+    def isLost(self) -> str | None:
+        """Return L{None}: there are no files."""
+
     def afterwards(self) -> None:
         """Count."""
         self.between += 1
