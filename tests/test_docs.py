@@ -45,7 +45,7 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_keyCommands(self) -> None:
         """The commands for keys are ones that the script understands."""
-        lines = re.findall(r"storagegate (keys (?:create|list|revoke) [^`\n]*)", README)
+        lines = re.findall(r"storagegate (keys (?:create|list|revoke)[^`\n]*)", README)
         self.assertEqual(len(lines), 4)
         for line in lines:
             scriptParser().parse_args(shlex.split(line))

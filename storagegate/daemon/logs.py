@@ -79,8 +79,7 @@ class Logs:
         writer = self.sink = self._writer = BufferedLogWriter(output)
         self._observer = LogObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
-        reactor.callWhenRunning(writer.buffer, reactor)
-        reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
+        writer.bufferWhileRunning(reactor)
         atexit.register(self.end)
         return self._observer
 

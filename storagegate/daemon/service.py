@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
@@ -25,6 +25,7 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials, loadOrCreate
+from storagegate.net.endpoints import formatAddress
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
 
@@ -35,21 +36,6 @@ ROOT_FILE = "root-credentials"
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 _ENCRYPTED = ("ssl:", "tls:")
-
-
-def formatAddress(address: IAddress) -> str:
-    """
-    Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}.
-
-    @param address: Of a listener; an address of another type is formatted by C{str}.
-    """
-    if isinstance(address, IPv4Address):
-        return f"{address.host}:{address.port}"
-    if isinstance(address, IPv6Address):
-        return f"[{address.host}]:{address.port}"
-    if isinstance(address, UNIXAddress) and address.name is not None:
-        return f"unix:{address.name.decode('utf-8', 'backslashreplace')}"
-    return str(address)
 
 
 def clientURL(description: str, address: IAddress) -> str | None:

@@ -9,7 +9,7 @@ The gateway: services that are written once and called over HTTP, WebSocket, gRP
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -44,6 +44,7 @@ from storagegate.gateway.transports.registry import (
     loadReference,
 )
 from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
+from storagegate.telemetry.log import hasLogBegun, standardError
 
 if TYPE_CHECKING:
     from storagegate.gateway.monitoring import MonitoringOptionsDict
@@ -445,15 +446,32 @@ class ProtocolGateway:
         forwarding, self._forwarding = self._forwarding, None
         return succeed(None) if forwarding is None else forwarding.stop()
 
-    def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
+    def logToStandardError(self, reactor: Any) -> None:
+        """
+        Write the lines of calls to standard error, unless the process has a log: for scripts.
+
+        @param reactor: Buffers the lines while it runs.
+        """
+        isLogged = self.monitoring is not None and self.monitoring.logging is not None
+        if isLogged and self._resources.logSink is None and not hasLogBegun():
+            self._resources = evolve(self._resources, logSink=standardError(reactor))
+
+    def run(self, *, graceMs: int = RUN_GRACE_MS, quiet: bool = False) -> None:
         """
         Serve until the process receives a signal to stop: for scripts.
 
         @param graceMs: Milliseconds that calls in flight have after a signal to stop.
+        @param quiet: Whether no line says where it listens.
         @raise SystemExit: If a place is taken.
         """
         reactor = processReactor()
-        runUntilStopped(reactor, self.listen(reactor=reactor), lambda: self.stop(graceMs))
+        self.logToStandardError(reactor)
+        runUntilStopped(
+            reactor,
+            self.listen(reactor=reactor),
+            lambda: self.stop(graceMs),
+            lambda: () if quiet else self.ports.items(),
+        )
 
     def middleware(self) -> Any:
         """

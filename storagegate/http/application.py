@@ -297,6 +297,7 @@ class Application(Router):
         *,
         started: Callable[[ListeningPort], Any] | None = None,
         graceMs: int = RUN_GRACE_MS,
+        quiet: bool = False,
     ) -> None:
         """
         Serve until the process receives a signal to stop: for scripts.
@@ -305,17 +306,29 @@ class Application(Router):
 
         @param started: Called with the listening port.
         @param graceMs: As of L{close}.
+        @param quiet: Whether no line says where it listens.
         @raise SystemExit: If the address is in use.
         """
         reactor = processReactor()
         if self._listenError is not None:
             raise SystemExit(self._listenError)
+        for gateway, _names in self._gateways():
+            gateway.logToStandardError(reactor)
         listening = None
         if port is not None or hostname is not None or not (self._serving or self._opening):
             listening = self.listen(port, hostname, reactor=reactor)
             if started is not None:
                 listening.addCallback(started)
-        runUntilStopped(reactor, listening, lambda: self.close(graceMs))
+        development = self.settings.development
+        isSaid = quiet or (development is not None and development.console)
+
+        def listeners() -> Iterable[tuple[str, Any]]:
+            ports = [("http", port) for port, _site in self._serving]
+            for gateway, _names in self._gateways():
+                ports += [each for each in gateway.ports.items() if each not in ports]
+            return [] if isSaid else ports
+
+        runUntilStopped(reactor, listening, lambda: self.close(graceMs), listeners)
 
     def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """

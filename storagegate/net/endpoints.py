@@ -10,10 +10,13 @@ The one module that imports the process's reactor, and runs it for scripts.
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from attrs import frozen
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
@@ -358,14 +361,34 @@ def processReactor() -> Any:
     return reactor
 
 
+def formatAddress(address: IAddress) -> str:
+    """
+    Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}.
+
+    @param address: Of a listener; an address of another type is formatted by C{str}.
+    """
+    if isinstance(address, IPv4Address):
+        return f"{address.host}:{address.port}"
+    if isinstance(address, IPv6Address):
+        return f"[{address.host}]:{address.port}"
+    if isinstance(address, UNIXAddress) and address.name is not None:
+        return f"unix:{address.name.decode('utf-8', 'backslashreplace')}"
+    return str(address)
+
+
 def runUntilStopped(
-    reactor: Any, opening: Deferred[Any] | None, stop: Callable[[], object]
+    reactor: Any,
+    opening: Deferred[Any] | None,
+    stop: Callable[[], object],
+    listeners: Callable[[], Iterable[tuple[str, ListeningPort]]],
 ) -> None:
     """
     Serve until the process is stopped: for scripts.
 
     @param opening: Fires when the listeners are open; C{None} if they are.
     @param stop: Stops serving; its Deferred is waited for.
+    @param listeners: Returns the open ports, each with its transport, to be written to standard
+        error in a line each.
     @raise SystemExit: If one could not be opened.
     """
     failures: list[str] = []
@@ -374,8 +397,17 @@ def runUntilStopped(
         failures.append(reason.getErrorMessage())
         reactor.callWhenRunning(reactor.stop)
 
-    if opening is not None:
-        opening.addErrback(failed)
+    def opened() -> None:
+        # A script may have closed its standard error.
+        with suppress(OSError, ValueError, AttributeError):
+            for name, port in listeners():
+                address = formatAddress(port.getHost())
+                print(f"listening name={name} address={address}", file=sys.stderr, flush=True)
+
+    if opening is None:
+        reactor.callWhenRunning(opened)
+    else:
+        opening.addCallbacks(lambda result: reactor.callWhenRunning(opened), failed)
     reactor.addSystemEventTrigger("before", "shutdown", stop)
     reactor.run()
     if failures:

@@ -624,6 +624,7 @@ class GRPCServer:
         *,
         started: Callable[[RPCPort], Any] | None = None,
         graceMs: int = RUN_GRACE_MS,
+        quiet: bool = False,
     ) -> None:
         """
         Serve until the process is stopped by a signal: for scripts.
@@ -634,6 +635,7 @@ class GRPCServer:
         @param hostname: See L{listen}.
         @param started: Called with the port.
         @param graceMs: The grace of calls in flight.
+        @param quiet: Whether no line says where it listens.
         @raise SystemExit: If the address is taken.
         """
         reactor = processReactor()
@@ -642,4 +644,9 @@ class GRPCServer:
             listening = self.listen(port, hostname, reactor=reactor)
             if started is not None:
                 listening.addCallback(started)
-        runUntilStopped(reactor, listening, lambda: self.stop(graceMs))
+        runUntilStopped(
+            reactor,
+            listening,
+            lambda: self.stop(graceMs),
+            lambda: [] if quiet else [("grpc", port) for port in self._ports],
+        )

@@ -15,6 +15,7 @@ import re
 import select
 import socket
 import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from twisted.logger import (
     eventAsText,
     formatEvent,
     formatTime,
+    globalLogBeginner,
 )
 from zope.interface import implementer
 
@@ -234,6 +236,11 @@ class BufferedLogWriter:
             self._thread = get_ident()
             if self._size or self._makers:
                 self._schedule(0)
+
+    def bufferWhileRunning(self, reactor: Any) -> None:
+        """Collect the lines of each reactor iteration from its start until it has stopped."""
+        reactor.callWhenRunning(self.buffer, reactor)
+        reactor.addSystemEventTrigger("after", "shutdown", self.unbuffer)
 
     def unbuffer(self) -> None:
         """Write every line synchronously again: the reactor has stopped."""
@@ -487,6 +494,27 @@ class DescriptorOutput:
             return os.write(self._descriptor, data)
         except BlockingIOError:
             return 0
+
+
+def hasLogBegun() -> bool:
+    """Return whether the process logs to an observer of its own."""
+    # No public name says so; until then this observer prints critical events.
+    return getattr(globalLogBeginner, "_temporaryObserver", None) is None
+
+
+def standardError(reactor: Any) -> BufferedLogWriter | None:
+    """
+    Make a writer to standard error for a script; C{None} if it has none.
+
+    @param reactor: Lines are buffered while it runs.
+    """
+    try:
+        output = DescriptorOutput(sys.stderr.fileno())
+    except (OSError, AttributeError, ValueError):
+        return None
+    writer = BufferedLogWriter(output)
+    writer.bufferWhileRunning(reactor)
+    return writer
 
 
 class FileOutput:

@@ -61,7 +61,7 @@ class RunTests(SynchronousTestCase):
         stopped: list[bool] = []
         code = ""
         try:
-            runUntilStopped(reactor, opening, lambda: stopped.append(True))
+            runUntilStopped(reactor, opening, lambda: stopped.append(True), lambda: ())
         except SystemExit as end:
             code = str(end.code)
         self.assertEqual(reactor.events, ["before shutdown", "run", "stop"])

@@ -20,6 +20,8 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import ILogObserver, LogLevel, formatEvent, globalLogBeginner
 from zope.interface import implementer
 
+from storagegate.telemetry.log import hasLogBegun
+
 _FRAMEWORK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 _INSTALLED = (
@@ -203,8 +205,7 @@ def beginConsole() -> None:
 
     Call it when the reactor runs: until then a script may still begin to log.
     """
-    # No public name says whether logging has begun; until then this prints critical events.
-    if getattr(globalLogBeginner, "_temporaryObserver", None) is None:
+    if hasLogBegun():
         return
     observer = ConsoleObserver(ConsoleStream("stderr"))
     observer.replaying = True

@@ -77,7 +77,16 @@ class RunTests(SynchronousTestCase):
             self.assertEqual(self.get(process), b"hi")
             process.send_signal(signal.SIGTERM)
             _, told = process.communicate(timeout=_SECONDS)
-            self.assertEqual((process.returncode, told), (0, b""))
+            line = f"listening name=http address=127.0.0.1:{self.port}\n"
+            self.assertEqual((process.returncode, told), (0, line.encode()))
+
+    def test_quiet(self) -> None:
+        """With C{quiet} it says nothing."""
+        process = self.start("app.withOptions(port=0)", f"{self.port}, quiet=True")
+        self.get(process)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=_SECONDS)
+        self.assertEqual((process.returncode, told), (0, b""))
 
     def test_taken(self) -> None:
         """Where the port is taken it ends with one line that says so."""

@@ -159,7 +159,7 @@ class ExitTests(SynchronousTestCase):
             import signal
             app.listen(0).addCallback(call)
             begun.addCallback(lambda none: os.kill(os.getpid(), signal.SIGTERM))
-            app.run(graceMs=100)
+            app.run(graceMs=100, quiet=True)
         """)
 
     def test_portTaken(self) -> None:
