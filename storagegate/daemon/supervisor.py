@@ -31,9 +31,15 @@ from twisted.python.failure import Failure
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError
 from storagegate.daemon.process import setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
-from storagegate.daemon.service import ProcessService, ProcessSetup, formatAddress, servingText
+from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
 from storagegate.gateway.transports.registry import listenerTransports
-from storagegate.net.endpoints import BoundSocket, bind, bindDatagrams, reservePort
+from storagegate.net.endpoints import (
+    BoundSocket,
+    bind,
+    bindDatagrams,
+    formatAddress,
+    reservePort,
+)
 from storagegate.net.ipc import CONTROL, WorkerSetup
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
 

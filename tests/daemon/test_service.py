@@ -4,7 +4,8 @@ from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.rootcredentials import RootCredentials
-from storagegate.daemon.service import clientURL, firstKeyText, formatAddress, isExposed
+from storagegate.daemon.service import clientURL, firstKeyText, isExposed
+from storagegate.net.endpoints import formatAddress
 
 
 class AddressTests(SynchronousTestCase):
