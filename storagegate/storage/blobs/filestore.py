@@ -23,7 +23,7 @@ from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId, storeError
 from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
-from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreReadOnly
+from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.identity import claimBlobs
 from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore
@@ -332,6 +332,8 @@ class FileBlobs:
         self._handles = HandleCache(pool, files, self._openFile, self._closeFile, self._closeSoon)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._corrupt: set[str] = set()
+        self._isSuspect = self._isProbing = False
+        self._problem: str | None = None
         self._writers: WeakSet[FileBlobWriter] = WeakSet()
 
     def writer(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
@@ -404,8 +406,17 @@ class FileBlobs:
         self.latch.set(reason)
 
     def health(self) -> Mapping[str, str | None]:
-        """See L{IBlobStore.health}."""
-        return {"blobs": self.latch.failure}
+        """
+        See L{IBlobStore.health}: whether the directories exist, and, after an error of the
+        operating system, whether a blob can be written and opened, which is tried in the pool.
+        """
+        for path in (self._layout.blobs, self._layout.staging):
+            if not os.path.isdir(path):
+                return {"blobs": self.latch.failure or f"{path} is missing"}
+        if (self._isSuspect or self._problem) and not (self._isProbing or self.latch.failure):
+            self._isProbing, self._isSuspect = True, False
+            self._pool.runAnyway(self._probe, self._newFile()).addBoth(self._probed)
+        return {"blobs": self.latch.failure or self._problem}
 
     @property
     def corrupt(self) -> frozenset[str]:
@@ -421,6 +432,27 @@ class FileBlobs:
         await self._unlinker.idle()
         self._handles.close()
 
+    def _suspect(self) -> None:
+        """Try the disk at the next look at the health. Any thread."""
+        self._isSuspect = True
+
+    def _probe(self, file: StagingFile) -> None:
+        """Write, open and remove an empty blob. Runs in a pool thread."""
+        try:
+            file.commit([])
+            self._closeFile(self._files.openForReading(self._layout.path(file.blob)))
+        finally:
+            file.remove()
+
+    def _probed(self, result: object) -> None:
+        self._isProbing = self._isSuspect = False
+        problem = None
+        if isinstance(result, Failure) and not result.check(StoreFull, StoreBusy):
+            problem = f"cannot be written or read: {result.getErrorMessage()}"
+        if (problem is None) != (self._problem is None):
+            self._log.warn("blobs: {state}", state=problem or "can be written and read again")
+        self._problem = problem
+
     def _newFile(self) -> StagingFile:
         return StagingFile(
             self._newId(),
@@ -429,6 +461,7 @@ class FileBlobs:
             self._shards,
             self._durability,
             self.latch,
+            self._suspect,
         )
 
     def _openFile(self, blob: str) -> tuple[int, int]:
@@ -436,8 +469,12 @@ class FileBlobs:
         try:
             fd = self._files.openForReading(self._layout.path(blob))
         except FileNotFoundError as error:
+            if not os.path.isdir(self._layout.blobs):
+                # They may all come back.
+                raise
             raise CorruptBlob(f"blob {blob} is missing") from error
         except OSError as error:
+            self._suspect()
             raise storeError(error) from error
         try:
             return fd, self._files.size(fd)

@@ -225,6 +225,11 @@ class Shards:
     # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
     _known: set[str] = field(factory=set, init=False)
 
+    def forget(self, blob: str) -> None:
+        """Forget that a blob's directory exists, for it does not. May run in a pool thread."""
+        shard = self._layout.shard(blob)
+        self._known.difference_update((shard, os.path.dirname(shard)))
+
     def ensure(self, blob: str) -> None:
         """
         Create a blob's directory, durably, unless it is known to exist.

@@ -47,6 +47,7 @@ class StagingFile:
 
     @ivar blob: Its id.
     @ivar crc: The checksum of the bytes that were written so far.
+    @ivar _onError: Called when the operating system refuses something.
     """
 
     _log = Logger()
@@ -57,6 +58,7 @@ class StagingFile:
     _shards: Shards
     _durability: SyncGroup
     _latch: FailStopLatch
+    _onError: Callable[[], object] = lambda: None
     crc: int = 0
     _fd: int = -1
     _isCreated: bool = False
@@ -78,6 +80,7 @@ class StagingFile:
                 self.crc = crc32c(buffer, self.crc)
             writeAll(partial(self._files.write, self._fd), buffers)
         except OSError as error:
+            self._onError()
             raise storeError(error) from error
 
     def commit(self, buffers: Sequence[Buffer]) -> None:
@@ -92,9 +95,15 @@ class StagingFile:
             self._durability.syncFile(self._fd)
             self._close()
             self._shards.ensure(self.blob)
-            self._link()
+            try:
+                self._link()
+            except FileNotFoundError:
+                self._shards.forget(self.blob)
+                self._shards.ensure(self.blob)
+                self._link()
             self._durability.syncDirectory(self._layout.shard(self.blob))
         except OSError as error:
+            self._onError()
             raise storeError(error) from error
 
     def remove(self) -> None:
