@@ -31,4 +31,4 @@ class ExampleTests(SynchronousTestCase):
     def test_shipped(self) -> None:
         """They are in the source distribution."""
         manifest = (CHECKOUT / "MANIFEST.in").read_text()
-        self.assertIn("recursive-include examples *.py\n", manifest)
+        self.assertIn("graft examples\n", manifest)
