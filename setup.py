@@ -30,5 +30,9 @@ setup(
         "storagegate.protos",
     ],
     package_dir={"storagegate.protos": "protos"},
-    package_data={"storagegate": ["py.typed"], "storagegate.protos": ["*.proto", "*.protoset"]},
+    package_data={
+        "storagegate": ["py.typed"],
+        "storagegate.gateway.transports.http": ["page/*"],
+        "storagegate.protos": ["*.proto", "*.protoset"],
+    },
 )

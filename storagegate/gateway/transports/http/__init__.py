@@ -121,6 +121,10 @@ def _readText(value: Any, schema: Any) -> Any:
     """Read one text; one that does not fit stays text, and the schema refuses it."""
     if not isinstance(schema, Mapping):
         return value
+    for part in schema.get("anyOf", ()):
+        found = _readText(value, part)
+        if found is not value:
+            return found
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     if "array" in kinds:
@@ -162,6 +166,7 @@ class HTTPOptions:
     @ivar transformRequest: C{(req, method)} gives the request; the body is C{req.body}.
     @ivar transformResponse: C{(result, method, req)} gives what is sent.
     @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
+    @ivar docs: Whether C{basePath/docs} is a page that shows the services and calls them.
     """
 
     basePath: str = optionField("/api", readPath)
@@ -170,6 +175,7 @@ class HTTPOptions:
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
     transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
     maxRequestBodySize: int = optionField(10 * 1024 * 1024, readSize)
+    docs: bool = optionField(True, readFlag)
 
 
 class HTTPOptionsDict(TypedDict, total=False):
@@ -181,6 +187,7 @@ class HTTPOptionsDict(TypedDict, total=False):
     transformRequest: Hook | None
     transformResponse: Hook | None
     maxRequestBodySize: int | str
+    docs: bool
 
 
 AGENT_FAMILIES = (

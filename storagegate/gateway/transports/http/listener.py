@@ -11,6 +11,7 @@ Streams, both ways, are lines of JSON, see L{storagegate.net.http.lines}.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -182,6 +183,10 @@ class HTTPTransport(InvokedTransport):
             if req.method in allowed:
                 self._host.nameTrace(req.raw.headers, res)
                 return res.type("json").send(document)
+        if not allowed and req.path in _PAGE and self._options.docs:
+            allowed = ["GET", "HEAD"]
+            if req.method in allowed:
+                return _sendPage(res, *_PAGE[req.path])
         if allowed:
             return self._refuseMethod(req, res, allowed)
         if not isOwn and not req.baseUrl:
@@ -250,6 +255,26 @@ class HTTPTransport(InvokedTransport):
             document = JSON.encode(describe(methods, self._host.settings, req.baseUrl))
             written = self._documents[req.path] = (state, document)
         return written[1]
+
+
+_PAGE: Mapping[str, tuple[str, str]] = {
+    "/docs": ("index.html", "html"),
+    "/docs/page.js": ("page.js", "text/javascript"),
+    "/docs/page.css": ("page.css", "css"),
+}
+"""The files of the page for people, with their types, by their path below the base."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The content security policy of the page: its own files and this server, and nothing else."""
+
+
+def _sendPage(res: Any, name: str, kind: str) -> Any:
+    content = (Path(__file__).parent / "page" / name).read_bytes()
+    res.header("Content-Security-Policy", _POLICY).header("X-Content-Type-Options", "nosniff")
+    return res.type(kind).send(content)
 
 
 # Imported with the first request, because they are rare and an idle daemon stays small.

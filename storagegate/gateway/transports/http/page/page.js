@@ -1,0 +1,180 @@
+"use strict";
+
+// The page reads the two descriptions beside it and builds everything from them. Text from them and from responses
+// is only ever set as text.
+
+const KINDS = {
+  none: "one request, one response",
+  server: "one request, a stream of responses",
+  client: "a stream of requests, one response",
+  bidirectional: "streams both ways",
+};
+const SHOWN = 200; // Responses of a stream that are shown.
+
+function element(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function resolve(schema, api, depth = 0) {
+  while (schema && schema.$ref && depth < 20) {
+    schema = schema.$ref.slice(2).split("/").reduce((part, key) => part && part[key], api);
+    depth += 1;
+  }
+  return schema || {};
+}
+
+// An example of a request: required properties, with defaults where there are any.
+function example(schema, api, depth = 0) {
+  schema = resolve(schema, api);
+  if (schema.default !== undefined && schema.default !== null) return schema.default;
+  if (schema.enum) return schema.enum[0];
+  if (schema.const !== undefined) return schema.const;
+  const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
+  if (schema.anyOf) return example(schema.anyOf[0], api, depth + 1);
+  if (kind === "array") return depth < 5 && schema.items ? [example(schema.items, api, depth + 1)] : [];
+  if (kind === "object" || schema.properties) {
+    const found = {};
+    const required = new Set(schema.required || []);
+    for (const [name, part] of Object.entries(schema.properties || {})) {
+      if (depth < 5 && (required.has(name) || !required.size)) found[name] = example(part, api, depth + 1);
+    }
+    return found;
+  }
+  return { integer: schema.minimum || 0, number: 0, boolean: false, string: "" }[kind] ?? null;
+}
+
+function contentSchema(content, api) {
+  const first = Object.values(content || {})[0];
+  return resolve(first && first.schema, api);
+}
+
+// Each line is a request where a method takes a stream of them, else the whole text is one.
+function requestsOf(text, streams) {
+  if (!streams) return [JSON.parse(text)];
+  return text.split("\n").filter((line) => line.trim()).map((line) => JSON.parse(line));
+}
+
+function authorization() {
+  const token = document.getElementById("token").value.trim();
+  return token ? { Authorization: `Bearer ${token}`, "X-API-Key": token } : {};
+}
+
+async function callHTTP(path, method, requests, show) {
+  const streams = method === "client" || method === "bidirectional";
+  const type = streams ? "application/x-ndjson" : "application/json";
+  const body = streams ? requests.map((each) => JSON.stringify(each) + "\n").join("") : JSON.stringify(requests[0]);
+  const response = await fetch(path, { method: "POST", headers: { "Content-Type": type, ...authorization() }, body });
+  show(`HTTP ${response.status}`, !response.ok);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    const lines = (rest + (done ? "\n" : value)).split("\n");
+    rest = lines.pop();
+    lines.filter(Boolean).forEach((line) => show(line));
+    if (done) return;
+  }
+}
+
+function callWebSocket(address, service, name, kind, requests, show) {
+  const token = document.getElementById("token").value.trim();
+  const socket = new WebSocket(address);
+  const streams = kind === "client" || kind === "bidirectional";
+  const ends = kind === "none" || kind === "client" ? "response" : "stream_end";
+  const send = (message) => socket.send(JSON.stringify({ id: "1", ...message }));
+  socket.onopen = () => {
+    const first = { service, method: name, ...(token ? { auth: { token } } : {}) };
+    send(streams ? first : { ...first, data: requests[0] });
+    if (!streams) return;
+    requests.forEach((data) => send({ type: "stream", data }));
+    send({ type: "stream_end" });
+  };
+  socket.onmessage = (event) => {
+    const message = JSON.parse(event.data);
+    show(event.data, message.type === "error");
+    if (message.type === ends || message.type === "error") socket.close();
+  };
+  socket.onerror = () => show("The connection failed", true);
+}
+
+function methodView(api, path, operation, socketAddress) {
+  const [service, name] = [operation.tags[0], operation.operationId.slice(operation.tags[0].length + 1)];
+  const kind = operation["x-streaming"];
+  const streams = kind === "client" || kind === "bidirectional";
+  const request = contentSchema(operation.requestBody && operation.requestBody.content, api);
+  const response = contentSchema(operation.responses["200"].content, api);
+  const result = resolve((response.properties || {}).data, api);
+  const input = element("textarea", { spellcheck: false, ariaLabel: `Request of ${operation.operationId}` });
+  input.value = JSON.stringify(example(request, api), null, streams ? 0 : 2);
+  const output = element("pre", { hidden: true });
+  let count = 0;
+  const show = (text, failed = false) => {
+    output.hidden = false;
+    output.classList.toggle("failed", failed || output.classList.contains("failed"));
+    count += 1;
+    if (count <= SHOWN) output.append(text, "\n");
+    else if (count === SHOWN + 1) output.append("More is not shown.\n");
+  };
+  const begin = (call) => async () => {
+    output.replaceChildren();
+    output.classList.remove("failed");
+    count = 0;
+    try {
+      await call(requestsOf(input.value, streams));
+    } catch (error) {
+      show(String(error), true);
+    }
+  };
+  const server = (api.servers && api.servers[0] && api.servers[0].url) || "";
+  const http = element("button", { textContent: "Call over HTTP" });
+  http.onclick = begin((requests) => callHTTP(server.replace(/\/$/, "") + path, kind, requests, show));
+  const buttons = [http];
+  if (socketAddress) {
+    const button = element("button", { textContent: "Call over WebSocket" });
+    button.onclick = begin((requests) => callWebSocket(socketAddress, service, name, kind, requests, show));
+    buttons.push(button);
+  }
+  const schema = (title, value) =>
+    element("div", {}, element("h4", { textContent: title }), element("pre", { textContent: JSON.stringify(value, null, 2) }));
+  return element(
+    "details",
+    { id: operation.operationId },
+    element("summary", {}, element("code", { textContent: name }), " ",
+      element("span", { className: "kind", textContent: KINDS[kind] || "" })),
+    element("p", { textContent: operation.description || operation.summary || "" }),
+    element("div", { className: "columns" }, schema("Request", request), schema("Response", result)),
+    element("h4", { textContent: streams ? "Try it: a line for each request" : "Try it" }),
+    input,
+    element("p", {}, ...buttons),
+    output,
+  );
+}
+
+async function main() {
+  const services = document.getElementById("services");
+  try {
+    const [api, messages] = await Promise.all(["openapi.json", "asyncapi.json"].map(async (name) => (await fetch(name)).json()));
+    document.querySelector("h1").textContent = document.title = api.info.title;
+    const channel = (messages.channels || {}).websocket;
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    const socketAddress = channel && `${scheme}//${location.host}${channel.address}`;
+    services.replaceChildren();
+    const sections = new Map();
+    for (const [path, verbs] of Object.entries(api.paths)) {
+      const operation = verbs.post;
+      // Configured routes are further ways to the same methods.
+      if (!operation || !path.endsWith(`/${operation.operationId.replace(".", "/")}`)) continue;
+      const service = operation.tags[0];
+      if (!sections.has(service)) sections.set(service, element("section", {}, element("h2", { textContent: service })));
+      sections.get(service).append(methodView(api, path, operation, socketAddress));
+    }
+    services.append(...sections.values());
+    if (!sections.size) services.append("There are no services.");
+  } catch (error) {
+    services.replaceChildren(`The descriptions could not be read: ${error}`);
+  }
+}
+
+main();
