@@ -18,14 +18,14 @@ from sys import getrefcount
 from types import CoroutineType
 from typing import Any, Union
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from storagegate.core.task import Task, resolve
 from storagegate.http.errors import HTTPError, MissingResponse, statusOf
 from storagegate.http.matcher import RouteIndex
-from storagegate.http.patterns import Pattern
+from storagegate.http.patterns import Params, Pattern
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.http.interfaces import BodyLost, ClientLost
@@ -180,6 +180,8 @@ class LayerList:
     Its options are those of L{RouterOptions<storagegate.http.options.RouterOptions>}.
 
     @ivar layers: The layers; changed by L{addLayer} and L{dropLayers} only.
+    @ivar paramHandlers: What runs before the handlers of a layer whose path has a parameter, by its
+        name; each makes a handler for a value.
     """
 
     def __init__(self, caseSensitive: bool, mergeParams: bool, strict: bool) -> None:
@@ -187,6 +189,7 @@ class LayerList:
         self.mergeParams = mergeParams
         self.strict = strict
         self.layers: list[Layer] = []
+        self.paramHandlers: dict[str, list[Callable[[str], HandlerFunction]]] = {}
         self._index: RouteIndex | None = None
 
     @property
@@ -288,6 +291,7 @@ class RouterDispatch:
     _at = 0
     _cancels = False
     _group: object = None
+    _seenParams: Params | None = None
 
     def __init__(
         self,
@@ -355,13 +359,8 @@ class RouterDispatch:
                 layer, error = self._enter(error)
                 if layer is None:
                     return self._finish(error)
-                router = layer.router
-                if router is not None:
-                    params = request.params if router.mergeParams else None
-                    inner = RouterDispatch(
-                        router, dispatch, request.path, request.baseUrl, self, params
-                    )
-                    return inner.next()
+                if layer.router is not None:
+                    return self._enterRouter(layer.router)
                 continue
             self._at = at + 1
             function, kind = handlers[at]
@@ -448,8 +447,39 @@ class RouterDispatch:
                 request.baseUrl = self._base
                 request.path = path
             request.params = {**self._params, **params} if self._params else params or {}
+            if params and self._router.paramHandlers and error is None:
+                return self._prependParams(layer, params), None
             return layer, error
         return None, error
+
+    def _prependParams(self, layer: Layer, params: Params) -> Layer:
+        """
+        Let handlers of parameters run before those of a layer, once for each value.
+
+        @return: The layer that remains to be entered.
+        """
+        seen = self._seenParams = self._seenParams or {}
+        before: list[Handler] = []
+        for name, makers in self._router.paramHandlers.items():
+            value = params.get(name)
+            if value is not None and seen.get(name) != value:
+                seen[name] = value
+                before += [(make(value), 3) for make in makers]
+        router = layer.router
+        if before and router is not None:
+            # Without a reference to this dispatch, which would make a cycle.
+            enter = lambda req, res, next: next.__self__._enterRouter(router)  # noqa: E731
+            self._handlers = (*before, (enter, 3))
+            return evolve(layer, router=None)
+        self._handlers = (*before, *self._handlers)
+        return layer
+
+    def _enterRouter(self, router: LayerList) -> Any:
+        """Dispatch through a router that is mounted in this one."""
+        request = self._dispatch.request
+        params = request.params if router.mergeParams else None
+        path, base = request.path, request.baseUrl
+        return RouterDispatch(router, self._dispatch, path, base, self, params).next()
 
     def _finish(self, error: object) -> Any:
         """Continue in the router that this one is mounted in, or end the dispatch."""

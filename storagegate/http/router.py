@@ -8,6 +8,8 @@ file, a C{twisted.web.template.Element}, or any C{IResource}, which serves all t
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Union, Unpack, cast, overload
 
 from attrs import frozen
@@ -22,6 +24,7 @@ from storagegate.http.dispatch import (
     Layer,
     LayerList,
     RouteLayer,
+    nameOf,
     readHandlers,
 )
 from storagegate.http.fields import copyFields
@@ -249,6 +252,45 @@ class Router(LayerList, _Registration):
         for pattern in patterns:
             self.addLayer(Layer(pattern, route=route, group=route if len(paths) > 1 else None))
         return RouteChain(route)
+
+    def param(self, name: str, handler: Callable[..., Any] | None = None) -> Any:
+        """
+        Register a handler for a parameter of the paths of this router.
+
+        It runs before the handlers of a path that has the parameter, once for each value in a
+        request, and calls C{next()} for them to run.
+
+        @param handler: A function of C{(req, res, next, value)} or C{(req, res, next, value,
+            name)}; without it this is a decorator.
+        @raise TypeError: If it is no such function.
+        @raise ValueError: If this is no name of a parameter.
+        """
+        if handler is None:
+            return _decorator(lambda function: self.param(name, function))
+        if not name.isidentifier():
+            raise ValueError(f"{name!r} is no name of a parameter, which has no colon")
+        try:
+            signature(handler).bind(*range(4))
+            arguments: tuple[str, ...] = ()
+        except TypeError:
+            arguments = (name,)
+        try:
+            signature(handler).bind(*range(4), *arguments)
+        except TypeError:
+            raise TypeError(
+                f"{nameOf(handler)} takes neither (req, res, next, value) nor "
+                "(req, res, next, value, name)"
+            ) from None
+
+        def make(value: str) -> HandlerFunction:
+            @wraps(handler)
+            def handle(req: Any, res: Any, next: Any) -> Any:
+                return handler(req, res, next, value, *arguments)
+
+            return handle
+
+        self.paramHandlers.setdefault(name, []).append(make)
+        return self
 
     def withRoutes(self, routes: "RouteTable") -> Self:
         """

@@ -6,7 +6,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http import Router
+from storagegate.http import HTTPError, Router
 from storagegate.http.testing import Client
 
 METHODS = ("get", "post", "put", "patch", "delete", "options")
@@ -328,3 +328,69 @@ class SeveralPathsTests(SynchronousTestCase):
         self.assertRaises(ValueError, app.route, [])
         self.assertRaises(TypeError, app.get, ["/a", 7], lambda req, res: None)
         self.assertRaises(TypeError, app.use, ["/a", lambda req, res: None])
+
+
+class ParamTests(SynchronousTestCase):
+    """Handlers of parameters."""
+
+    def setUp(self) -> None:
+        """Make an application whose parameter C{id} is looked up, and one of errors."""
+        self.app = server.http()
+        self.client = Client(self.app)
+        self.seen: list[Any] = []
+
+        @self.app.param("id")
+        async def find(req: Any, res: Any, next: Any, value: str) -> None:
+            self.seen.append(value)
+            if value == "9":
+                raise HTTPError(404, "There is no such user")
+            req.user = {"id": value}
+            await next()
+
+    def show(self, req: Any, res: Any) -> Any:
+        """Respond with the user."""
+        return req.user
+
+    def test_route(self) -> None:
+        """It runs before the route's own handlers, once for a value, and may fail."""
+        self.app.use("/:id", lambda req, res, next: next())
+        self.app.get("/:id", self.show)
+        self.assertEqual(self.client.get("/7").json(), {"id": "7"})
+        self.assertEqual(self.seen, ["7"])
+        self.assertEqual(self.client.get("/9").status, 404)
+        self.assertEqual(self.client.get("/").status, 404)
+
+    def test_values(self) -> None:
+        """It runs again for another value, and not for a path without the parameter."""
+        self.app.get("/users/:id?", lambda req, res, next: next())
+        self.app.get("/:other/:id", self.show)
+        self.app.get("/:id/*", lambda req, res: res.json("other"))
+        self.assertEqual(self.client.get("/users/7").json(), {"id": "7"})
+        self.assertEqual(self.client.get("/users").status, 404)
+        self.assertEqual(self.client.get("/a/b/c").json(), "other")
+        self.assertEqual(self.seen, ["7", "a"])
+
+    def test_mounted(self) -> None:
+        """It runs for the path that a router is mounted at, and not for those in it."""
+        router = Router()
+        router.get("/", self.show)
+        router.get("/:id", lambda req, res: res.json([req.user, req.params["id"], req.baseUrl]))
+        self.app.use("/users/:id", router)
+        self.assertEqual(self.client.get("/users/7").json(), {"id": "7"})
+        self.assertEqual(self.client.get("/users/7/8").json(), [{"id": "7"}, "8", "/users/7"])
+        self.assertEqual(self.client.get("/users/7/8/9").status, 404)
+        self.assertEqual(self.seen, ["7"] * 3)
+
+    def test_several(self) -> None:
+        """Several run in the order of their registration; C{next("route")} leaves the route."""
+        self.app.param("id", lambda req, res, next, value, name: self.seen.append(name) or next())
+        self.app.param("page", lambda req, res, next, value: next("route"))
+        self.app.get("/:id/:page", self.show)
+        self.app.get("/:id/*", lambda req, res: res.json("next"))
+        self.assertEqual(self.client.get("/7/8").json(), "next")
+        self.assertEqual(self.seen, ["7", "id"])
+
+    def test_refused(self) -> None:
+        """What is no such handler, or no name, is refused when it is registered."""
+        self.assertRaises(TypeError, self.app.param, "id", lambda req, res: None)
+        self.assertRaises(ValueError, self.app.param, ":id", lambda req, res, next, value: None)
