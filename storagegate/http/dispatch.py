@@ -54,6 +54,10 @@ ERROR_HANDLER = 4
 _MAX_DEPTH = 50
 
 
+# The number of methods for which a route remembers what it has chosen.
+_MAX_METHODS = 16
+
+
 def readHandler(function: Any) -> Handler:
     """
     Find how many arguments a handler is called with.
@@ -138,11 +142,13 @@ class RouteLayer:
         """
         Choose the handlers for a method.
 
-        @param method: The method of a request, in upper case; C{HEAD} falls back to C{GET}.
+        @param method: The method of a request, in any case; C{HEAD} falls back to C{GET}.
         @return: The handlers, none if there are only some that take errors; and whether any is
             registered for this very method, not only for all methods.
         """
-        wanted = "GET" if method == "HEAD" and "HEAD" not in self.counted else method
+        wanted = method.upper()
+        if wanted == "HEAD" and wanted not in self.counted:
+            wanted = "GET"
         handlers = tuple(
             handler
             for registered, handlers in self.registrations
@@ -151,8 +157,10 @@ class RouteLayer:
         )
         if all(kind == ERROR_HANDLER for _, kind in handlers):
             handlers = ()
-        # Bounded: the listener lets in few methods.
-        self.chosen[method] = chosen = handlers, wanted in self.counted
+        chosen = handlers, wanted in self.counted
+        # The listener lets in fewer methods, but middleware may set any.
+        if len(self.chosen) < _MAX_METHODS:
+            self.chosen[method] = chosen
         return chosen
 
 
@@ -244,7 +252,6 @@ class RequestDispatch:
         self.request = request
         self.response = response
         self.end = end
-        self.method: str = request.method
 
     def fire(self, waiters: list[Deferred[None]]) -> None:
         """
@@ -276,8 +283,8 @@ class RequestDispatch:
             return None
         return run.next(
             MissingResponse(
-                f"{self.method} {self.request.originalUrl}: {nameOf(function)} has sent nothing, "
-                "returned nothing and not called next()"
+                f"{self.request.method} {self.request.originalUrl}: {nameOf(function)} has sent "
+                "nothing, returned nothing and not called next()"
             )
         )
 
@@ -315,6 +322,7 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
+        self._rewritten = dispatch.request.rewritten
         self._matches = router.index.match(path)
 
     def next(self, error: object = None) -> Any:
@@ -397,13 +405,17 @@ class RouterDispatch:
         if error == "router":
             self._at = len(self._handlers)
             self._position = len(self._matches)
+            self._rewritten = self._dispatch.request.rewritten
             return None
         return error.value if isinstance(error, Failure) else error
 
     def _enter(self, error: object) -> tuple[Layer | None, object]:
         """Find the next layer that matches the request, and set the request up for it."""
-        matches, dispatch = self._matches, self._dispatch
+        dispatch = self._dispatch
         request = dispatch.request
+        if request.rewritten is not self._rewritten:
+            self._rematch(request.rewritten)
+        matches = self._matches
         while self._position < len(matches):
             index, params, end = matches[self._position]
             self._position += 1
@@ -418,7 +430,7 @@ class RouterDispatch:
                 self._group = layer.group
             route = layer.route
             if route is not None:
-                method = dispatch.method
+                method = request.method
                 handlers, isCounted = route.chosen.get(method) or route.choose(method)
                 if not handlers:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]
@@ -451,6 +463,21 @@ class RouterDispatch:
                 return self._prependParams(layer, params), None
             return layer, error
         return None, error
+
+    def _rematch(self, path: str) -> None:
+        """
+        Go on with the layers that match another path and come after the present one.
+
+        @param path: The whole path, which L{HTTPRequest.url} was set to.
+        """
+        last = self._matches[self._position - 1][0] if self._position else -1
+        self._rewritten, self._matches, self._position = path, (), 0
+        base = self._base
+        if not base or path == base or path.startswith(f"{base}/"):
+            self._path = path[len(base) :] or "/"
+            self._matches = [
+                found for found in self._router.index.match(self._path) if found[0] > last
+            ]
 
     def _prependParams(self, layer: Layer, params: Params) -> Layer:
         """

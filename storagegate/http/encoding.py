@@ -8,13 +8,14 @@ through an encoder, L{ResponseHooks} are the callbacks of middleware.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 from zlib import DEFLATED, Z_SYNC_FLUSH, compressobj
 
 import attrs
+import msgspec
 from twisted.internet.defer import Deferred, fail
 from zope.interface import Attribute, Interface, classImplements
 
@@ -37,6 +38,23 @@ _ZSTD_DEFAULT = 3
 # 15 bits of window in zlib's frame; with 16 more, in gzip's.
 _ZLIB_WINDOW = 15
 _GZIP_FRAME = 16
+
+
+def _jsonForm(value: Any) -> Any:
+    """
+    Return what stands in JSON for a value that msgspec does not know: a mapping, a pydantic model.
+
+    @raise TypeError: If there is nothing.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
+
+
+encodeJSON = msgspec.json.Encoder(enc_hook=_jsonForm).encode
+"""Write a value as JSON."""
 
 
 class IBodyEncoder(Interface):

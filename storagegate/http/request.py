@@ -165,7 +165,8 @@ class HTTPRequest:
     @ivar raw: The request of the connection.
     @ivar app: The application.
     @ivar res: The response to it.
-    @ivar method: In capitals.
+    @ivar method: In capitals. If it is set, the layers after that are chosen by it.
+    @ivar rewritten: The path that L{url} was set to, C{None} if it was not.
     @ivar path: The raw path, below the path that the router or the middleware is mounted at.
     @ivar baseUrl: The path that the router or the middleware is mounted at.
     @ivar params: What the parameters of the route matched.
@@ -184,6 +185,8 @@ class HTTPRequest:
     file: Any = None
     files: Any = None
     baseUrl = ""
+    rewritten: str | None = None
+    _target: str | None = None
 
     def __init__(self, raw: ChannelRequest, app: Any) -> None:
         self.raw = raw
@@ -246,8 +249,18 @@ class HTTPRequest:
 
     @property
     def url(self) -> str:
-        """Return the full URL."""
-        return f"{self.protocol}://{self.host}{self.originalUrl}"
+        """Return the full URL. The layers after one that sets it match its path and query."""
+        return f"{self.protocol}://{self.host}{self._target or self.originalUrl}"
+
+    @url.setter
+    def url(self, value: str) -> None:
+        # Takes 20 ms to import.
+        from storagegate.http.fetch import parseURL
+
+        self._target = parseURL(value).target
+        path, _, query = self._target.partition("?")
+        self.rewritten = self.path = path
+        self.query = parseQuery(query.encode("ascii"))
 
     @property
     def query(self) -> dict[str, str | list[str]]:

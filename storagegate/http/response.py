@@ -10,7 +10,6 @@ from typing import Any, Self, Unpack
 from urllib.parse import quote
 from weakref import ref
 
-import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -22,6 +21,7 @@ from storagegate.http.encoding import (
     EncodedBody,
     IBodyEncoder,
     ResponseHooks,
+    encodeJSON,
     encodeWhole,
     waitForAll,
 )
@@ -71,22 +71,6 @@ _WRITE_COST = 256
 
 # A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
 _TAG_SIZE = 4 * 1024 * 1024
-
-
-def _jsonForm(value: Any) -> Any:
-    """
-    Return what stands in JSON for a value that msgspec does not know: a mapping, a pydantic model.
-
-    @raise TypeError: If there is nothing.
-    """
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
-
-
-_encodeJSON = msgspec.json.Encoder(enc_hook=_jsonForm).encode
 
 _log = Logger()
 
@@ -368,7 +352,7 @@ class HTTPResponse:
         @raise TypeError: If it cannot be written.
         @raise ResponseSent: If there is a response already.
         """
-        return self._sendWhole(_encodeJSON(value), _JSON)
+        return self._sendWhole(encodeJSON(value), _JSON)
 
     def html(self, text: str) -> Self:
         """Send text as HTML in place of any other type, and end the response."""

@@ -2,6 +2,7 @@
 
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.task import deferLater
@@ -394,3 +395,71 @@ class DisconnectTests(PipelineCase):
         self.client.start("GET", "/").disconnect()
         waiting.callback(None)
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
+
+
+class RewriteTests(PipelineCase):
+    """Middleware that changes the method or the URL before the routes."""
+
+    def where(self, req: Any, res: Any) -> Any:
+        """Respond with where the request is."""
+        return [req.method, req.path, req.baseUrl, req.url, req.originalUrl, req.query]
+
+    def override(self, req: Any, res: Any, next: Any) -> Any:
+        """Change what the query names."""
+        if "method" in req.query:
+            req.method = req.query["method"]
+        if "url" in req.query:
+            req.url = req.query["url"]
+        return next()
+
+    def test_method(self) -> None:
+        """The routes are chosen by the method that was set, in any case."""
+        self.app.use(self.override)
+        self.app.post("/x", lambda req, res: "post")
+        self.app.delete("/x", self.where)
+        for method in ("DELETE", "delete"):
+            self.assertEqual(self.client.post(f"/x?method={method}").json()[0], method)
+        self.assertEqual(self.client.post("/x").text, "post")
+        self.assertEqual(self.client.post("/x?method=put").status, 405)
+        for number in range(50):
+            self.client.post(f"/x?method=odd{number}")
+        for layer in self.app.layers:
+            self.assertLess(len(layer.route.chosen) if layer.route else 0, 20)
+
+    def test_url(self) -> None:
+        """The layers after it match the path that was set; the original stays."""
+        self.app.use(self.override)
+        router = Router()
+        router.get("/:id", self.where)
+        self.app.get("/old", lambda req, res: "old")
+        self.app.use("/new", router)
+        self.app.get("/", self.where)
+        for url in ("/new/7?a=1", "http://localhost/new/7?a=1"):
+            original = f"/old?url={quote(url, safe='')}"
+            self.assertEqual(
+                self.client.get(original).json(),
+                ["GET", "/7", "/new", "http://localhost/new/7?a=1", original, {"a": "1"}],
+            )
+        self.assertEqual(self.client.get("/old?url=/").json()[1], "/")
+        self.assertEqual(self.client.get("/old").text, "old")
+        self.assertEqual(self.client.get("/old?url=/none").status, 404)
+
+    def test_inRouter(self) -> None:
+        """In a mounted router it is the full URL, too; elsewhere the router is left."""
+        router = Router()
+        router.use(self.override)
+        router.get("/a", lambda req, res: "a")
+        router.get("/b", self.where)
+        self.app.use("/r", router)
+        self.app.get("/r/a", lambda req, res: "own")
+        self.app.get("/c", self.where)
+        self.assertEqual(self.client.get("/r/a?url=/r/b").json()[1:3], ["/b", "/r"])
+        self.assertEqual(self.client.get("/r/a?url=/c").json()[1:3], ["/c", ""])
+        self.assertEqual(self.client.get("/r/a").text, "a")
+
+    def test_refused(self) -> None:
+        """What is no URL and no path is refused."""
+        self.app.use(self.override)
+        for wrong in ("", "x", "/a%0Ab"):
+            self.assertEqual(self.client.get(f"/?url={wrong}").status, 500, wrong)
+            self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)

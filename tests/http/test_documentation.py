@@ -44,6 +44,7 @@ PARTS = {
     "dropLayers",
     "index",
     "layers",
+    "paramHandlers",
     "reloader",
     "trust",
 }
