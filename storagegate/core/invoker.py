@@ -32,13 +32,8 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
-from storagegate.core.schemas import (
-    AnySchema,
-    Schema,
-    checkedRequests,
-    checkedResults,
-    checkResult,
-)
+from storagegate.core.schemas import AnySchema, Schema, checkedResults, checkResult
+from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import resolve
 from storagegate.core.typeschemas import TypeSchema
 
@@ -333,28 +328,32 @@ class Invoker:
             if user is not None and hasattr(user, "__await__"):
                 user = await user
             context.authentication = user
-            if bound.input is not None:
-                if bound.streamsRequests:
-                    request = checkedRequests(request, bound.input.read)
-                else:
-                    request = bound.input.read(request)
+            stream = None
+            if bound.streamsRequests:
+                check = None if bound.input is None else bound.input.read
+                stream = GuardedRequests(request, check)
+                request = stream.items()
+            elif bound.input is not None:
+                request = bound.input.read(request)
             authorize = bound.service.authentication.authorize
             if authorize is not None:
                 allowed = authorize(user, bound.name, None if bound.streamsRequests else request)
                 if not (await allowed if hasattr(allowed, "__await__") else allowed):
                     raise codedError("PERMISSION_DENIED", "You may not call this method")
             if bound.service.middleware:
-                result = await self._step(bound, 0, request, context)
+                result = self._step(bound, 0, request, context)
             else:
                 result = bound.handler(request, context)
-                if hasattr(result, "__await__"):
-                    result = await result
+            if hasattr(result, "__await__"):
+                result = await (result if stream is None else stream.guard(result))
             if bound.output is not None and not bound.streamsResponses:
                 result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
             raise self._failed(context, error, began) from error
         if bound.streamsResponses:
             results = checkedResults(bound.output, bound.whole, result)
+            if stream is not None:
+                results = stream.guardResults(results)
             return self._measured(results, context, began)
         self._ended(context, None, began)
         return result

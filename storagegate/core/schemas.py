@@ -298,14 +298,6 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"a schema is not fetched from {uri:.60}")
 
 
-async def checkedRequests(
-    requests: AsyncIterable[Any], check: Callable[[Any], Any]
-) -> AsyncIterator[Any]:
-    """Yield the requests of a stream, each as C{check} returns it."""
-    async for request in requests:
-        yield check(request)
-
-
 async def checkedResults(output: AnySchema | None, name: str, results: Any) -> AsyncIterator[Any]:
     """
     Yield the validated responses of a handler's stream, see L{ResultStream}.

@@ -1,16 +1,18 @@
 """
 Asynchronous hand-over inside a process: a bounded stream from one producer to one consumer,
-publish-subscribe over such streams, and a value that is set once.
+publish-subscribe over such streams, a value that is set once, and the requests of a call, whose
+first error ends it.
 
 All of it runs in the reactor thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from types import coroutine
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
-from attrs import define, field
-from twisted.internet.defer import Deferred, fail, succeed
+from attrs import define, field, frozen
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
 
 from storagegate.core.errors import codedError
@@ -348,3 +350,109 @@ class SharedFuture(Generic[T]):
         waiting: Deferred[T] = Deferred(cancelled)
         self._waiting.append(waiting)
         return waiting
+
+
+class GuardedRequests:
+    """
+    Validates the requests of a call, and ends the call with the first error in them.
+
+    That may be the violation of a schema, or an error of the transport. A handler that catches it
+    is cancelled where it waits next; what it returns or yields after it is dropped.
+    """
+
+    __slots__ = ("_check", "_error", "_requests")
+
+    def __init__(
+        self, requests: AsyncIterable[Any], check: Callable[[Any], Any] | None = None
+    ) -> None:
+        """
+        @param check: Returns the request that the handler reads, or raises; C{None} for any.
+        """
+        self._requests = requests
+        self._check = check
+        self._error: Exception | None = None
+
+    async def items(self) -> AsyncIterator[Any]:
+        """Yield the requests, for the handler."""
+        check = self._check
+        try:
+            async for request in self._requests:
+                yield request if check is None else check(request)
+        except CancelledError:
+            # The handler does not wait for the request any more, perhaps after a timeout.
+            raise
+        except Exception as error:
+            self._error = error
+            raise
+
+    @coroutine
+    def guard(self, step: Awaitable[Any]) -> Generator[Any, Any, Any]:
+        """
+        Await a step of the handler.
+
+        @param step: Awaits Deferreds only, as everything in a call.
+        @raise Exception: The error of the requests, if one was read.
+        """
+        steps = step.__await__()
+        isCancelled = False
+        thrown: BaseException | None = None
+        result = None
+        try:
+            while True:
+                try:
+                    awaited = steps.send(None) if thrown is None else steps.throw(thrown)
+                finally:
+                    thrown = None
+                if self._error is not None and not isCancelled:
+                    isCancelled = True
+                    awaited.cancel()
+                try:
+                    yield awaited
+                except BaseException as error:
+                    thrown = error
+        except StopIteration as end:
+            result = end.value
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self._error is None:
+                raise
+        # Not kept: its traceback refers to this object.
+        found, self._error = self._error, None
+        if found is None:
+            return result
+        try:
+            raise found
+        finally:
+            del found
+
+    def guardResults(self, results: Any) -> "_GuardedResults":
+        """
+        Return the results of the handler as they may be sent.
+
+        @param results: An asynchronous generator.
+        """
+        return _GuardedResults(self, results)
+
+
+@frozen
+class _GuardedResults:
+    """
+    An asynchronous iterator whose steps are guarded.
+
+    No generator of its own, which would take another microsecond for each item.
+    """
+
+    _stream: GuardedRequests
+    _results: Any
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        return self._stream.guard(anext(self._results))
+
+    def aclose(self) -> Awaitable[None]:
+        """Close the results."""
+        closing: Awaitable[None] = self._results.aclose()
+        return closing

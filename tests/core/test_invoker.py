@@ -1,5 +1,6 @@
 """The invoker: the one road of a call, step by step."""
 
+import contextlib
 import gc
 from collections.abc import AsyncIterator
 from typing import Any
@@ -240,6 +241,82 @@ class StreamTests(InvokerCase):
         self.assertEqual(self.call(requests({"n": 1}, {"n": 2})), [1, 2])
         error = self.refused(requests({"n": 1}, {"n": "x"}))
         self.assertEqual((error.code, error.details[0]["path"]), ("VALIDATION_ERROR", "n"))
+
+    def test_caught(self) -> None:
+        """A handler that catches the error of its requests does not go on."""
+        schema = {"properties": {"n": {"type": "integer"}}}
+        steps: list[str] = []
+
+        async def skip(requests: Any) -> None:
+            with contextlib.suppress(ServiceError):
+                async for _ in requests:
+                    pass
+            steps.append("caught")
+
+        async def returns(requests: Any) -> str:
+            await skip(requests)
+            return "well"
+
+        async def fails(requests: Any) -> str:
+            await skip(requests)
+            raise codedError("NOT_FOUND", "another error")
+
+        async def waits(requests: Any) -> str:
+            await skip(requests)
+            try:
+                await Deferred()
+            finally:
+                await succeed(None)
+                steps.append("cleaned")
+            return "well"
+
+        async def yields(requests: Any) -> AsyncIterator[int]:
+            yield 1
+            await skip(requests)
+            yield 2
+
+        async def waitsToYield(requests: Any) -> AsyncIterator[int]:
+            await waits(requests)
+            yield 2
+
+        async def fromOther(requests: Any, context: Any, next: Any) -> Any:
+            with contextlib.suppress(ServiceError):
+                return await next(requests, context)
+
+        for handler in (returns, fails, waits, yields, waitsToYield):
+            for middleware in ((), (fromOther,)):
+                steps.clear()
+                self.setUp()
+                isStream = handler in (yields, waitsToYield)
+                kind = "bidirectional" if isStream else "client"
+                service = {"middleware": middleware}
+                self.add(handler, streaming=kind, input=schema, service=service)
+                items = requests({"n": 1}, {"n": "x"})
+                if isStream:
+                    taking = Deferred.fromCoroutine(drain(self.call(items)))
+                    error = self.failureResultOf(taking).value
+                else:
+                    error = self.refused(items)
+                self.assertEqual(error.code, "VALIDATION_ERROR", handler)
+                self.assertEqual(self.tokens.errors, ["VALIDATION_ERROR"])
+                cleaned = ["cleaned"] if handler in (waits, waitsToYield) else []
+                self.assertEqual(steps, ["caught", *cleaned])
+
+    def test_timeout(self) -> None:
+        """A handler that stops waiting for a request goes on."""
+
+        async def handler(requests: Any) -> str:
+            waiting = Deferred.fromCoroutine(anext(requests))
+            waiting.cancel()
+            with contextlib.suppress(CancelledError):
+                await waiting
+            return "well"
+
+        async def never() -> AsyncIterator[Any]:
+            yield await Deferred()
+
+        self.add(handler, streaming="client")
+        self.assertEqual(self.call(never()), "well")
 
     def test_clientAuthorise(self) -> None:
         """authorize of a client's stream is asked once, and sees no request."""
