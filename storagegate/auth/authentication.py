@@ -22,6 +22,7 @@ from typing import Any, Literal, TypedDict
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.auth.tokens import (
     EXTRACT,
     TokenError,
@@ -31,7 +32,7 @@ from storagegate.auth.tokens import (
     unverified,
 )
 from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
-from storagegate.core.errors import GrpcError, ServiceError, codedError
+from storagegate.core.errors import GrpcError, ServiceError, asServiceError, codedError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError
 
@@ -54,12 +55,14 @@ class Authentication:
     @ivar providers: The providers by name.
     @ivar rules: The names of the providers of each transport, in their order.
     @ivar ownKeys: By service, the provider that replaces C{apikey} for it.
+    @ivar throttle: Slows down who guesses; C{None} before the gateway serves.
     """
 
     def __init__(self, providers: Mapping[str, TokenProvider], rules: Rules) -> None:
         self.providers = providers
         self.rules = rules
         self.ownKeys: dict[str, TokenProvider] = {}
+        self.throttle: AuthFailureThrottle | None = None
         self._oauthIssuer = getattr(providers.get("oauth"), "issuer", None)
         self._logged: set[str] = set()
 
@@ -105,18 +108,43 @@ class Authentication:
     def _verify(self, provider: TokenProvider, token: str, context: RequestContext) -> Any:
         try:
             user = provider.verify(token, context)
+            if hasattr(user, "__await__"):
+                return self._verifyLater(user, context)
+            return _checkUser(user)
         except Exception as error:
-            raise self._errorFor(error) from None
-        if hasattr(user, "__await__"):
-            return self._verifyLater(user)
-        return _checkUser(user)
-
-    async def _verifyLater(self, waiting: Any) -> Any:
+            refusal = self._errorFor(error)
         try:
-            user = await waiting
+            delay = self._delayOf(refusal, context)
+            if delay:
+                return self._refuseLater(refusal, delay)
+            raise refusal
+        finally:
+            # Its traceback refers to this frame.
+            del refusal
+
+    async def _verifyLater(self, waiting: Any, context: RequestContext) -> Any:
+        try:
+            return _checkUser(await waiting)
         except Exception as error:
-            raise self._errorFor(error) from None
-        return _checkUser(user)
+            refusal = self._errorFor(error)
+        try:
+            await self._refuseLater(refusal, self._delayOf(refusal, context))
+        finally:
+            del refusal
+
+    def _delayOf(self, refusal: Exception, context: RequestContext) -> float:
+        """Count an invalid token; return the seconds by which its refusal is delayed."""
+        if self.throttle is None or asServiceError(refusal).code != "UNAUTHENTICATED":
+            return 0.0
+        return self.throttle.failed(context.client.address)
+
+    async def _refuseLater(self, refusal: Exception, delay: float) -> None:
+        try:
+            if self.throttle is not None:
+                await self.throttle.wait(delay)
+            raise refusal
+        finally:
+            del refusal
 
     def _errorFor(self, error: Exception) -> Exception:
         """Return the error for callers: that of an outage differs from that of an invalid token."""

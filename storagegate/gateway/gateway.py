@@ -20,6 +20,7 @@ from storagegate.auth.authentication import (
     AuthenticationDict,
     readAuthentication,
 )
+from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.core.definitions import (
     DefinitionError,
     RateLimitDict,
@@ -353,6 +354,7 @@ class ProtocolGateway:
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
+        self.authentication.throttle = AuthFailureThrottle(reactor)
         apiKeys = self.authentication.providers.get("apikey")
         host = TransportContext(
             invoker=self.invoker,

@@ -1,5 +1,5 @@
 """
-The resource of the S3 listener, and the throttle of failed authentications.
+The resource of the S3 listener.
 
 A request is split into bucket and key, authenticated, matched with a row of the table of
 operations, authorised, and passed to the row's handler. Errors become documents in
@@ -8,14 +8,13 @@ L{S3Resource.describeError}.
 
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
+from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import CoroutineResource
 from storagegate.s3.accounts import AccessKeyStore
@@ -41,44 +40,6 @@ from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 if TYPE_CHECKING:
     from storagegate.s3.postform import PostForm
 
-
-WINDOW_SECONDS = 60.0
-"""Failures older than this are forgotten."""
-
-FREE_FAILURES = 100
-"""Failures of a source in one window before it is slowed: misconfigured clients retry."""
-
-DELAY_SECONDS = 0.25
-"""Delay of every further failure: four guesses a second and connection."""
-
-SOURCES = 10_000
-"""Sources in memory; the one without a failure for the longest time is dropped first."""
-
-
-class AuthFailureThrottle:
-    """Count failed authentications by source. Successes are never slowed."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def failed(self, source: str) -> float:
-        """
-        Count one failure.
-
-        @param source: The client's address.
-        @return: Seconds by which its response must be delayed.
-        """
-        now = self._clock.seconds()
-        since, count = self._counts.pop(source, (now, 0))
-        if now - since > WINDOW_SECONDS:
-            since, count = now, 0
-        self._counts[source] = (since, count + 1)
-        if len(self._counts) > SOURCES:
-            self._counts.popitem(last=False)
-        return DELAY_SECONDS if count >= FREE_FAILURES else 0.0
-
-
 _REQUEST_ID = b"x-amz-request-id"
 
 
@@ -103,7 +64,6 @@ class S3Resource(CoroutineResource):
         self.observers = RequestObservers(clock)
         self.setTraceHeader("X-Trace-ID")
         self._keysLoaded = False
-        self._clock = clock
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
         self._ids = count(secrets.randbits(63))
@@ -188,9 +148,7 @@ class S3Resource(CoroutineResource):
             )
         except S3Error as error:
             if error.status in (401, 403):
-                wait = self._throttle.failed(request.clientHost)
-                if wait:
-                    await deferLater(self._clock, wait)
+                await self._throttle.wait(self._throttle.failed(request.clientHost))
             raise
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from storagegate.auth.throttle import DELAY_SECONDS, FREE_FAILURES
 from storagegate.core.definitions import STREAMING
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.transports.registry import transportNames
@@ -166,6 +167,22 @@ class MatrixTests(TestCase):
                 request = {"text": "a"}
                 answer = await self.ask(wire, kind, request, to="Guarded.ask", token=token)
                 self.refused(wire, answer, "UNAUTHENTICATED", message)
+            answer = await self.ask(wire, kind, {"text": "a"}, to="Guarded.ask", token=TOKEN)
+            self.assertIsNone(answer.problem)
+
+        await self.everywhere(check)
+
+    async def test_guessesAreSlowed(self) -> None:
+        """All wires count bad tokens together: after a hundred each is refused late."""
+        guess = {"to": "Guarded.ask", "token": "guess"}
+        for _ in range(FREE_FAILURES):
+            await self.ask("tcp", "none", {"text": "a"}, **guess)
+
+        async def check(wire: str, kind: str) -> None:
+            began = self.reactor.seconds()
+            answer = await self.ask(wire, kind, {"text": "a"}, **guess)
+            self.refused(wire, answer, "UNAUTHENTICATED", "Invalid token")
+            self.assertGreater(self.reactor.seconds() - began, 0.8 * DELAY_SECONDS)
             answer = await self.ask(wire, kind, {"text": "a"}, to="Guarded.ask", token=TOKEN)
             self.assertIsNone(answer.problem)
 
