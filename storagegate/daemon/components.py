@@ -245,8 +245,16 @@ class Components:
             from storagegate.telemetry.accesslog import AccessLog
 
             log, sink = self._callLog, self.logs.sink
-            lines = AccessLog(log.level, log.fields, log.format, sink, numbers=NUMBERS, texts=TEXTS)
-            resource.observers.add(S3Log(lines))
+            lines = AccessLog(
+                log.level,
+                log.fields,
+                log.format,
+                sink,
+                numbers=NUMBERS,
+                texts=TEXTS,
+                hasTemplates=False,
+            )
+            resource.observers.add(S3Log(lines, options.domain))
         return resource
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":

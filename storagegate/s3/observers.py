@@ -6,7 +6,7 @@ records in batches: a batch takes half of the time of single records, between wh
 requests evicts that of the observers from the processor's cache.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,9 @@ from storagegate.core.context import Tracing
 from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
-from storagegate.s3.errors import CODES
+from storagegate.s3.errors import CODES, S3Error
+from storagegate.s3.names import parseQuery, splitTarget
+from storagegate.s3.operations import findOperation
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class S3RequestRecord(Struct, eq=False):
     @ivar status: Of the response; see L{LOST_STATUS}.
     @ivar bytesIn: Bytes of the request's body that were read.
     @ivar bytesOut: Bytes of the response's body that were sent.
+    @ivar key: That of a form, which the target does not name.
     """
 
     request: ChannelRequest
@@ -70,6 +73,7 @@ class S3RequestRecord(Struct, eq=False):
     status: int = 0
     bytesIn: int = 0
     bytesOut: int = 0
+    key: bytes | None = None
 
 
 class S3Observer(Protocol):
@@ -259,8 +263,16 @@ class S3Metrics:
         )
 
 
-NUMBERS = ("bytes_in", "bytes_out")
-TEXTS = ("access_key",)
+NUMBERS = ("status_code", "bytes_in", "bytes_out")
+TEXTS = (
+    "error_code",
+    "bucket",
+    "key",
+    "version_id",
+    "request_id",
+    "access_key",
+    "user_agent",
+)
 """The fields of L{S3Log} in L{AccessLog} besides the usual ones."""
 
 
@@ -268,16 +280,20 @@ class S3Log:
     """
     An observer that logs each request in one line of the access log.
 
-    The method is the operation and the status the code of the error, or that of HTTP; the fields
-    C{bytes_in}, C{bytes_out} and C{access_key} follow. Buckets and keys are private and not logged.
+    The method is the operation, also of a request that was refused before it was matched with one,
+    and the status the code of the error, or that of HTTP; L{NUMBERS} and L{TEXTS} follow.
     """
 
-    def __init__(self, lines: "AccessLog", now: Callable[[], float] = time) -> None:
+    def __init__(
+        self, lines: "AccessLog", s3Domain: str | None, now: Callable[[], float] = time
+    ) -> None:
         """
         @param lines: Made with L{NUMBERS} and L{TEXTS}.
+        @param s3Domain: The domain whose subdomains are buckets, if there is one.
         @param now: Returns seconds since the epoch.
         """
         self._lines = lines
+        self._s3Domain = s3Domain
         self._now = now
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
@@ -288,18 +304,52 @@ class S3Log:
         good: list[Entry] = []
         bad: list[Entry] = []
         for record in records:
+            request = record.request
+            operation, bucket, key, version = self._target(record)
             entry = (
                 now,
                 "s3",
                 "S3",
-                record.operation,
-                record.request.clientHost,
+                operation,
+                request.clientHost,
                 record.seconds,
                 record.errorCode or str(record.status),
                 record.traceId,
-                (record.bytesIn, record.bytesOut),
-                ((record.accessKey or "")[:MAX_TEXT],),
+                (record.status, record.bytesIn, record.bytesOut),
+                (
+                    record.errorCode or "",
+                    bucket,
+                    key,
+                    version,
+                    record.requestId.decode("ascii"),
+                    (record.accessKey or "")[:MAX_TEXT],
+                    request.headers.get(b"user-agent", b"")[:MAX_TEXT].decode("latin-1"),
+                ),
             )
             (good if record.status < 400 else bad).append(entry)
         self._lines.write(good)
         self._lines.write(bad, isGood=False)
+
+    def _target(self, record: S3RequestRecord) -> tuple[str, str, str, str]:
+        """Return operation, bucket, key and version id, as far as the request names them."""
+        from storagegate.telemetry.accesslog import MAX_TEXT
+
+        request = record.request
+        operation, bucket, key = record.operation, "", record.key
+        query: Mapping[str, str] = {}
+        try:
+            named, found = splitTarget(
+                request.path, request.headers.get(b"host", b""), self._s3Domain
+            )
+            bucket, key = named or "", key or found
+            if request.queryString:
+                query = parseQuery(request.queryString)
+            if operation == UNKNOWN:
+                operation = findOperation(
+                    request.method, bool(bucket), found is not None, query, request.headers
+                ).name
+        except S3Error:
+            # It was refused because of these.
+            pass
+        text = (key or b"").decode("utf-8", "backslashreplace")
+        return operation, bucket[:MAX_TEXT], text, query.get("versionId", "")[:MAX_TEXT]

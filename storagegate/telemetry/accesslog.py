@@ -75,6 +75,7 @@ class AccessLog:
         sink: BufferedLogWriter | None = None,
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
+        hasTemplates: bool = True,
     ) -> None:
         """
         @param level: Successful calls are logged at this level, others at C{warn} at least.
@@ -82,7 +83,8 @@ class AccessLog:
         @param format: C{json} for an object, C{text} for C{name=value}.
         @param sink: Where lines go; C{None} for Twisted's log.
         @param numbers: Names of the numbers behind the fields.
-        @param texts: Names of the texts behind the numbers, which have few different values.
+        @param texts: Names of the texts behind the numbers.
+        @param hasTemplates: Whether these have few different values, so that lines are alike.
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
@@ -90,7 +92,7 @@ class AccessLog:
         self._numbers = tuple(numbers)
         self._texts = tuple(texts)
         self._sink = sink
-        self._hasTemplates = self._fields == FIELDS and format == "json"
+        self._hasTemplates = hasTemplates and self._fields == FIELDS and format == "json"
         self.templates: dict[tuple[Any, ...], bytes] = {}
 
     def write(

@@ -194,6 +194,12 @@ class Request:
     """As much of a request as the log looks at."""
 
     clientHost = "192.0.2.7"
+    method = b"GET"
+    path = b"/photos/a%20b/%C3%BC"
+    queryString = b"versionId=null"
+
+    def __init__(self) -> None:
+        self.headers = {b"host": b"localhost", b"user-agent": b"aws-cli/2 \xff"}
 
 
 class S3Tests(SinkCase):
@@ -208,7 +214,7 @@ class S3Tests(SinkCase):
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
         lines = AccessLog(sink=self.sink, numbers=NUMBERS, texts=TEXTS)
-        S3Log(lines, now=lambda: 0).observe([exchange])
+        S3Log(lines, None, now=lambda: 0).observe([exchange])
         self.assertEqual(
             self.only(),
             {
@@ -220,16 +226,46 @@ class S3Tests(SinkCase):
                 "duration": 2.0,
                 "status": "206",
                 "trace_id": TRACE,
+                "status_code": 206,
                 "bytes_in": 1,
                 "bytes_out": 4096,
+                "error_code": "",
+                "bucket": "photos",
+                "key": "a b/\u00fc",
+                "version_id": "null",
+                "request_id": "1",
                 "access_key": "AK",
+                "user_agent": "aws-cli/2 \u00ff",
             },
         )
+
+    def test_refused(self) -> None:
+        """A request that was refused before its operation was looked up has it nevertheless."""
+        for method, host, path, query, expected in (
+            (b"GET", b"h", b"/b/k", b"", ("GetObject", "b", "k")),
+            (b"PUT", b"b.s3.test", b"/k", b"partNumber=1&uploadId=u", ("UploadPart", "b", "k")),
+            (b"GET", b"h", b"/", b"", ("ListBuckets", "", "")),
+            (b"DELETE", b"h", b"/b", b"policy", ("DeleteBucketPolicy", "b", "")),
+            (b"BREW", b"h", b"/b/k", b"", ("Unknown", "b", "k")),
+            (b"GET", b"h", b"/%zz/k", b"", ("Unknown", "", "")),
+        ):
+            request: Any = Request()
+            request.method, request.path, request.queryString = method, path, query
+            request.headers[b"host"] = host
+            self.sink.lines.clear()
+            log = S3Log(AccessLog(sink=self.sink, numbers=NUMBERS, texts=TEXTS), "s3.test")
+            record = S3RequestRecord(request, 0.0, b"1", TRACE.encode(), errorCode="AccessDenied")
+            record.status = 403
+            log.observe([record])
+            line = self.only()
+            self.assertEqual((line["method"], line["bucket"], line["key"]), expected)
+            self.assertEqual((line["status_code"], line["error_code"]), (403, "AccessDenied"))
+            self.assertEqual(line["access_key"], "")
 
     def test_failed(self) -> None:
         """A request that failed has the error's code, and is logged where others are not."""
         request: Any = Request()
-        log = S3Log(AccessLog("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS))
+        log = S3Log(AccessLog("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS), None)
         log.observe(
             [
                 S3RequestRecord(request, 0.0, b"1", TRACE.encode(), status=status, errorCode=code)

@@ -55,6 +55,8 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         raise invalidArgument("key", "", "Bucket POST must contain a field named 'key'.")
     key = text.encode()
     checkKey(key)
+    if call.request.handlerState is not None:
+        call.request.handlerState.key = key
     limits = SizeLimits()
     if call.authenticated.source is SignatureSource.FORM:
         fields = {**head.fields, "key": text}

@@ -1,5 +1,6 @@
 """The log of real daemons: its lines, what is not in it, and what becomes of it under pressure."""
 
+import http.client
 import json
 import os
 import re
@@ -309,3 +310,68 @@ class PlaceTests(SynchronousTestCase):
         lines = self.until("Server Shut Down")
         calls = [line for line in lines if line.get("protocol") == "s3"]
         self.assertEqual([line["status"] for line in calls], ["NoSuchBucket"] * 8)
+
+    def test_audit(self) -> None:
+        """The line of an S3 request says who did what to which object, and how it ended."""
+        self.path = self.directory / "daemon.log"
+        config = self.directory / "config.toml"
+        config.write_text('logFormat = "json"\n[gateway.monitoring.logging]\n')
+        number = self.start("--config", str(config))
+        lines = self.until("listening name=s3")
+        address = next(
+            line["message"].rpartition("=")[2]
+            for line in lines
+            if line.get("message", "").startswith("listening name=s3")
+        )
+        host, _, port = address.rpartition(":")
+        agent = {"User-Agent": "audited/1"}
+        keyed = {**ROOT_HEADERS, **agent}
+        form = (
+            b'--x\r\nContent-Disposition: form-data; name="key"\r\n\r\nform/a\r\n'
+            b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nhi\r\n'
+            b"--x--\r\n"
+        )
+        requestIds = []
+        for method, path, headers in (
+            ("PUT", "/audited", keyed),
+            ("PUT", "/audited/a%20b", keyed),
+            ("GET", "/audited/a%20b", agent),
+            ("DELETE", "/audited/none", {**keyed, "x-storage-secret-key": "wrong-secret"}),
+            ("POST", "/audited", {**keyed, "Content-Type": "multipart/form-data; boundary=x"}),
+        ):
+            connection = http.client.HTTPConnection(host, int(port), timeout=60)
+            connection.request(method, path, form if method == "POST" else None, headers)
+            response = connection.getresponse()
+            response.read()
+            connection.close()
+            requestIds.append(response.headers["x-amz-request-id"])
+        os.kill(number, signal.SIGTERM)
+        calls = [line for line in self.until("Server Shut Down") if line.get("protocol") == "s3"]
+        self.assertEqual([line["request_id"] for line in calls], requestIds)
+        self.assertEqual(
+            {(line["client_id"], line["user_agent"]) for line in calls},
+            {("127.0.0.1", "audited/1")},
+        )
+        self.assertEqual(
+            [
+                [
+                    line[name]
+                    for name in (
+                        "method",
+                        "bucket",
+                        "key",
+                        "status_code",
+                        "error_code",
+                        "access_key",
+                    )
+                ]
+                for line in calls
+            ],
+            [
+                ["CreateBucket", "audited", "", 200, "", ACCESS_KEY],
+                ["PutObject", "audited", "a b", 200, "", ACCESS_KEY],
+                ["GetObject", "audited", "a b", 403, "AccessDenied", ""],
+                ["DeleteObject", "audited", "none", 401, "SignatureDoesNotMatch", ""],
+                ["PostObject", "audited", "form/a", 204, "", ACCESS_KEY],
+            ],
+        )
