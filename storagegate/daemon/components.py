@@ -252,9 +252,9 @@ class Components:
                 sink,
                 numbers=NUMBERS,
                 texts=TEXTS,
-                hasTemplates=False,
+                hasMembers=True,
             )
-            resource.observers.add(S3Log(lines, options.domain))
+            resource.observers.add(S3Log(lines))
         return resource
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":

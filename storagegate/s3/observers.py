@@ -6,7 +6,7 @@ records in batches: a batch takes half of the time of single records, between wh
 requests evicts that of the observers from the processor's cache.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES, S3Error
-from storagegate.s3.names import parseQuery, splitTarget
+from storagegate.s3.names import parseQuery
 from storagegate.s3.operations import findOperation
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
 
@@ -58,7 +58,8 @@ class S3RequestRecord(Struct, eq=False):
     @ivar status: Of the response; see L{LOST_STATUS}.
     @ivar bytesIn: Bytes of the request's body that were read.
     @ivar bytesOut: Bytes of the response's body that were sent.
-    @ivar key: That of a form, which the target does not name.
+    @ivar bucket: As the target names it; C{None} if it names none, or is malformed.
+    @ivar key: As the target or a form names it.
     """
 
     request: ChannelRequest
@@ -73,6 +74,7 @@ class S3RequestRecord(Struct, eq=False):
     status: int = 0
     bytesIn: int = 0
     bytesOut: int = 0
+    bucket: str | None = None
     key: bytes | None = None
 
 
@@ -264,16 +266,8 @@ class S3Metrics:
 
 
 NUMBERS = ("status_code", "bytes_in", "bytes_out")
-TEXTS = (
-    "error_code",
-    "bucket",
-    "key",
-    "version_id",
-    "request_id",
-    "access_key",
-    "user_agent",
-)
-"""The fields of L{S3Log} in L{AccessLog} besides the usual ones."""
+TEXTS = ("error_code", "bucket", "access_key", "user_agent")
+"""The fields of L{S3Log} in L{AccessLog} besides the usual ones and those that always differ."""
 
 
 class S3Log:
@@ -281,31 +275,36 @@ class S3Log:
     An observer that logs each request in one line of the access log.
 
     The method is the operation, also of a request that was refused before it was matched with one,
-    and the status the code of the error, or that of HTTP; L{NUMBERS} and L{TEXTS} follow.
+    and the status the code of the error, or that of HTTP. The L{NUMBERS} follow, C{key},
+    C{version_id} and C{request_id}, and the L{TEXTS}.
     """
 
-    def __init__(
-        self, lines: "AccessLog", s3Domain: str | None, now: Callable[[], float] = time
-    ) -> None:
+    def __init__(self, lines: "AccessLog", now: Callable[[], float] = time) -> None:
         """
-        @param lines: Made with L{NUMBERS} and L{TEXTS}.
-        @param s3Domain: The domain whose subdomains are buckets, if there is one.
+        @param lines: Made with L{NUMBERS} and L{TEXTS}, and with members.
         @param now: Returns seconds since the epoch.
         """
         self._lines = lines
-        self._s3Domain = s3Domain
         self._now = now
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Log completed requests."""
         from storagegate.telemetry.accesslog import MAX_TEXT
+        from storagegate.telemetry.log import formatJSON
 
         now = self._now()
         good: list[Entry] = []
         bad: list[Entry] = []
         for record in records:
             request = record.request
-            operation, bucket, key, version = self._target(record)
+            operation, version = record.operation, ""
+            if request.queryString or operation == UNKNOWN:
+                operation, version = _identify(record)
+            members = {
+                "key": (record.key or b"").decode("utf-8", "backslashreplace"),
+                "version_id": version,
+                "request_id": record.requestId.decode("ascii"),
+            }
             entry = (
                 now,
                 "s3",
@@ -315,13 +314,10 @@ class S3Log:
                 record.seconds,
                 record.errorCode or str(record.status),
                 record.traceId,
-                (record.status, record.bytesIn, record.bytesOut),
+                (record.status, record.bytesIn, record.bytesOut, formatJSON(members)[1:-1]),
                 (
                     record.errorCode or "",
-                    bucket,
-                    key,
-                    version,
-                    record.requestId.decode("ascii"),
+                    (record.bucket or "")[:MAX_TEXT],
                     (record.accessKey or "")[:MAX_TEXT],
                     request.headers.get(b"user-agent", b"")[:MAX_TEXT].decode("latin-1"),
                 ),
@@ -330,26 +326,20 @@ class S3Log:
         self._lines.write(good)
         self._lines.write(bad, isGood=False)
 
-    def _target(self, record: S3RequestRecord) -> tuple[str, str, str, str]:
-        """Return operation, bucket, key and version id, as far as the request names them."""
-        from storagegate.telemetry.accesslog import MAX_TEXT
 
-        request = record.request
-        operation, bucket, key = record.operation, "", record.key
-        query: Mapping[str, str] = {}
-        try:
-            named, found = splitTarget(
-                request.path, request.headers.get(b"host", b""), self._s3Domain
-            )
-            bucket, key = named or "", key or found
-            if request.queryString:
-                query = parseQuery(request.queryString)
-            if operation == UNKNOWN:
-                operation = findOperation(
-                    request.method, bool(bucket), found is not None, query, request.headers
-                ).name
-        except S3Error:
-            # It was refused because of these.
-            pass
-        text = (key or b"").decode("utf-8", "backslashreplace")
-        return operation, bucket[:MAX_TEXT], text, query.get("versionId", "")[:MAX_TEXT]
+def _identify(record: S3RequestRecord) -> tuple[str, str]:
+    """Return operation and version id, as far as a request names them."""
+    from storagegate.telemetry.accesslog import MAX_TEXT
+
+    request, operation, version = record.request, record.operation, ""
+    try:
+        query = parseQuery(request.queryString) if request.queryString else {}
+        version = query.get("versionId", "")[:MAX_TEXT]
+        if operation == UNKNOWN:
+            hasBucket, hasKey = record.bucket is not None, record.key is not None
+            headers = request.headers
+            operation = findOperation(request.method, hasBucket, hasKey, query, headers).name
+    except S3Error:
+        # It was refused because of these.
+        pass
+    return operation, version

@@ -93,6 +93,8 @@ class S3Resource(CoroutineResource):
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
+            if record is not None:
+                record.bucket, record.key = bucket, key
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; no other body is read before authentication.
             isPost = request.method == b"POST" and bucket is not None and key is None

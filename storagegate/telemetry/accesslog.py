@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from attrs import define
+from msgspec import json
 from twisted.logger import Logger, LogLevel
 
 from storagegate.telemetry.log import (
@@ -51,7 +52,7 @@ MAX_TEMPLATES = 1000
 
 _WARN = LEVELS.index("warn")
 
-Entry = tuple[float, str, str, str, str, float, str, bytes, tuple[int, ...], tuple[str, ...]]
+Entry = tuple[float, str, str, str, str, float, str, bytes, tuple[Any, ...], tuple[str, ...]]
 """
 When a call ended in seconds since 1970, protocol, service, method, client, how many seconds it
 took, status, trace id (letters and digits alone), and the values behind the fields: numbers, texts.
@@ -75,7 +76,7 @@ class AccessLog:
         sink: BufferedLogWriter | None = None,
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
-        hasTemplates: bool = True,
+        hasMembers: bool = False,
     ) -> None:
         """
         @param level: Successful calls are logged at this level, others at C{warn} at least.
@@ -83,8 +84,9 @@ class AccessLog:
         @param format: C{json} for an object, C{text} for C{name=value}.
         @param sink: Where lines go; C{None} for Twisted's log.
         @param numbers: Names of the numbers behind the fields.
-        @param texts: Names of the texts behind the numbers.
-        @param hasTemplates: Whether these have few different values, so that lines are alike.
+        @param texts: Names of the texts behind the numbers, which have few different values.
+        @param hasMembers: Whether the last of an entry's numbers is bytes instead: members of a
+            JSON object, without its braces, for what differs in each line.
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
@@ -92,7 +94,8 @@ class AccessLog:
         self._numbers = tuple(numbers)
         self._texts = tuple(texts)
         self._sink = sink
-        self._hasTemplates = hasTemplates and self._fields == FIELDS and format == "json"
+        self._hasMembers = hasMembers
+        self._hasTemplates = self._fields == FIELDS and format == "json"
         self.templates: dict[tuple[Any, ...], bytes] = {}
 
     def write(
@@ -150,7 +153,9 @@ class AccessLog:
             "trace_id": trace.decode(),
         }
         values = {name: values[name] for name in self._fields}
-        values.update(zip(self._numbers, numbers, strict=True))
+        *counts, members = numbers if self._hasMembers else (*numbers, b"")
+        values.update(zip(self._numbers, counts, strict=True))
+        values.update(json.decode(b"{%b}" % members))
         values.update(zip(self._texts, texts, strict=True))
         return self._format({**values, **(more or {})})
 
@@ -161,6 +166,7 @@ class AccessLog:
         *names, status, texts = key
         fields = _members(dict(zip(FIELDS[1:5], names, strict=True)))
         numbers = "".join([f',"{name}":%d' for name in self._numbers])
+        numbers += ",%b" if self._hasMembers else ""
         line = f',{fields},"duration":%.3f,{_members({"status": status})},"trace_id":"%s"{numbers}'
         if texts:
             line += f",{_members(dict(zip(self._texts, texts, strict=True)))}"
