@@ -28,6 +28,7 @@ REGISTRY = "gateway/transports/registry.py"
 
 SPECIFICATION_NAMES: Mapping[str, str] = {
     "core/httpurls.py": "http is a URI scheme there, RFC 9110 section 4.2",
+    "rpc/application.py": "its run() says that gRPC listens, in the daemon's words",
 }
 """
 Files that write the name of a transport because the specification does, with the reason for each.
