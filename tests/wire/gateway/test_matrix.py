@@ -5,7 +5,8 @@ Every cell is one call by a client that has nothing in common with the gateway. 
 the same on all wires, but that gRPC says it by its own names.
 """
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,6 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.auth.throttle import DELAY_SECONDS, FREE_FAILURES
 from storagegate.core.definitions import STREAMING
+from storagegate.core.errors import ServiceError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.transports.registry import transportNames
 from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, guarded
@@ -32,6 +34,35 @@ GRPC_STATUSES = {
 GREETING = {"text": "hello"}
 
 Asking = Callable[..., Deferred[Answer]]
+
+
+def forgiving() -> dict[str, Any]:
+    """Make a service whose handlers catch what is wrong with their requests, and go on."""
+
+    async def client(requests: AsyncIterable[Any], context: Any) -> dict[str, Any]:
+        try:
+            return {"text": "".join([each["text"] async for each in requests])}
+        except ServiceError:
+            await Deferred()
+            return {"text": "went on"}
+
+    async def bidirectional(requests: AsyncIterable[Any], context: Any) -> AsyncIterator[Any]:
+        with contextlib.suppress(ServiceError):
+            async for each in requests:
+                yield each
+        yield {"text": "went on"}
+
+    schema = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 2}}}
+    methods = {
+        f"ask{handler.__name__.capitalize()}": {
+            "handler": handler,
+            "streaming": handler.__name__,
+            "input": schema,
+            "output": schema,
+        }
+        for handler in (client, bidirectional)
+    }
+    return {"name": "Forgiving", "methods": methods}
 
 
 class MatrixTests(TestCase):
@@ -53,6 +84,7 @@ class MatrixTests(TestCase):
         gateway.configureAuthentication(providers={"apikey": validate})
         self.probe = Probe(self.reactor)
         gateway.addService(self.probe.definition()).addService(guarded(self.probe))
+        gateway.addService(forgiving())
         ports = await gateway.listen(reactor=self.reactor)
         self.addCleanup(gateway.stop, 0)
         self.clients: dict[str, Any] = {}
@@ -115,6 +147,20 @@ class MatrixTests(TestCase):
                 "bidirectional": [GREETING, {"text": "A"}, {"text": "B"}],
             }
             self.assertEqual(answer, Answer(expected[kind]))
+
+        await self.everywhere(check)
+
+    async def test_forgiven(self) -> None:
+        """A bad item ends the call, also of a handler that catches the error."""
+        items = ({"text": "a"}, {"text": "too long"}, {"text": "b"})
+
+        async def check(wire: str, kind: str) -> None:
+            if kind in ("client", "bidirectional"):
+                answer = await self.ask(wire, kind, *items, to="Forgiving.ask")
+                assert answer.problem is not None, answer
+                code = GRPC_STATUSES["VALIDATION_ERROR"] if wire == "grpc" else "VALIDATION_ERROR"
+                self.assertEqual(answer.problem.code, code)
+                self.assertEqual(answer.values, [{"text": "a"}][: kind == "bidirectional"])
 
         await self.everywhere(check)
 
