@@ -35,10 +35,8 @@ class Connection:
     @ivar channel: The server's side.
     """
 
-    def __init__(self, site: Site) -> None:
-        self.transport = StringTransport(
-            peerAddress=IPv4Address("TCP", "192.0.2.7", 4711), lenient=True
-        )
+    def __init__(self, site: Site, host: str = "192.0.2.7") -> None:
+        self.transport = StringTransport(peerAddress=IPv4Address("TCP", host, 4711), lenient=True)
         self.channel: HTTPChannel = site.buildProtocol(None)
         self.channel.makeConnection(self.transport)
 
@@ -98,9 +96,9 @@ class TestSite:
             answered: Awaitable[None] = self._handle(request)
             await answered
 
-    def connect(self) -> Connection:
-        """Open a connection."""
-        return Connection(self.site)
+    def connect(self, host: str = "192.0.2.7") -> Connection:
+        """Open a connection from an address."""
+        return Connection(self.site, host)
 
     def letPass(self, seconds: int) -> None:
         """Let time pass, in the steps that the site looks at it in."""

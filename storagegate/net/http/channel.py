@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.context import rateLimitKey
 from storagegate.net.http.interfaces import (
     BadRequest,
     BodyLost,
@@ -138,10 +139,12 @@ class HTTPChannel(Protocol):
 
     @ivar owner: The site.
     @ivar connection: The transport.
+    @ivar address: The client's, as limits count it; empty for that of a UNIX socket.
     @ivar isPaused: Whether the client is behind with reading.
     """
 
     connection: ChannelTransport
+    address = ""
 
     def __init__(self, owner: IChannelOwner) -> None:
         self.owner = owner
@@ -168,6 +171,7 @@ class HTTPChannel(Protocol):
         self._requestNumber = 0
         self._progress: tuple[int, ...] = ()
         self._progressTime = 0.0
+        self._bodyTime = 0.0
 
     # For the transport
 
@@ -175,6 +179,7 @@ class HTTPChannel(Protocol):
         """Begin to watch the connection, or refuse it if there are too many."""
         transport: Any = self.transport
         self.connection = ChannelTransport(transport)
+        self.address = rateLimitKey(self.connection.clientHost)
         if self.owner.channelOpened(self):
             transport.registerProducer(self, True)
             self._deadline = self.owner.now + self.limits.headersTimeout
@@ -295,6 +300,7 @@ class HTTPChannel(Protocol):
             body, data = CompleteBody(data[:length]), data[length:]
         elif length != 0:
             self._body = body = ArrivingBody(head, self, self.limits)
+            self._bodyTime = self.owner.now
             data = self._feedBody(body, data)
         self._keepAlive = head.keepAlive
         self._expectsForNothing = head.expectsContinue and head.contentLength == 0
@@ -460,6 +466,11 @@ class HTTPChannel(Protocol):
 
     # For the owner
 
+    @property
+    def isBusy(self) -> bool:
+        """Return whether a request is in flight."""
+        return self._request is not None
+
     def drain(self) -> None:
         """Close an idle connection now, any other after its response."""
         if self._request is None and not self._headSeen and not self._isWaiting:
@@ -479,6 +490,10 @@ class HTTPChannel(Protocol):
             self._close()
 
     def _checkProgress(self, now: float) -> None:
+        body, seconds = self._body, now - self._bodyTime
+        if body is not None and body.isWhole and seconds >= self.limits.bodyTimeout:
+            self._reject(BadRequest(408, "The body of the request took too long"))
+            return
         progress = (
             self._requestNumber,
             self._body.progress() if self._body is not None else 0,

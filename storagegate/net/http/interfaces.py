@@ -178,8 +178,10 @@ class HTTPLimits:
     @ivar headersTimeout: From the first byte of a request to the end of its head. Trickling does
         not extend it.
     @ivar requestTimeout: How long a request may go without progress of its body or its response.
-    @ivar progressSize: Fewer bytes than this of a body of known length are no progress: a client
+    @ivar progressSize: Fewer bytes than this of a body or its trailers are no progress: a client
         cannot hold a connection with a byte a minute.
+    @ivar bodyTimeout: How long a body may take whose reader waits for all of it: the longest of
+        the gateway at 17 kB/s.
     @ivar keepAlive: Whether a connection may have more than one request.
     @ivar keepAliveTimeout: How long a connection may idle between requests.
     @ivar pipelinedRequests: How many requests may wait behind the one in flight before reading
@@ -194,7 +196,8 @@ class HTTPLimits:
     @ivar webBodySize: The body of a request for a stock Twisted resource, which is held in
         memory before the resource sees it.
     @ivar maxConnections: Open connections; one costs about 10 KiB.
-    @ivar maxRequests: Requests in flight. More get a 503.
+    @ivar maxRequests: Requests in flight. More get a 503. Of both, one address has three quarters:
+        a proxy may be all clients there are, and a single client leaves some to the others.
     """
 
     headSize: int = 16 * 1024
@@ -204,6 +207,7 @@ class HTTPLimits:
     headersTimeout: float = 60.0
     requestTimeout: float = 300.0
     progressSize: int = 4 * 1024
+    bodyTimeout: float = 600.0
     keepAlive: bool = True
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16

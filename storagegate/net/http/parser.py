@@ -531,6 +531,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
     A body that is decoded as it arrives: a stream, and the producer of it.
 
     @ivar isWanted: Whether it is still read; see L{discard}.
+    @ivar isWhole: Whether its reader waits for all of it.
     @ivar owesContinue: Whether the client waits for C{100 Continue}.
     """
 
@@ -540,6 +541,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         "_limits",
         "_received",
         "isWanted",
+        "isWhole",
         "length",
         "owesContinue",
         "taken",
@@ -552,6 +554,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self.taken = 0
         self.trailers = ()
         self.isWanted = True
+        self.isWhole = False
         self.owesContinue = head.expectsContinue
         self._channel = channel
         self._limits = limits
@@ -589,6 +592,11 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
             self._released()
         self.taken += len(chunk)
         return chunk
+
+    async def read(self, limit: int) -> bytes:
+        """Read the whole body, see L{RequestBody.read}; the channel sets it a deadline."""
+        self.isWhole = True
+        return await super().read(limit)
 
     # For the channel
 
@@ -644,8 +652,6 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     def progress(self) -> int:
         """Count received bytes, in steps that count as progress."""
-        if self._decoder.remaining is None:
-            return self._received
         return self._received // self._limits.progressSize
 
     # For the stream

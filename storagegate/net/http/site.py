@@ -6,6 +6,7 @@ A handler's exception becomes a response here and nowhere else; the framework, w
 respond to errors themselves, has its own code for that.
 """
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
+from storagegate.core.context import rateLimitKey
 from storagegate.core.task import IdleWaiters, Task
 from storagegate.net.http.channel import HTTPChannel, checkAllTimeouts
 from storagegate.net.http.interfaces import (
@@ -39,6 +41,15 @@ Shape = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
 """A whole response: status, header fields, body."""
 
 _log = Logger()
+
+
+def _shareOf(limit: int) -> int:
+    """
+    Return what one address may have.
+
+    @param limit: What a listener has, of connections or requests.
+    """
+    return limit - limit // 4
 
 
 @implementer(INativeResource, IResource)
@@ -184,6 +195,8 @@ class Site(Factory):
         self.now = 0.0
         self.draining = False
         self._channels: set[HTTPChannel] = set()
+        # Connections by address.
+        self._addresses: Counter[str] = Counter()
         self.requests = 0
         self._watch = LoopingCall(self._checkTimeouts)
         self._watch.clock = reactor
@@ -252,9 +265,12 @@ class Site(Factory):
 
     def channelOpened(self, channel: HTTPChannel) -> bool:
         """Count a new connection, and return whether it may stay."""
-        if self.draining or len(self._channels) >= self.limits.maxConnections:
+        limit, address = self.limits.maxConnections, channel.address
+        isGreedy = address and self._addresses[address] >= _shareOf(limit)
+        if self.draining or isGreedy or len(self._channels) >= limit:
             return False
         self._channels.add(channel)
+        self._addresses[address] += 1
         if not self._watch.running:
             self.now = self.reactor.seconds()
             self._watch.start(1.0, now=False)
@@ -262,7 +278,11 @@ class Site(Factory):
 
     def channelClosed(self, channel: HTTPChannel) -> None:
         """Forget a connection."""
-        self._channels.discard(channel)
+        if channel in self._channels:
+            self._channels.discard(channel)
+            self._addresses[channel.address] -= 1
+            if not self._addresses[channel.address]:
+                del self._addresses[channel.address]
         if not self._channels:
             if self._watch.running:
                 self._watch.stop()
@@ -283,7 +303,10 @@ class Site(Factory):
 
     def requestReceived(self, request: ChannelRequest) -> None:
         """Let the resource handle a request, or refuse it if too many are in flight."""
-        if self.requests > self.limits.maxRequests:
+        limit = self.limits.maxRequests
+        if self.requests > limit or (
+            self.requests > _shareOf(limit) and self._isGreedy(rateLimitKey(request.clientHost))
+        ):
             contentType, body = self._describeRejection(
                 BadRequest(503, "Too many requests are being answered")
             )
@@ -297,6 +320,13 @@ class Site(Factory):
         except Exception:
             _log.failure("a resource failed")
             request.abort()
+
+    def _isGreedy(self, address: str) -> bool:
+        """Return whether an address has more requests in flight than its share."""
+        share = _shareOf(self.limits.maxRequests)
+        if not address or self._addresses[address] <= share:
+            return False
+        return sum(each.isBusy for each in self._channels if each.address == address) > share
 
     def webRequest(self, request: ChannelRequest) -> Any:
         """Make the stock Twisted request that stands for C{request}."""

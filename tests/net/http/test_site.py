@@ -22,6 +22,13 @@ async def read(request: ChannelRequest) -> None:
     request.respond(200, [])
 
 
+async def take(request: ChannelRequest) -> None:
+    """Read a body in pieces."""
+    async for _ in request.body:
+        pass
+    request.respond(200, [])
+
+
 def never(request: ChannelRequest) -> Deferred[None]:
     """Never answer."""
     return Deferred()
@@ -109,14 +116,30 @@ class TimeoutTests(SynchronousTestCase):
         self.assertEqual(statuses(self.assertLasts(site, connection, 10)), [408])
 
     def test_slowStream(self) -> None:
-        """In a stream of unknown length every message counts, however small."""
-        site = TestSite(read)
-        connection = site.connect()
-        connection.send(head(b"Transfer-Encoding: chunked"))
-        for _ in range(5):
-            site.letPass(250)
-            connection.send(b"1\r\nx\r\n")
-        self.assertFalse(connection.closed)
+        """Nor does one of unknown length, nor its trailers; one with 4 KiB in the time does."""
+        for trickle in (b"1\r\nx\r\n", b"0\r\n" + b"A: b\r\n"):
+            site = TestSite(take)
+            connection = site.connect()
+            connection.send(head(b"Transfer-Encoding: chunked"))
+            for _ in range(3):
+                site.letPass(250)
+                connection.send(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+            site.letPass(150)
+            connection.send(trickle)
+            self.assertEqual(statuses(self.assertLasts(site, connection, 150)), [408])
+
+    def test_whole(self) -> None:
+        """A body that is read whole is 408 after 600 s, even if it makes progress."""
+        for handler, isLate in ((read, True), (take, False)):
+            site = TestSite(handler)
+            connection = site.connect()
+            connection.send(head(b"Transfer-Encoding: chunked"))
+            for _ in range(5):
+                site.letPass(110)
+                connection.send(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+            self.assertFalse(connection.closed)
+            site.letPass(52)
+            self.assertEqual(statuses(connection.received()), [408] * isLate)
 
     def test_handler(self) -> None:
         """A handler that never answers is 503 after 300 s, and is cancelled."""
@@ -184,6 +207,32 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(statuses(second.send(GET)), [200])
         first.lose()
         self.assertEqual(statuses(site.connect().send(GET)), [200])
+
+    def test_connectionsOfAnAddress(self) -> None:
+        """One address has three quarters of the connections; the rest is for others."""
+        site = TestSite(hello, maxConnections=4)
+        first, *_, fourth = [site.connect() for _ in range(4)]
+        self.assertEqual(statuses(fourth.received()), [503])
+        fourth.lose()
+        self.assertEqual(statuses(site.connect("192.0.2.8").send(GET)), [200])
+        first.lose()
+        self.assertEqual(statuses(site.connect("192.0.2.8").send(GET)), [200])
+
+    def test_connectionsOfASocket(self) -> None:
+        """Clients of a UNIX socket, which have no address, may have all."""
+        site = TestSite(hello, maxConnections=4)
+        self.assertEqual([site.connect("").closed for _ in range(5)], [False] * 4 + [True])
+
+    def test_requestsOfAnAddress(self) -> None:
+        """So with requests."""
+        site = TestSite(never, maxRequests=4)
+        mine = [site.connect() for _ in range(5)]
+        self.assertEqual([statuses(each.send(GET)) for each in mine], [[], [], [], [503], [503]])
+        other = site.connect("192.0.2.8")
+        self.assertEqual(statuses(other.send(GET)), [])
+        self.assertEqual(statuses(site.connect("192.0.2.9").send(GET)), [503])
+        mine[0].lose()
+        self.assertEqual(statuses(mine[4].send(GET)), [])
 
     def test_requests(self) -> None:
         """One request too many is told so, and room that is freed is used."""
