@@ -31,7 +31,8 @@ class ForwardedMatrixTests(test_matrix.MatrixTests):
         front = createProtocolGateway(
             port=0, tcp=free, udp=free, grpc={"port": 0, "reflection": True}
         )
-        front.configureServiceDiscovery(services={"Probe": service, "Guarded": service})
+        names = ("Probe", "Guarded", "Forgiving")
+        front.configureServiceDiscovery(services=dict.fromkeys(names, service))
         ports = await front.listen(reactor=self.reactor)
         self.addCleanup(front.stop, 0)
         self.clients: dict[str, Any] = {}
