@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
+from platform import platform, python_version
 from typing import Any
 
 from attrs import frozen
@@ -20,6 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
+from storagegate import __version__
 from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration
@@ -152,6 +154,13 @@ class ProcessService(Service):
         @raise SystemExit: If the log cannot be opened.
         """
         self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        self._log.info(
+            "storagegate {version} python={python} platform={platform} data directory={directory}",
+            version=__version__,
+            python=python_version(),
+            platform=platform(),
+            directory=self._directory(),
+        )
         super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
@@ -210,8 +219,9 @@ class ProcessService(Service):
             if "s3" in self._addresses and configuration.listeners.s3 is not None:
                 url = clientURL(configuration.listeners.s3, self._addresses["s3"])
             self._log.info("generated the root key pair path={path}", path=path)
-            # The pair itself must not be in a log.
-            self._parts.show(firstKeyText(pair, options.region, url, path))
+            # The pair itself must not be in a log, as which the output is read if it is JSON.
+            if configuration.logFormat != "json":
+                self._parts.show(firstKeyText(pair, options.region, url, path))
         return pair
 
     def _logServing(self) -> None:

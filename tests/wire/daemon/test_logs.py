@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate import __version__
 from storagegate.telemetry.log import FileOutput
 from tests.support.clients import Account
 from tests.support.daemon import (
@@ -310,6 +312,29 @@ class PlaceTests(SynchronousTestCase):
         lines = self.until("Server Shut Down")
         calls = [line for line in lines if line.get("protocol") == "s3"]
         self.assertEqual([line["status"] for line in calls], ["NoSuchBucket"] * 8)
+
+    def test_firstLine(self) -> None:
+        """JSON output is so from its first line, which says what runs; no line has a secret."""
+        config = self.directory / "config.toml"
+        for number, workers in enumerate(("1", "2")):
+            data = self.directory / f"first{number}"
+            config.write_text(f'logFormat = "json"\nworkers = {workers}\n')
+            with Daemon(
+                data,
+                *("--config", str(config)),
+                environment={"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""},
+            ) as daemon:
+                self.assertEqual(daemon.stop(), 0)
+            lines = [json.loads(line) for line in daemon.log.splitlines()]
+            self.assertEqual(
+                lines[0]["message"],
+                f"storagegate {__version__} python={platform.python_version()}"
+                f" platform={platform.platform()} data directory={data}",
+            )
+            secret = (data / "root-credentials").read_text().rpartition("=")[2].strip()
+            self.assertGreater(len(secret), 20)
+            self.assertNotIn(secret, daemon.log)
+            self.assertTrue([each for each in lines if "generated the root" in each["message"]])
 
     def test_audit(self) -> None:
         """The line of an S3 request says who did what to which object, and how it ended."""
