@@ -23,6 +23,7 @@ html_theme_options = {
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 html_static_path: list[str] = []
 exclude_patterns = ["build"]
+man_pages = [("commands", "storagegate", "the daemon and its commands", [], 1)]
 highlight_language = "none"
 # Files of haproxy and Caddy are shown as they are.
 suppress_warnings = ["misc.highlighting_failure"]

@@ -107,7 +107,9 @@ def parser() -> argparse.ArgumentParser:
     _addCreate(_command(actions, "create", _create, "issue a key pair and print it, once"))
     _command(actions, "list", _list, "list the issued keys without their secrets")
     revoke = _command(actions, "revoke", _revoke, "revoke a key")
-    revoke.add_argument("--access-key", dest="accessKey", required=True, metavar="K")
+    revoke.add_argument(
+        "--access-key", dest="accessKey", required=True, metavar="K", help="the key to revoke"
+    )
     fsck = _command(commands, "fsck", _fsck, "check the data; the daemon must not run")
     fsck.add_argument("--repair", action="store_true", help="repair what loses no data")
     fsck.add_argument("--verify", action="store_true", help="read every byte again")
@@ -161,10 +163,27 @@ def _withData(run: Callable[[argparse.Namespace], int], options: argparse.Namesp
 
 def _addCreate(parser: argparse.ArgumentParser) -> None:
     name = _text(_NAME_LENGTH)
-    parser.add_argument("--account", required=True, type=name, metavar="NAME")
-    parser.add_argument("--access-key", dest="accessKey", type=_credential, metavar="K")
-    parser.add_argument("--secret-key", dest="secretKey", type=_credential, metavar="S")
-    parser.add_argument("--policy", choices=POLICIES, default="readwrite")
+    parser.add_argument(
+        "--account",
+        required=True,
+        type=name,
+        metavar="NAME",
+        help="the owner of the buckets that the key creates",
+    )
+    parser.add_argument(
+        "--access-key",
+        dest="accessKey",
+        type=_credential,
+        metavar="K",
+        help="the access key, instead of a generated one; needs --secret-key",
+    )
+    parser.add_argument(
+        "--secret-key", dest="secretKey", type=_credential, metavar="S", help="its secret"
+    )
+    parser.add_argument("--email", type=name, metavar="ADDRESS", help="shown by keys list")
+    parser.add_argument(
+        "--policy", choices=POLICIES, default="readwrite", help="what the key may do"
+    )
     parser.add_argument(
         "--bucket",
         type=_bucketPattern,
@@ -177,7 +196,6 @@ def _addCreate(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX|PATTERN",
         help="only keys that begin with it; with * or ? in it, only keys that match as a whole",
     )
-    parser.add_argument("--email", type=name, metavar="ADDRESS")
 
 
 def _text(maximum: int) -> Callable[[str], str]:

@@ -1,0 +1,72 @@
+"""
+Print every command and flag, C{docs/commands.rst}, as the parser of the command line has them.
+
+Usage: C{python docs/commands.py > docs/commands.rst}.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from storagegate.cli.main import parser
+
+_INTRODUCTION = """\
+Commands
+========
+
+.. Printed by docs/commands.py: change the parser that it reads, not this page.
+
+``storagegate COMMAND [FLAG ...]``, or ``python -m storagegate COMMAND [FLAG ...]``; without a command
+``python -m storagegate`` is ``storagegate serve``. ``twistd storagegate [FLAG ...]`` takes the flags of
+``serve``, and those of ``twistd`` itself before the word.
+
+``--data``, ``--config`` and the variables ``STORAGEGATE_*`` hold for every command as for the daemon:
+flags win over variables, variables over the file, the file over the defaults. `Every key <keys.rst>`_
+has its default and what it may be.
+
+The exit code is 0; 1 with a line on standard error if the command failed, or where it found problems;
+2 if the command line is wrong.
+"""
+
+
+def page() -> str:
+    """Give the whole page."""
+    return "\n".join([_INTRODUCTION, *_lines(parser())])
+
+
+def _lines(command: argparse.ArgumentParser) -> Iterator[str]:
+    """Give a command with its flags, and the commands below it."""
+    flags = [each for each in command._actions if each.option_strings and each.dest != "help"]
+    inner = [each for each in command._actions if isinstance(each, argparse._SubParsersAction)]
+    if not inner:
+        told = str(command.description)
+        title = (command.prog, "-" * len(command.prog))
+        yield from (*title, "", f"{told[0].upper()}{told[1:]}.", "")
+        for flag in flags:
+            argument = "" if flag.nargs == 0 else f" {flag.metavar or _choices(flag)}"
+            yield f"``{flag.option_strings[0]}{argument}``"
+            yield f"    {_meaning(flag)}"
+        yield ""
+    for group in inner:
+        for each in group.choices.values():
+            yield from _lines(each)
+
+
+def _choices(flag: argparse.Action) -> str:
+    return "|".join(flag.choices or ())
+
+
+def _meaning(flag: argparse.Action) -> str:
+    if isinstance(flag, argparse._VersionAction):
+        return "print the version and exit"
+    if flag.help is None:
+        raise ValueError(f"{flag.option_strings[0]} has no help")
+    # A star alone would begin emphasis.
+    text = flag.help.replace("*", "\\*")
+    if flag.required:
+        text += "; required"
+    return text if flag.default is None or flag.nargs == 0 else f"{text} (default {flag.default})"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
