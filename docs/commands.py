@@ -16,16 +16,16 @@ Commands
 
 .. Printed by docs/commands.py: change the parser that it reads, not this page.
 
-``storagegate COMMAND [FLAG ...]``, or ``python -m storagegate COMMAND [FLAG ...]``; without a command
-``python -m storagegate`` is ``storagegate serve``. ``twistd storagegate [FLAG ...]`` takes the flags of
-``serve``, and those of ``twistd`` itself before the word.
+``storagegate COMMAND [FLAG ...]``, or ``python -m storagegate COMMAND [FLAG ...]``; without a
+command ``python -m storagegate`` is ``storagegate serve``. ``twistd storagegate [FLAG ...]``
+takes the flags of ``serve``, and those of ``twistd`` itself before the word.
 
-``--data``, ``--config`` and the variables ``STORAGEGATE_*`` hold for every command as for the daemon:
-flags win over variables, variables over the file, the file over the defaults. `Every key <keys.rst>`_
-has its default and what it may be.
+``--data``, ``--config`` and the variables ``STORAGEGATE_*`` hold for every command as for the
+daemon: flags win over variables, variables over the file, the file over the defaults. `Every key
+<keys.rst>`_ has its default and what it may be.
 
-The exit code is 0; 1 with a line on standard error if the command failed, or where it found problems;
-2 if the command line is wrong.
+The exit code is 0; 1 with a line on standard error if the command failed, or where it found
+problems; 2 if the command line is wrong.
 """
 
 
