@@ -8,10 +8,10 @@ on C{SIGHUP}, and stop in order.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
-from platform import platform, python_version
 from typing import Any
 
 from attrs import frozen
@@ -154,11 +154,13 @@ class ProcessService(Service):
         @raise SystemExit: If the log cannot be opened.
         """
         self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        system = os.uname()
         self._log.info(
             "storagegate {version} python={python} platform={platform} data directory={directory}",
             version=__version__,
-            python=python_version(),
-            platform=platform(),
+            python=sys.version.split()[0],
+            # As the module platform has it, which takes half a megabyte.
+            platform="-".join((system.sysname, system.release, system.machine)),
             directory=self._directory(),
         )
         super().setServiceParent(parent)

@@ -329,7 +329,7 @@ class PlaceTests(SynchronousTestCase):
             self.assertEqual(
                 lines[0]["message"],
                 f"storagegate {__version__} python={platform.python_version()}"
-                f" platform={platform.platform()} data directory={data}",
+                f" platform={platform.system()}-{platform.release()}-{platform.machine()} data directory={data}",
             )
             secret = (data / "root-credentials").read_text().rpartition("=")[2].strip()
             self.assertGreater(len(secret), 20)
