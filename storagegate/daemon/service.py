@@ -159,7 +159,7 @@ class ProcessService(Service):
             "storagegate {version} python={python} platform={platform} data directory={directory}",
             version=__version__,
             python=sys.version.split()[0],
-            # As the module platform has it, which takes half a megabyte.
+            # Without the module platform, which an idle daemon would keep.
             platform="-".join((system.sysname, system.release, system.machine)),
             directory=self._directory(),
         )

@@ -329,7 +329,8 @@ class PlaceTests(SynchronousTestCase):
             self.assertEqual(
                 lines[0]["message"],
                 f"storagegate {__version__} python={platform.python_version()}"
-                f" platform={platform.system()}-{platform.release()}-{platform.machine()} data directory={data}",
+                f" platform={platform.system()}-{platform.release()}-{platform.machine()}"
+                f" data directory={data}",
             )
             secret = (data / "root-credentials").read_text().rpartition("=")[2].strip()
             self.assertGreater(len(secret), 20)
