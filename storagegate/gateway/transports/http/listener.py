@@ -72,7 +72,9 @@ class HTTPTransport(InvokedTransport):
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise DefinitionError: If a configured route is for no method.
         """
-        application = self._application = Application()
+        application = self._application = Application().withOptions(
+            trustProxy=self._host.settings.trustedProxies
+        )
         for guest in self._guests:
             guest.install(application)
         if self._isServed:
