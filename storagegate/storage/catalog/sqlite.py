@@ -512,7 +512,7 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
         context.pool.run,
         context.durability,
         context.onGarbage,
-        context.catalogState,
+        context.catalogState or SharedCatalogState(latch=context.latch),
         BlobIds(context.random, context.owner).new,
     )
     return OpenCatalog(catalog, catalog.findBlobs)

@@ -268,7 +268,7 @@ class Committer:
             if fault is Fault.BUSY:
                 return [StoreBusy() for _ in mutations], []
             if fault is Fault.UNSAFE:
-                self._latch.set(f"catalog: {error}")
+                self._latch.set(f"a write of the catalog failed: {error}")
                 return self._refuse(mutations)
             if len(mutations) == 1:
                 return [error], []
