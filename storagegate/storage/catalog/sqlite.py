@@ -46,6 +46,7 @@ from storagegate.storage.catalog.writer import (
     CatalogWriter,
     Committer,
     Mutation,
+    OpenFiles,
     WriteLock,
 )
 from storagegate.storage.files import FailStopLatch
@@ -63,7 +64,6 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.sqlite import OpenFiles
 
 _UPLOAD = """
     SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
