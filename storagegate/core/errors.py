@@ -7,7 +7,7 @@ exception to either, and hide the text of unexpected ones.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 GRPC_STATUSES: Mapping[str, int] = MappingProxyType(
     {
@@ -84,6 +84,8 @@ _NAMERS = (AttributeError, ImportError, NameError)
 _STATEMENT_ERRORS = frozenset(
     {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
 )
+
+E = TypeVar("E", bound=BaseException)
 
 UNKNOWN_MESSAGE = "Internal error"
 """The message of an unexpected exception for clients."""
@@ -203,6 +205,30 @@ def isExpected(error: BaseException) -> bool:
     if isinstance(error, ServiceError | GrpcError):
         return True
     return _kindOf(error) in ("ValidationError", "CancelledError")
+
+
+def causedBy(error: E, cause: BaseException) -> E:
+    """
+    Return an error with its cause, to be raised.
+
+    @param cause: Perhaps the error itself: then it gets none. An error that is its own cause is a
+        reference cycle, whose traceback holds the request.
+    """
+    if error is not cause:
+        error.__cause__ = cause
+    return error
+
+
+def untraced(error: E) -> E:
+    """
+    Return a copy of an error without its traceback, to be raised by the object that keeps it.
+
+    The traceback of a raised error holds frames, and these mostly the object: a cycle.
+    """
+    copy = error.__class__.__new__(error.__class__, *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def asServiceError(error: BaseException) -> ServiceError:

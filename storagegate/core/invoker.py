@@ -28,6 +28,7 @@ from storagegate.core.errors import (
     GRPC_STATUSES,
     ServiceError,
     asServiceError,
+    causedBy,
     codedError,
     isExpected,
 )
@@ -349,7 +350,7 @@ class Invoker:
             if bound.output is not None and not bound.streamsResponses:
                 result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
-            raise self._failed(context, error, began) from error
+            raise causedBy(self._failed(context, error, began), error)  # noqa: B904
         if bound.streamsResponses:
             results = checkedResults(bound.output, bound.whole, result)
             if stream is not None:
@@ -411,7 +412,7 @@ class Invoker:
             error = raised
             if isinstance(raised, GeneratorExit):
                 raise
-            raise self._failed(context, raised, began) from raised
+            raise causedBy(self._failed(context, raised, began), raised)  # noqa: B904
         finally:
             # Closed here: the garbage collector would close it at any time.
             await results.aclose()  # type: ignore[attr-defined]
@@ -419,6 +420,8 @@ class Invoker:
                 self._ended(context, None, began)
             elif isinstance(error, GeneratorExit):
                 self._failed(context, error, began)
+            # Its traceback holds this frame.
+            del error
 
     def _failed(self, context: RequestContext, error: BaseException, began: float) -> ServiceError:
         """Record the failure of a call; return its error for callers."""

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
 
-from storagegate.core.errors import codedError
+from storagegate.core.errors import codedError, untraced
 
 MAX_ITEMS = 1_024
 """Items held for one consumer: some seconds of a lively chat, and at most a few megabytes."""
@@ -133,7 +133,7 @@ class BoundedStream(Generic[T]):
         while not self._items:
             if self.isEnded:
                 if self.error is not None:
-                    raise self.error
+                    raise untraced(self.error)
                 return None
             await self.readable()
         item = self._items.popleft()
@@ -152,7 +152,7 @@ class BoundedStream(Generic[T]):
         while not self._items:
             if self.isEnded:
                 if self.error is not None:
-                    raise self.error
+                    raise untraced(self.error)
                 return []
             await self.readable()
         return self.takeAll()
@@ -328,7 +328,7 @@ class SharedFuture(Generic[T]):
             self.isKnown, self._error = True, error
             waiting, self._waiting = self._waiting, []
             for each in waiting:
-                each.errback(error)
+                each.errback(untraced(error))
 
     def wait(self, cancel: Callable[[], object] | None = None) -> Deferred[T]:
         """
@@ -337,7 +337,7 @@ class SharedFuture(Generic[T]):
         @param cancel: Called if the Deferred is cancelled.
         """
         if self._error is not None:
-            return fail(self._error)
+            return fail(untraced(self._error))
         if self.isKnown:
             return succeed(cast(T, self._value))
 

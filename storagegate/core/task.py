@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import codedError
@@ -60,7 +61,12 @@ class Task:
         self._waiting = None
         try:
             if isinstance(result, Failure):
-                awaited = self._context.run(result.throwExceptionIntoGenerator, self._coroutine)
+                # Kept in no variable, and not thrown by the failure: the frames of both are part of
+                # the traceback, and would hold the error in a cycle.
+                assert result.value is not None
+                errors = [result.value.with_traceback(result.getTracebackObject())]
+                result = None
+                awaited = self._context.run(self._coroutine.throw, errors.pop())
             else:
                 # The Deferred that is waited for takes its result from itself.
                 awaited = self._context.run(self._coroutine.send, None)
@@ -71,12 +77,15 @@ class Task:
             self.onResult(end.value)
         except BaseException as error:
             self.onError(error)
+            if isinstance(error, CancelledError):
+                # Its traceback leads to the frame of the C{cancel} that made the error.
+                error.__traceback__ = None
         else:
             self._waiting = awaited
             if first:
                 self.onSuspend()
             awaited.addBoth(self.step)
-        return None if isinstance(result, Failure) else result
+        return result
 
     def cancel(self) -> None:
         """Cancel the Deferred that the coroutine waits for, if it waits."""
@@ -89,21 +98,26 @@ class _DeadlineTask(Task):
     A coroutine that can be cancelled and has a deadline.
 
     @ivar outcome: Its result; C{None} before it has waited for anything.
+    @ivar isReturned: Whether the caller has the outcome: then this forgets it when it fires, for
+        the outcome refers to this task, too.
     """
 
-    __slots__ = ("_clock", "_seconds", "_timer", "outcome")
+    __slots__ = ("_clock", "_hasWaited", "_seconds", "_timer", "isReturned", "outcome")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], clock: IReactorTime, seconds: float | None
     ) -> None:
         super().__init__(coroutine)
         self.outcome: Deferred[Any] | None = None
+        self.isReturned = False
+        self._hasWaited = False
         self._clock = clock
         self._seconds = seconds
         self._timer: IDelayedCall | None = None
 
     def onSuspend(self) -> None:
         """Begin to watch the deadline: most calls never wait."""
+        self._hasWaited = True
         self.outcome = Deferred(lambda _: self._end("CANCELLED", "The call was cancelled"))
         if self._seconds is not None:
             late = ("DEADLINE_EXCEEDED", "The deadline has passed")
@@ -111,21 +125,28 @@ class _DeadlineTask(Task):
 
     def onResult(self, value: Any) -> None:
         """Fire the outcome, if there is one."""
-        if self.outcome is not None:
-            self._fire(value)
+        self._fire(value)
 
     def onError(self, error: BaseException) -> None:
         """Fire the outcome; if the coroutine never waited, raise the error."""
-        if self.outcome is None:
-            raise error
+        if not self._hasWaited:
+            try:
+                raise error
+            finally:
+                # Its traceback holds this frame.
+                del error
         self._fire(Failure(error))
 
     def _fire(self, result: Any) -> None:
-        assert self.outcome is not None
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        if not self.outcome.called:
-            self.outcome.callback(result)
+        outcome = self.outcome
+        if outcome is None or outcome.called:
+            return
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        if self.isReturned:
+            self.outcome = None
+        outcome.callback(result)
 
     def _end(self, code: str, reason: str) -> None:
         # Before the coroutine is cancelled: what it makes of that is no result any more.
@@ -147,7 +168,38 @@ def runWithDeadline(
     """
     task = _DeadlineTask(coroutine, clock, seconds)
     task.step()
-    return task.outcome
+    outcome = task.outcome
+    task.isReturned = True
+    if outcome is not None and outcome.called:
+        task.outcome = None
+    return outcome
+
+
+def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+    """
+    Call a function in a thread of the reactor's own pool.
+
+    An error that it raises is freed by its last reference, with what the frames of its traceback
+    hold: the threads of Twisted keep it in a frame of this very traceback.
+
+    @param reactor: Provides C{IReactorThreads}.
+    """
+    pool = reactor.getThreadPool()
+    return deferToThreadPool(reactor, pool, _tryCall, function, arguments).addCallback(_unpack)
+
+
+def _tryCall(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+    """Return the result, or the error and C{None}."""
+    try:
+        return [function(*arguments)]
+    except BaseException as error:
+        return [error, None]
+
+
+def _unpack(outcome: list[Any]) -> Any:
+    if len(outcome) == 2:
+        raise outcome.pop(0)
+    return outcome.pop()
 
 
 async def resolve(value: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from attrs import asdict, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -31,6 +30,7 @@ from storagegate.core.definitions import (
 )
 from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
+from storagegate.core.task import callInThread
 from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
 from storagegate.gateway.metrics import CallMetrics, UnknownCalls
 from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
@@ -293,7 +293,6 @@ class ProtocolGateway:
         """
         self.invoker.add(service, isKnown)
         if self._transports is not None:
-            self._checkProviders(service)
             self._transports.add(service)
         return self
 
@@ -353,7 +352,7 @@ class ProtocolGateway:
             traced["correlationHeader"] = self.monitoring.tracing.correlationHeader
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
-            return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+            return callInThread(reactor, function, *arguments)
 
         self.authentication.throttle = AuthFailureThrottle(reactor)
         apiKeys = self.authentication.providers.get("apikey")
@@ -373,25 +372,10 @@ class ProtocolGateway:
         )
         if self.discovery is not None and self.discovery.services:
             self._forward(host)
-        for service in self.services.values():
-            self._checkProviders(service)
         self._transports = TransportSet(host)
         for service in self.services.values():
             self._transports.add(service)
         return self._transports
-
-    def _checkProviders(self, service: ServiceDefinition) -> None:
-        """
-        Check that there are the providers that a service allows.
-
-        @raise DefinitionError: If there is no provider of a token; API keys may be its own.
-        """
-        for name in service.authentication.methods:
-            if name != "apikey" and name not in self.authentication.providers:
-                raise DefinitionError(
-                    f"the service {service.name} authenticates by {name}, and there is no "
-                    f"authentication.providers.{name}"
-                )
 
     def _forward(self, host: TransportContext) -> None:
         """

@@ -69,8 +69,6 @@ def readHandler(function: Any) -> Handler:
     """
     if not callable(function):
         raise TypeError(f"a handler is a function, not {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{nameOf(function)} is a generator, which would not run; use res.write")
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
@@ -362,40 +360,45 @@ class RouterDispatch:
             error = self._leave(error)
         dispatch = self._dispatch
         request, response = dispatch.request, dispatch.response
-        while True:
-            handlers = self._handlers
-            at = self._at
-            if at == len(handlers):
-                layer, error = self._enter(error)
-                if layer is None:
-                    return self._finish(error)
-                if layer.router is not None:
-                    return self._enterRouter(layer.router)
-                continue
-            self._at = at + 1
-            function, kind = handlers[at]
-            if (kind == ERROR_HANDLER) is (error is None):
-                continue
-            dispatch.latest = READY
-            dispatch.calls = calls = dispatch.calls + 1
-            held = getrefcount(request) + getrefcount(response) + getrefcount(self)
-            try:
-                if kind == 2:
-                    result = function(request, response)
-                elif error is None:
-                    result = function(request, response, self.next)
-                else:
-                    result = function(error, request, response, self.next)
-                if result is None and (response.finished or dispatch.calls != calls):
-                    return dispatch.latest
-                # A plain function may respond later, by a callback that has one of its arguments.
-                held += result is response
-                isKept = held != getrefcount(request) + getrefcount(response) + getrefcount(self)
-                status = 0 if error is None else statusOf(error) or 500
-                return self._follow(result, function, calls, status, isKept)
-            except BaseException as raised:
-                # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
-                error = raised
+        try:
+            while True:
+                handlers = self._handlers
+                at = self._at
+                if at == len(handlers):
+                    layer, error = self._enter(error)
+                    if layer is None:
+                        return self._finish(error)
+                    if layer.router is not None:
+                        return self._enterRouter(layer.router)
+                    continue
+                self._at = at + 1
+                function, kind = handlers[at]
+                if (kind == ERROR_HANDLER) is (error is None):
+                    continue
+                dispatch.latest = READY
+                dispatch.calls = calls = dispatch.calls + 1
+                held = getrefcount(request) + getrefcount(response) + getrefcount(self)
+                try:
+                    if kind == 2:
+                        result = function(request, response)
+                    elif error is None:
+                        result = function(request, response, self.next)
+                    else:
+                        result = function(error, request, response, self.next)
+                    if result is None and (response.finished or dispatch.calls != calls):
+                        return dispatch.latest
+                    # A plain function may respond later, by a callback that has an argument of it.
+                    held += result is response
+                    held -= getrefcount(request) + getrefcount(response) + getrefcount(self)
+                    status = 0 if error is None else statusOf(error) or 500
+                    return self._follow(result, function, calls, status, held != 0)
+                except BaseException as raised:
+                    # Of any kind, as in a coroutine: C{sys.exit()} would leave the client
+                    # unanswered.
+                    error = raised
+        finally:
+            # Its traceback holds this frame, and with it the request.
+            del error
 
     def _leave(self, error: object) -> object:
         """Skip handlers for C{"route"} and C{"router"}; a false argument of C{next} is no error."""
@@ -680,9 +683,14 @@ class HandlerTask(Task):
         """Fire the Deferreds that wait for the end."""
         self.done = True
         dispatch = self._run._dispatch
+        if dispatch.latest is self:
+            # No cycle is left to the garbage collector.
+            dispatch.latest = READY
         waiters, self._waiters = self._waiters, []
         if waiters:
             dispatch.fire(waiters)
         if self._isSuspended:
             dispatch.waiting -= 1
             dispatch.settle()
+            if dispatch.request.raw.disconnected and not dispatch.waiting:
+                dispatch.response._abandon()

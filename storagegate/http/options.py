@@ -10,7 +10,6 @@ from attrs import field, fields, fields_dict, frozen
 from attrs.converters import optional
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.threads import deferToThreadPool
 
 from storagegate.core.options import (
     changeOptions,
@@ -21,7 +20,8 @@ from storagegate.core.options import (
     readSecrets,
     readSize,
 )
-from storagegate.net.forwarded import TrustedProxies, compileTrust
+from storagegate.core.task import callInThread
+from storagegate.http.request import TrustedProxies, compileTrust
 from storagegate.net.http.interfaces import HTTPLimits
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class ApplicationOptions:
     @ivar compression: The same for C{compression}.
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
-        L{compileTrust<storagegate.net.forwarded.compileTrust>}.
+        L{compileTrust<storagegate.http.request.compileTrust>}.
     @ivar cookieSecret: Signs and verifies cookies; of several the first signs, all verify.
     @ivar views: Makes text of the name of a template and a mapping of values, for C{res.render}; a
         directory has templates of Jinja2.
@@ -351,6 +351,6 @@ def reactorRuntime(reactor: Any) -> Runtime:
     """
 
     def run(function: Callable[..., T], *arguments: Any) -> Deferred[T]:
-        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+        return callInThread(reactor, function, *arguments)
 
     return Runtime(reactor, run)

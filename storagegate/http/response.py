@@ -614,6 +614,10 @@ class HTTPResponse:
         self._ended = False
         return True
 
+    def _abandon(self) -> None:
+        """Drop the hooks and listeners, which know the request: the client is gone."""
+        self._hooks = self._finishListeners = None
+
     def _openHooks(self) -> ResponseHooks:
         if self._hooks is None:
             self._hooks = ResponseHooks()

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from storagegate.auth.tokens import bearerToken, noteKind
 from storagegate.core.context import rateLimitKey
-from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, isExpected
+from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, causedBy, isExpected
 from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
@@ -61,7 +61,7 @@ def errorHandler(
                 _log.failure("{path} failed", Failure(error), path=call.path, peer=call.getPeer())
                 if onError is not None:
                     await notify(onError, error, call)
-            raise asGrpcError(error) from error
+            raise causedBy(asGrpcError(error), error)  # noqa: B904
 
     async def notify(onError: Callable[[Exception, Any], Any], error: Exception, call: Any) -> None:
         try:

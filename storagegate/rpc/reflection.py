@@ -113,14 +113,7 @@ class DescriptorIndex:
 
     def _withImports(self, file: FileDescriptor) -> list[bytes]:
         ordered: dict[FileDescriptor, None] = {}
-
-        def visit(each: FileDescriptor) -> None:
-            for imported in each.dependencies:
-                if imported not in ordered:
-                    visit(imported)
-            ordered[each] = None
-
-        visit(file)
+        _order(file, ordered)
         return [self._wire(each) for each in reversed(ordered)]
 
     def _wire(self, file: FileDescriptor) -> bytes:
@@ -128,6 +121,14 @@ class DescriptorIndex:
         if file not in self._wires:
             self._wires[file] = file.serialized_pb
         return self._wires[file]
+
+
+def _order(file: FileDescriptor, ordered: dict[FileDescriptor, None]) -> None:
+    """Add a file behind those that it imports."""
+    for imported in file.dependencies:
+        if imported not in ordered:
+            _order(imported, ordered)
+    ordered[file] = None
 
 
 def _fileOf(pool: DescriptorPool, symbol: str) -> FileDescriptor | None:

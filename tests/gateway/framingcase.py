@@ -77,6 +77,6 @@ class FramingCase(SynchronousTestCase):
             *answers, last = client.heard()
             self.assertEqual(answers, before or [], way)
             self.assertEqual((last.opcode, last.code), (CLOSE, code), way)
-            self.assertTrue(client.wire.receiver.isLost, way)
+            self.assertTrue(self.adapter.latest.isLost, way)
             self.clock.advance(60)
             self.assertTrue(client.transport.isOver, way)

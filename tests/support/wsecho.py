@@ -28,7 +28,14 @@ class Echo:
 
 
 class EchoAdapter(WebSocketTransport):
-    """The adapter, with nothing but framing behind it."""
+    """
+    The adapter, with nothing but framing behind it.
+
+    @ivar latest: The peer of the last connection.
+    """
+
+    latest: Any = None
 
     def _makePeer(self, handshake: Any, wire: Any, client: Any, headers: Any) -> Any:
-        return Echo(wire)
+        self.latest = Echo(wire)
+        return self.latest

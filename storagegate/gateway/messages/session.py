@@ -233,8 +233,9 @@ class PeerCall(Task):
 
     def _end(self) -> None:
         self._isOver = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
         if self._waiting is not None:
             super().cancel()
         if self.streamsRequests:

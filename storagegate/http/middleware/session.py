@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
+from types import SimpleNamespace
 from typing import Any
 
 from storagegate.core.options import OptionError, makeOptions, takesMapping
@@ -97,6 +98,12 @@ class RequestSession:
     def _watch(self) -> None:
         self._res.beforeHead(self._sendCookie)
         self._res.holdEnd(self._keep)
+        self._req.raw.onEnd(self._forgetRequest)
+
+    def _forgetRequest(self) -> None:
+        """Keep of the request what the session needs: both together would be a cycle."""
+        req, self._res = self._req, None
+        self._req = SimpleNamespace(session=req.session, app=req.app, secure=req.secure)
 
     def _make(self) -> Session:
         # The application's function may raise; here that fails the request.

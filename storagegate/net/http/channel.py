@@ -540,6 +540,8 @@ class HTTPChannel(Protocol):
             return
         if self._pending or (self._body is not None and not self._body.isReceived):
             linger = True
+        if self._body is not None:
+            self._body.discard()
         self._closing = True
         self._body = None
         self._pending = b""

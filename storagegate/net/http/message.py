@@ -571,6 +571,8 @@ class ChannelRequest:
         ends, self.ends = self.ends, ()
         for end in ends:
             end()
+        # They know the request, as the callbacks do: to keep them would make a cycle.
+        self.handlerState = self.onBackPressure = None
 
     def setPaused(self, isPaused: bool) -> None:
         """Pause or resume the writer."""

@@ -23,6 +23,7 @@ from attrs import define
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from storagegate.core.errors import untraced
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream
 from storagegate.net.http.interfaces import BadRequest, BodyTooLarge, HTTPLimits, IRequestChannel
@@ -344,7 +345,8 @@ class ChunkedDecoder:
     def __init__(self, limits: HTTPLimits) -> None:
         self._limits = limits
         self._wire = b""
-        self._state = self._readSize
+        # A function, not a bound method: that would be a cycle.
+        self._state = ChunkedDecoder._readSize
         self._chunk = 0
         self._trailerSize = 0
         self.complete = False
@@ -362,7 +364,7 @@ class ChunkedDecoder:
         payload: list[bytes] = []
         position = 0
         while not self.complete:
-            after = self._state(position, payload)
+            after = self._state(self, position, payload)
             if after is None:
                 break
             position = after
@@ -385,7 +387,8 @@ class ChunkedDecoder:
         self._chunk = int(match.group(1), 16)
         if self._chunk > _MAX_LENGTH:
             raise BadRequest(400, "A chunk size is too large")
-        self._state = self._readData if self._chunk else self._readTrailer
+        state = ChunkedDecoder._readData if self._chunk else ChunkedDecoder._readTrailer
+        self._state = state
         return end + 2
 
     def _readData(self, position: int, payload: list[bytes]) -> int | None:
@@ -397,7 +400,7 @@ class ChunkedDecoder:
         payload.append(self._wire if whole else self._wire[position : position + taken])
         self._chunk -= taken
         if not self._chunk:
-            self._state = self._readDataEnd
+            self._state = ChunkedDecoder._readDataEnd
         return position + taken
 
     def _readDataEnd(self, position: int, payload: list[bytes]) -> int | None:
@@ -406,7 +409,7 @@ class ChunkedDecoder:
             raise BadRequest(400, "A chunk is longer than its size")
         if len(ending) < 2:
             return None
-        self._state = self._readSize
+        self._state = ChunkedDecoder._readSize
         return position + 2
 
     def _readTrailer(self, position: int, payload: list[bytes]) -> int | None:
@@ -580,7 +583,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         # As getAll(), without a coroutine and a list of its own for each read.
         while not self.held:
             if self.error is not None:
-                raise self.error
+                raise untraced(self.error)
             if self.isEnded:
                 raise StopAsyncIteration
             await self.readable()

@@ -65,8 +65,8 @@ def forgiving() -> dict[str, Any]:
     return {"name": "Forgiving", "methods": methods}
 
 
-class MatrixTests(TestCase):
-    """Each case, in all twenty cells."""
+class MatrixCase(TestCase):
+    """A gateway on all wires, and a client of each."""
 
     timeout = 60
 
@@ -87,6 +87,7 @@ class MatrixTests(TestCase):
         gateway.addService(forgiving())
         ports = await gateway.listen(reactor=self.reactor)
         self.addCleanup(gateway.stop, 0)
+        self.gateway, self.ports = gateway, ports
         self.clients: dict[str, Any] = {}
         for wire in transportNames():
             client = await deferToThread(CLIENTS[wire], ports[wire].getHost().port)
@@ -133,6 +134,10 @@ class MatrixTests(TestCase):
             turned: Deferred[None] = Deferred()
             self.reactor.callLater(0.001, turned.callback, None)
             await turned
+
+
+class MatrixTests(MatrixCase):
+    """Each case, in all twenty cells."""
 
     async def test_ok(self) -> None:
         """The results come, in order, and the stream ends."""

@@ -38,6 +38,7 @@ from storagegate.net.http.lines import (
     StreamFormat,
     lineFormat,
 )
+from storagegate.net.http.parser import RequestBody
 from storagegate.telemetry.tracecontext import tracingOfFields
 
 
@@ -383,7 +384,7 @@ class HTTPCall:
             return _stream()
         if getattr(self._req, "bodyParsed", False):
             return _stream(readParsed(self._req.body))
-        return self._requests()
+        return _readRequests(self._req.raw.body, self._shared.options.maxRequestBodySize)
 
     def _readBody(self) -> Any:
         """Return the body as an object; an awaitable of it where it is not complete, or large."""
@@ -410,22 +411,6 @@ class HTTPCall:
         if len(data) <= INLINE_SIZE:
             return readObject(data)
         return await self._shared.host.run(readObject, data)
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        """Yield a client's stream as it arrives; the client waits while no item is requested."""
-        limit = self._shared.options.maxRequestBodySize
-        lines = NDJSONDecoder(limit)
-        try:
-            async for chunk in self._req.raw.body:
-                for line in lines.feed(chunk):
-                    yield readObject(line)
-            for line in lines.end():
-                yield readObject(line)
-        except LineTooLong:
-            raise tooLarge(limit) from None
-        except BodyLost:
-            # A stream that was cut has no end: its reader is cancelled.
-            raise CancelledError from None
 
     # The response
 
@@ -551,6 +536,26 @@ class HTTPCall:
         if self._endpoint.bound.streamsRequests and not raw.body.complete:
             # Else a task that a handler has left behind would wait for ever.
             raw.body.fail(BodyLost("the call is over"))
+
+
+async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
+    """
+    Yield a client's stream as it arrives; the client waits while no item is requested.
+
+    A function, because the request refers to the stream: one of its call would make a cycle.
+    """
+    lines = NDJSONDecoder(limit)
+    try:
+        async for chunk in body:
+            for line in lines.feed(chunk):
+                yield readObject(line)
+        for line in lines.end():
+            yield readObject(line)
+    except LineTooLong:
+        raise tooLarge(limit) from None
+    except BodyLost:
+        # A stream that was cut has no end: its reader is cancelled.
+        raise CancelledError from None
 
 
 async def _stream(*requests: Any) -> AsyncIterator[Any]:

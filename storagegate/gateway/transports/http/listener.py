@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.codecs import JSON
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import ServiceError, codedError, untraced
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.transports.http import (
     PROTOCOL,
@@ -35,8 +34,6 @@ from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application
 from storagegate.http.patterns import compilePattern, decodeEscapes
 from storagegate.http.router import Router
-
-_log = Logger()
 
 
 @implementer(ICarrier)
@@ -75,9 +72,7 @@ class HTTPTransport(InvokedTransport):
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise DefinitionError: If a configured route is for no method.
         """
-        application = self._application = Application().withOptions(
-            trustProxy=self._host.settings.trustedProxies
-        )
+        application = self._application = Application()
         for guest in self._guests:
             guest.install(application)
         if self._isServed:
@@ -113,13 +108,6 @@ class HTTPTransport(InvokedTransport):
                     "which is not there"
                 ) from None
 
-    def _reportRoutes(self) -> None:
-        """Log the routes for methods that do not exist when the program runs."""
-        try:
-            self.checkRoutes()
-        except DefinitionError as error:
-            _log.critical("{error}", error=error)
-
     def install(self, app: Router) -> None:
         """
         Serve in the gateway's own application.
@@ -136,8 +124,6 @@ class HTTPTransport(InvokedTransport):
 
     def middleware(self) -> Router:
         """Return a router to be mounted at any path, which replaces C{basePath}."""
-        if self._routes and hasattr(self._host.reactor, "callWhenRunning"):
-            self._host.reactor.callWhenRunning(self._reportRoutes)
         router = Router()
         self._register(router, "", isOwn=False)
         return router
@@ -190,7 +176,8 @@ class HTTPTransport(InvokedTransport):
                 return HTTPCall(self._context, endpoint, req, res).begin()
             allowed.append("POST")
         except ServiceError as missing:
-            error = missing
+            # Without the traceback, which holds this frame.
+            error = untraced(missing)
         document = None if allowed else self._document(req)
         if document is not None:
             allowed = ["GET", "HEAD"]

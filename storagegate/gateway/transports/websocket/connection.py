@@ -228,6 +228,11 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.closeHandshakeTimeoutCall = None
         self._end()
         self.factory.onLost(self)
+        # No cycle is left to the garbage collector, nor half a message in it.
+        del self.receiver
+        self.is_open = self.is_closed = self.message_data = None
+        self.current_frame = cast(Any, None)
+        self.data = b""
 
     def leave(self) -> None:
         """

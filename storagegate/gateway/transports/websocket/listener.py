@@ -169,7 +169,9 @@ class WebSocketTransport(InvokedTransport):
             connection.checkAlive()
 
     def _forget(self, connection: "WebSocketConnection") -> None:
-        del self._peers[connection]
+        peer = self._peers.pop(connection)
+        # Each refers to the other; the session may have calls that go on.
+        vars(peer).pop("session", None)
         self._meter.ended(self.host.clock.seconds() - connection.openedAt)
         if not self._peers:
             if self._watch.running:

@@ -27,7 +27,7 @@ class CloseTests(FramingCase):
             self.clock.advance(0)
             self.assertTrue(client.transport.isOver, way)
             self.assertFalse(client.transport.isAborted, way)
-            self.assertTrue(client.wire.receiver.isLost, way)
+            self.assertTrue(self.adapter.latest.isLost, way)
 
     def test_close(self) -> None:
         """A close is answered by one, and the connection ends."""
