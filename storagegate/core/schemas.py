@@ -15,6 +15,7 @@ about all other values and makes all errors.
 
 from base64 import b64decode
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from storagegate.core.definitions import DefinitionError
@@ -98,6 +99,21 @@ def isBytes(schema: Any) -> bool:
 _MAX_DEPTH = 64
 """Levels of a schema: a deeper one is a cycle."""
 
+_KEYWORDS = frozenset(
+    {
+        *_NOTES,
+        *("$defs", "$id", "$ref", "$schema", "additionalItems", "additionalProperties", "allOf"),
+        *("anyOf", "components", "const", "contains", "contentEncoding", "contentMediaType"),
+        *("definitions", "dependencies", "deprecated", "discriminator", "else", "enum", "example"),
+        *("exclusiveMaximum", "exclusiveMinimum", "externalDocs", "format", "if", "items"),
+        *("maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength"),
+        *("minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern", "patternProperties"),
+        *("properties", "propertyNames", "readOnly", "required", "then", "type", "uniqueItems"),
+        *("writeOnly", "xml"),
+    }
+)
+"""What a schema may say: draft 7, and the annotations of OpenAPI; any C{x-} besides."""
+
 _SUBSCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf")
 _SCHEMA_MAPS = ("properties", "patternProperties", "definitions", "$defs")
@@ -120,6 +136,8 @@ class Schema:
         self._name = name
         try:
             self.document = normalised(schema)
+            if not isKnown:
+                _checkKeywords(self.document, "")
         except ValueError as error:
             raise DefinitionError(f"{name} has a schema that is none: {error}") from None
         self._bytes = _bytesReader(self.document)
@@ -198,6 +216,29 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 def _inner(part: Any, depth: int) -> Any:
     # True and False are schemas for any value and for none.
     return part if isinstance(part, bool) else normalised(part, depth + 1)
+
+
+def _checkKeywords(schema: Mapping[str, Any], path: str) -> None:
+    """
+    Check that a schema says nothing that does not constrain values.
+
+    @raise ValueError: If it has an unknown keyword, which validators ignore.
+    """
+    for key, value in schema.items():
+        if key not in _KEYWORDS and not str(key).startswith("x-"):
+            near = get_close_matches(str(key), _KEYWORDS, 1)
+            advice = f"; is it {near[0]}?" if near else ""
+            raise ValueError(f"{path}{key} is no keyword of JSON Schema, draft 7{advice}")
+        parts: Iterable[tuple[str, Any]] = ()
+        if key in _SCHEMA_MAPS and isinstance(value, Mapping):
+            parts = [(f"{path}{key}.{name}.", part) for name, part in value.items()]
+        elif key in _SCHEMA_LISTS and isinstance(value, list):
+            parts = [(f"{path}{key}[{index}].", part) for index, part in enumerate(value)]
+        elif key in _SUBSCHEMAS:
+            parts = [(f"{path}{key}.", value)]
+        for name, part in parts:
+            if isinstance(part, Mapping):
+                _checkKeywords(part, name)
 
 
 Reader = Callable[[Any, str], Any]

@@ -30,6 +30,7 @@ from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.health import Readiness
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
+from storagegate.gateway.options import readOptions
 from storagegate.gateway.transports.registry import (
     GRPC,
     HTTP,
@@ -90,6 +91,8 @@ _FUNCTIONS = frozenset(
 )
 """Keys whose values are functions; the last one may be a table of them by protocol."""
 
+_TRUSTED = "trustedProxies"
+
 LISTENER_OPTIONS = frozenset({"port", "hostname", "address"})
 """Options that the tables must not have: the key of the listener sets them."""
 
@@ -111,9 +114,16 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
         "discovery": gateway.configureServiceDiscovery,
     }
     for name, table in tables.items():
+        if name == _TRUSTED:
+            try:
+                gateway.settings = readOptions(gateway.settings, {name: table})
+            except OptionError as error:
+                raise ConfigurationError(f"gateway.{name}: {error}") from error
+            continue
         if name not in configure:
             raise ConfigurationError(
-                f"gateway.{name}: unknown key; there are {', '.join(sorted(configure))}"
+                f"gateway.{name}: unknown key; beside {_TRUSTED} there are "
+                f"{', '.join(sorted(configure))}"
             )
         for key in LISTENER_OPTIONS.intersection(table if isinstance(table, Mapping) else ()):
             raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")

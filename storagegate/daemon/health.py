@@ -64,7 +64,11 @@ def respond(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> R
         **{name: wrong or "ok" for name, wrong in found.parts.items()},
         **{name: wrong or "listening" for name, wrong in found.listeners.items()},
     }
-    warnings = {name: text for name, text in found.warnings.items() if text is not None}
+    warnings = {
+        name: text
+        for name, text in found.warnings.items()
+        if text is not None and text != found.parts.get(name)
+    }
     if warnings:
         document["warnings"] = warnings
     return _json(200 if found.status == "ok" else 503, document)
@@ -253,4 +257,9 @@ def certificateFamily(ports: Mapping[str, Any]) -> MetricFamily:
 
 
 def _problemOf(parts: Mapping[str, str | None]) -> str | None:
-    return "; ".join(f"{name}: {wrong}" for name, wrong in parts.items() if wrong) or None
+    """Return all problems in one line, each once, with the names of the parts that have it."""
+    names: dict[str, list[str]] = {}
+    for name, wrong in parts.items():
+        if wrong:
+            names.setdefault(wrong, []).append(name)
+    return "; ".join(f"{', '.join(of)}: {wrong}" for wrong, of in names.items()) or None

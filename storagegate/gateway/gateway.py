@@ -293,6 +293,7 @@ class ProtocolGateway:
         """
         self.invoker.add(service, isKnown)
         if self._transports is not None:
+            self._checkProviders(service)
             self._transports.add(service)
         return self
 
@@ -372,10 +373,25 @@ class ProtocolGateway:
         )
         if self.discovery is not None and self.discovery.services:
             self._forward(host)
+        for service in self.services.values():
+            self._checkProviders(service)
         self._transports = TransportSet(host)
         for service in self.services.values():
             self._transports.add(service)
         return self._transports
+
+    def _checkProviders(self, service: ServiceDefinition) -> None:
+        """
+        Check that there are the providers that a service allows.
+
+        @raise DefinitionError: If there is no provider of a token; API keys may be its own.
+        """
+        for name in service.authentication.methods:
+            if name != "apikey" and name not in self.authentication.providers:
+                raise DefinitionError(
+                    f"the service {service.name} authenticates by {name}, and there is no "
+                    f"authentication.providers.{name}"
+                )
 
     def _forward(self, host: TransportContext) -> None:
         """

@@ -25,6 +25,7 @@ from storagegate.gateway.transports.registry import (
     transportNames,
     transports,
 )
+from storagegate.net.forwarded import TrustedProxies, compileTrust
 
 if TYPE_CHECKING:
     from storagegate.gateway.transports.grpc import GRPCOptions, GRPCOptionsDict
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from storagegate.gateway.transports.udp import UDPOptions, UDPOptionsDict
     from storagegate.gateway.transports.websocket import WebSocketOptions, WebSocketOptionsDict
 
-_COMMON = ("protocols", "port", "hostname")
+_COMMON = ("protocols", "port", "hostname", "trustedProxies")
 """The options that are of no transport."""
 
 
@@ -57,6 +58,8 @@ class GatewayOptions:
     @ivar protocols: Which transports, see L{enabled}.
     @ivar port: That of HTTP and WebSocket.
     @ivar hostname: The interface of all of them.
+    @ivar trustedProxies: The proxies whose C{X-Forwarded-For} is believed by HTTP, WebSocket and
+        gRPC, see L{compileTrust<storagegate.net.forwarded.compileTrust>}.
     @ivar switches: Transports that a flag has switched on or off, by name.
     @ivar groups: The options of transports that are not the defaults, by name.
     """
@@ -64,8 +67,13 @@ class GatewayOptions:
     protocols: tuple[str, ...] | None = field(default=None, converter=_protocols)
     port: int = field(default=8080, converter=readPort)
     hostname: str = field(default="127.0.0.1", converter=readHostname)
+    trustedProxies: Any = field(default=False)
     switches: Mapping[str, bool] = field(factory=dict)
     groups: Mapping[str, Any] = field(factory=dict)
+
+    @trustedProxies.validator
+    def _checkTrust(self, attribute: Any, value: Any) -> None:
+        compileTrust(value)
 
     def of(self, name: str) -> Any:
         """
@@ -100,6 +108,7 @@ class GatewayOptionsDict(TypedDict, total=False):
     protocols: "Sequence[TransportName] | None"
     port: int
     hostname: str
+    trustedProxies: TrustedProxies
     enableHTTP: bool | None
     enableWebSocket: bool | None
     enableGRPC: bool | None

@@ -21,10 +21,10 @@ from storagegate.http.options import (
     reactorRuntime,
     readOptions,
 )
-from storagegate.http.request import Trust, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
 from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
+from storagegate.net.forwarded import Trust, compileTrust
 from storagegate.net.http.site import Site
 
 if TYPE_CHECKING:

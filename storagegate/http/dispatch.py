@@ -69,6 +69,8 @@ def readHandler(function: Any) -> Handler:
     """
     if not callable(function):
         raise TypeError(f"a handler is a function, not {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{nameOf(function)} is a generator, which would not run; use res.write")
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:

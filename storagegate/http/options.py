@@ -21,7 +21,7 @@ from storagegate.core.options import (
     readSize,
 )
 from storagegate.core.task import callInThread
-from storagegate.http.request import TrustedProxies, compileTrust
+from storagegate.net.forwarded import TrustedProxies, compileTrust
 from storagegate.net.http.interfaces import HTTPLimits
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class ApplicationOptions:
     @ivar compression: The same for C{compression}.
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
-        L{compileTrust<storagegate.http.request.compileTrust>}.
+        L{compileTrust<storagegate.net.forwarded.compileTrust>}.
     @ivar cookieSecret: Signs and verifies cookies; of several the first signs, all verify.
     @ivar views: Makes text of the name of a template and a mapping of values, for C{res.render}; a
         directory has templates of Jinja2.

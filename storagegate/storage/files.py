@@ -139,6 +139,14 @@ class Files:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
 
+    def inodes(self, path: str) -> tuple[int, int]:
+        """
+        Return the inodes that are free to us on a path's file system, and all of its inodes; none
+        of either where it makes them as they are needed.
+        """
+        figures = os.statvfs(path)
+        return figures.f_favail, figures.f_files
+
 
 def unlinkIfThere(files: Files, path: str) -> bool:
     """Remove a name; return whether it existed. Blocks; may run in a pool thread."""

@@ -459,6 +459,12 @@ class IBlobStore(Interface):
         "Why nothing is written or removed until a restart; C{None} while that is possible."
     )
     corrupt: frozenset[str] = Attribute("The blobs that are known to be corrupt.")
+    onFull: Callable[[], object] = Attribute(
+        "Called in any thread when an upload is refused because the disk is full; set by the store."
+    )
+    onShort: Callable[[str, int], object] = Attribute(
+        "Called with a blob that L{open} finds short, and the bytes it has; set by the store."
+    )
 
     def writer(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
         """

@@ -187,7 +187,8 @@ class Scrubber:
             problem = "is missing"
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
-        if problem is not None:
+        # Where no blob can be read, this one may be whole.
+        if problem is not None and not any(self._blobs.health().values()):
             await self._report.add(row, problem)
 
     async def _read(self, row: BlobRow) -> str | None:

@@ -36,7 +36,7 @@ from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
 from storagegate.storage.catalog.reserve import Reserve
-from storagegate.storage.errors import StoreError, StoreReadOnly
+from storagegate.storage.errors import StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import BlobLease, GarbageCollector
 from storagegate.storage.identity import claimBlobs, refuseLostCatalog
@@ -63,6 +63,9 @@ T = TypeVar("T")
 
 _LOW_SPACE = 20
 """A warning is given when less than one part in twenty of the disk is free."""
+
+_SPACE_SECONDS = 10.0
+"""Uploads that are refused free what they wrote: so long none is, before that is recovery."""
 
 KEYS_POLL_SECONDS = 0.5
 """Half of the second within which a key that another process revokes must stop working."""
@@ -190,6 +193,12 @@ class ObjectStore:
             self.observers = group.observers
             group.subscribe(blobs, self._notifyObservers)
         corruption = CorruptionLog(catalog, self._markCorrupt)
+        self._corruption = corruption
+        blobs.onShort = self._markShort
+        blobs.onFull = self._sawFull
+        self._clock: IReactorTime = reactor
+        self._isFull = False
+        self._fullAt: float | None = None
         self.verifier = VerifyingReader(catalog, blobs, corruption) if verifyReads else None
         self.scrubber = Scrubber(catalog, blobs, reactor, corruption, scrubBytesPerSecond)
         if group is None or group.isFirst:
@@ -389,11 +398,9 @@ class ObjectStore:
 
     def health(self) -> dict[str, str | None]:
         """Return for each part why the store cannot take writes, or L{None}."""
-        return {
-            **self.catalog.health(),
-            **self.blobs.health(),
-            "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
-        }
+        disk = self._disk(lambda free, total: free < INLINE_LIMIT)
+        self._logFull(disk)
+        return {**self.catalog.health(), **self.blobs.health(), "disk": disk}
 
     def warnings(self) -> dict[str, str | None]:
         """Return problems that an operator should see although the store works, or L{None}s."""
@@ -401,6 +408,7 @@ class ObjectStore:
         return {
             "corrupt": f"{damaged} objects or blobs are corrupt" if damaged else None,
             "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
+            "inodes": self._inodes(),
         }
 
     @property
@@ -419,6 +427,31 @@ class ObjectStore:
         except OSError as error:
             return f"the disk does not respond: {error.strerror or error}"
         return f"{free >> 10} KiB are free" if isLow(free, total) else None
+
+    def _sawFull(self) -> None:
+        """Note that a write was refused because the disk is full. Any thread."""
+        self._isFull = True
+
+    def _logFull(self, problem: str | None) -> None:
+        """Log that the disk is full, and that it has not been for a while: one line each."""
+        isFull, self._isFull = self._isFull or problem is not None, False
+        now = self._clock.seconds()
+        if isFull:
+            if self._fullAt is None:
+                text = problem or "a write did not fit"
+                self._log.error("the disk is full, deletes work: {text}", text=text)
+            self._fullAt = now
+        elif self._fullAt is not None and now - self._fullAt >= _SPACE_SECONDS:
+            self._fullAt = None
+            self._log.info("the disk has space again")
+
+    def _inodes(self) -> str | None:
+        try:
+            free, total = self._files.inodes(self._directory)
+        except OSError:
+            # The warning of the disk says so.
+            return None
+        return f"{free} inodes are free" if free * _LOW_SPACE < total else None
 
     def idle(self) -> Deferred[None]:
         """Wait until all garbage is removed, except blobs with leases."""
@@ -488,6 +521,8 @@ class ObjectStore:
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
             elif failure.check(StoreError):
                 self._removeNew(newBlobs)
+                if failure.check(StoreFull):
+                    self._sawFull()
             return failure
 
         mutate(*args).addCallbacks(committed, refused).addBoth(written.callback)
@@ -507,6 +542,24 @@ class ObjectStore:
         await self.blobs.remove(ids)
         if self._group is not None:
             self._group.broadcastRemoved(ids)
+
+    def _markShort(self, blob: str, size: int) -> None:
+        """Record a blob that a reader has found short."""
+
+        async def record() -> None:
+            row = await self.catalog.blobRow(blob)
+            if row is None:
+                # It was deleted meanwhile.
+                self.blobs.forget([blob])
+            else:
+                await self._corruption.add(row, f"has {size} bytes, not {row.size}")
+
+        self._markCorrupt([blob])
+        Deferred.fromCoroutine(record()).addErrback(
+            lambda failure: self._log.error(
+                "damage was not recorded: {error}", error=failure.getErrorMessage()
+            )
+        )
 
     def _markCorrupt(self, ids: Sequence[str]) -> None:
         """Stop reads of these blobs, in all processes."""

@@ -208,6 +208,8 @@ class RangedBlobs:
         self._random = Random(1)
         self._longestSeconds = longestSeconds
         self._corrupt: set[str] = set()
+        self.onFull = lambda: None
+        self.onShort = lambda blob, size: None
 
     @property
     def corrupt(self) -> frozenset[str]:

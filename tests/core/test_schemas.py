@@ -88,3 +88,37 @@ class CheckTests(SynchronousTestCase):
         ):
             error = self.assertRaises(DefinitionError, Schema, wrong, "the input of A.b")
             self.assertIn("the input of A.b", str(error))
+
+
+class KeywordTests(SynchronousTestCase):
+    """Keywords that constrain nothing."""
+
+    def test_misspelt(self) -> None:
+        """One that is none is refused with its place and the keyword that is like it."""
+        name = {"type": "string", "minLenght": 1}
+        for schema, expected in (
+            ({"type": "object", "properties": {"name": name}}, "properties.name.minLenght is no"),
+            ({"type": "array", "items": name}, "items.minLenght"),
+            ({"anyOf": [{"type": "null"}, name]}, "anyOf[1].minLenght"),
+            ({"propertys": {}}, "is it properties?"),
+            ({"type": "array", "prefixItems": [{"type": "string"}]}, "prefixItems is no keyword"),
+            ({"type": "string", "nullable": True}, "nullable is no keyword"),
+        ):
+            error = self.assertRaises(DefinitionError, Schema, schema, "A.b")
+            self.assertIn(expected, str(error))
+            self.assertIn("A.b", str(error))
+
+    def test_others(self) -> None:
+        """Notes, extensions, and names of properties and definitions are none."""
+        Schema(
+            {
+                "$comment": "a",
+                "x-order": 1,
+                "properties": {"minLenght": {"type": "string", "example": "b", "deprecated": True}},
+                "definitions": {"minLenght": True},
+                "default": {"minLenght": 1},
+                "enum": [{"minLenght": 1}],
+            },
+            "A.b",
+        )
+        Schema({"minLenght": 1}, "of a remote service", isKnown=True)

@@ -7,7 +7,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import ConfigurationError, load
-from storagegate.daemon.gatewayservice import DaemonGatewayService, NamingError, loadObject
+from storagegate.daemon.gatewayservice import (
+    DaemonGatewayService,
+    NamingError,
+    configureGateway,
+    loadObject,
+)
+from storagegate.gateway.gateway import createProtocolGateway
 
 NUMBER = 5
 EMPTY: dict[str, Any] = {"name": "Empty", "methods": {}}
@@ -51,3 +57,16 @@ class NamingTests(SynchronousTestCase):
             configuration = load({"service": [name], "data": self.mktemp()}, {})
             error = self.assertRaises(ConfigurationError, DaemonGatewayService, configuration, None)
             self.assertEqual(str(error), f"service: {name}: {reason}")
+
+
+class TrustedProxiesTests(SynchronousTestCase):
+    """The key of C{[gateway]} that is no table."""
+
+    def test_set(self) -> None:
+        """It is the option of the gateway; a value that names no network is said with its key."""
+        gateway = createProtocolGateway()
+        configureGateway(gateway, {"trustedProxies": ["10.0.0.0/8"], "http": {"basePath": "/v1"}})
+        self.assertEqual(gateway.settings.trustedProxies, ["10.0.0.0/8"])
+        wrong = {"trustedProxies": "nowhere"}
+        error = self.assertRaises(ConfigurationError, configureGateway, gateway, wrong)
+        self.assertIn("trustedProxies names what is no network", str(error))

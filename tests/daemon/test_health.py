@@ -77,6 +77,9 @@ class BoardTests(SynchronousTestCase):
         seen = self.checks.evaluate()
         self.assertEqual(seen.status, "unavailable")
         self.assertEqual(seen.error, "catalog: gone; s3: listens no more")
+        self.wrong["blobs"] = "gone"
+        seen = self.checks.evaluate()
+        self.assertEqual(seen.error, "catalog, blobs: gone; s3: listens no more")
 
     def test_draining(self) -> None:
         """While it stops it says so, and not what its parts lack because of that."""

@@ -50,6 +50,8 @@ class AnswerTests(SynchronousTestCase):
 
     def test_warnings(self) -> None:
         """What an operator should look at is told without making the daemon unready."""
+        both = Readiness("unavailable", "x", {"disk": "full"}, {"disk": "full"})
+        self.assertNotIn(b"warnings", respond(b"GET", b"/readyz", lambda: both)[2])
         readiness = Readiness(warnings={"disk": "12 MiB are free", "damage": None})
         code, document = self.ask(b"/readyz", readiness)
         self.assertEqual(code, 200)

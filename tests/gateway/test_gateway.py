@@ -54,6 +54,40 @@ class ServiceTests(SynchronousTestCase):
             self.assertIsInstance(service, ServiceDefinition)
             self.assertEqual(list(service.methods), ["echo"])
 
+    def test_providers(self) -> None:
+        """A service whose tokens have no provider is refused by its name; keys may be its own."""
+        services = {
+            name: {"methods": {"echo": echo}, "authentication": {"methods": [name]}}
+            for name in ("jwt", "oauth", "apikey")
+        }
+        for name in ("jwt", "oauth"):
+            gateway = createProtocolGateway().addService("A", services[name])
+            error = self.assertRaises(DefinitionError, gateway.start, MemoryReactorClock())
+            self.assertIn(f"the service A authenticates by {name}", str(error))
+        gateway = createProtocolGateway().addService("A", services["apikey"])
+        gateway.start(MemoryReactorClock())
+        self.assertRaises(DefinitionError, gateway.addService, "B", services["jwt"])
+        provider = {"secret": "x" * 32, "algorithms": ["HS256"]}
+        gateway = createProtocolGateway().configureAuthentication(providers={"jwt": provider})
+        gateway.addService("A", services["jwt"]).start(MemoryReactorClock())
+
+    def test_mountedRoutes(self) -> None:
+        """A mounted route for a method that does not exist is logged when the program runs."""
+        logged: list[Any] = []
+        globalLogPublisher.addObserver(logged.append)
+        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        routes = {"GET /x": "A.echo", "GET /y": "A.ehco"}
+        gateway = createProtocolGateway(http={"routes": routes})
+        reactor = MemoryReactorClock()
+        gateway.start(reactor)
+        gateway.middleware()
+        gateway.addService("A", {"methods": {"echo": echo}})
+        self.assertEqual(logged, [])
+        for function, arguments, keywords in reactor.whenRunningHooks:
+            function(*arguments, **keywords)
+        (event,) = logged
+        self.assertIn("GET /y is for A.ehco", str(event["error"]))
+
     def test_wrong(self) -> None:
         """What is no service is refused, and the message says why."""
         gateway = createProtocolGateway().addService("A", {"methods": {"echo": echo}})

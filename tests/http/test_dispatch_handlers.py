@@ -30,6 +30,16 @@ async def coroutine(req: Any, res: Any) -> None:
     """Do nothing."""
 
 
+def pieces(req: Any, res: Any) -> Any:
+    """Yield what would never be sent."""
+    yield "piece"
+
+
+async def laterPieces(req: Any, res: Any) -> Any:
+    """Yield what would never be sent."""
+    yield "piece"
+
+
 class HandlerTests(SynchronousTestCase):
     """How many arguments a handler gets."""
 
@@ -61,6 +71,9 @@ class HandlerTests(SynchronousTestCase):
             lambda req, res, *, needed: None,
         ]:
             self.assertRaises(TypeError, readHandler, wrong)
+        for generator in (pieces, laterPieces):
+            error = self.assertRaises(TypeError, readHandler, generator)
+            self.assertIn("ieces is a generator", str(error))
         error = self.assertRaises(TypeError, readHandler, HandlerTests.setUp)
         self.assertIn("setUp", str(error))
 

@@ -2,7 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.request import clientAddresses, compileTrust
+from storagegate.net.forwarded import clientAddresses, compileTrust
 
 
 class TrustTests(SynchronousTestCase):

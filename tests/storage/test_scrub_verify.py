@@ -59,6 +59,8 @@ class VerifyingReaderTests(SynchronousTestCase):
         self.assertRaises(CorruptBlob, self.read, segment)
         self.assertEqual(len(b"".join(self.taken)), taken)
         blob = frozenset({segment.blob})
+        # The object before this one is garbage.
+        self.driver.reactor.settle(self.driver.store.idle())
         self.assertEqual(self.driver.store.blobs.corrupt, blob)
         self.assertEqual(self.driver.store.catalog.corruptBlobs(), blob)
         self.assertRaises(CorruptBlob, self.read, segment)

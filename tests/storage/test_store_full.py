@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from storagegate.storage.errors import StoreFull
@@ -133,3 +134,48 @@ class FullDiskTests(SynchronousTestCase):
         for isRepair in (False, True):
             problems: list[str] = []
             self.assertEqual(check(self.directory, isRepair, True, problems.append), 0, problems)
+
+    def test_inodes(self) -> None:
+        """Without inodes large objects are refused as on a full disk, which is a warning."""
+        subprocess.run(["mount", "-o", "remount,size=16m,nr_inodes=60", self.mount], check=True)
+        self.assertIsNone(self.driver.store.warnings()["inodes"])
+        body = b"x" * 1000
+        keys = self.fill(body)
+        self.assertRegex(self.driver.store.warnings()["inodes"], "^[01] inodes are free$")
+        self.assertIsNone(self.driver.store.health()["blobs"])
+        self.driver.inlineLimit = 2000
+        self.driver.put("b", b"small", body)
+        self.assertServes([*keys, b"small"], body)
+        self.assertIsNone(self.driver.store.warnings()["inodes"])
+        self.assertSound()
+
+    def test_log(self) -> None:
+        """A full disk is one line of the log, and its end is one."""
+        lines: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        for limit in (100, 64 * 1024):
+            lines.clear()
+            self.driver.inlineLimit = limit
+            keys = self.fill(os.urandom(40_000))
+            for _ in range(3):
+                self.driver.store.health()
+                self.driver.reactor.advance(1)
+                with self.assertRaises(StoreFull):
+                    self.driver.put("b", b"more", os.urandom(50_000))
+            self.driver.store.health()
+            self.assertEqual([line for line in lines if "disk" in line], lines)
+            self.assertEqual(len(lines), 1, lines)
+            self.assertIn("the disk is full, deletes work: ", lines[0])
+            self.driver.delete("b", keys)
+            self.driver.reactor.settle(self.driver.store.idle())
+            for _ in range(20):
+                self.driver.store.health()
+                self.driver.reactor.advance(1)
+            # The file of the rows does not shrink.
+            self.assertEqual(lines[1:], ["the disk has space again"] * (limit == 100))
+        self.assertSound()

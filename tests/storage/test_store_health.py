@@ -3,6 +3,7 @@
 import os
 import shutil
 
+from storagegate.storage.errors import CorruptBlob
 from tests.storage.test_store import StoreCase
 from tests.support.faultyfiles import Fault
 
@@ -66,3 +67,22 @@ class HealthTests(StoreCase):
             self.assertIsNone(self.health())
         self.settle()
         self.assertSound()
+
+    def test_short(self) -> None:
+        """A blob that a read finds short is marked, shown and logged at once, and stays so."""
+        self.driver.put("b", b"short", b"x" * 1000)
+        self.driver.put("b", b"whole", b"y" * 1000)
+        record = self.driver.find("b", b"short")
+        assert record is not None
+        self.reopen()
+        os.truncate(self.layout.path(record.content.segments[0].blob), 999)
+        for _ in range(2):
+            self.assertRaises(CorruptBlob, self.driver.get, "b", b"short")
+            self.assertEqual(
+                self.driver.store.warnings()["corrupt"], "1 objects or blobs are corrupt"
+            )
+            self.assertEqual(self.driver.get("b", b"whole"), b"y" * 1000)
+            self.driver.reactor.turnUntil(
+                lambda: bool(self.driver.store.catalog.corruptBlobs()), lambda: None
+            )
+            self.reopen()

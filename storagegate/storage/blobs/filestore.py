@@ -21,7 +21,14 @@ from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId, storeError
+from storagegate.storage.blobs.layout import (
+    DISK_FULL,
+    BlobLayout,
+    Shards,
+    SyncGroup,
+    isBlobId,
+    storeError,
+)
 from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
@@ -332,6 +339,8 @@ class FileBlobs:
         self._handles = HandleCache(pool, files, self._openFile, self._closeFile, self._closeSoon)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._corrupt: set[str] = set()
+        self.onFull: Callable[[], object] = lambda: None
+        self.onShort: Callable[[str, int], object] = lambda blob, size: None
         self._isSuspect = self._isProbing = False
         self._problem: str | None = None
         self._writers: WeakSet[FileBlobWriter] = WeakSet()
@@ -358,6 +367,7 @@ class FileBlobs:
         if reader.size < segment.offset + segment.length:
             size = reader.size
             reader.close()
+            self.onShort(segment.blob, size)
             raise CorruptBlob(f"blob {segment.blob} is short: {size} bytes")
         return reader
 
@@ -432,9 +442,12 @@ class FileBlobs:
         await self._unlinker.idle()
         self._handles.close()
 
-    def _suspect(self) -> None:
-        """Try the disk at the next look at the health. Any thread."""
-        self._isSuspect = True
+    def _suspect(self, error: OSError) -> None:
+        """Try the disk at the next look at the health, unless it is full. Any thread."""
+        if error.errno in DISK_FULL:
+            self.onFull()
+        else:
+            self._isSuspect = True
 
     def _probe(self, file: StagingFile) -> None:
         """Write, open and remove an empty blob. Runs in a pool thread."""
@@ -474,7 +487,7 @@ class FileBlobs:
                 raise
             raise CorruptBlob(f"blob {blob} is missing") from error
         except OSError as error:
-            self._suspect()
+            self._suspect(error)
             raise storeError(error) from error
         try:
             return fd, self._files.size(fd)

@@ -58,7 +58,7 @@ class StagingFile:
     _shards: Shards
     _durability: SyncGroup
     _latch: FailStopLatch
-    _onError: Callable[[], object] = lambda: None
+    _onError: Callable[[OSError], object] = lambda error: None
     crc: int = 0
     _fd: int = -1
     _isCreated: bool = False
@@ -80,7 +80,7 @@ class StagingFile:
                 self.crc = crc32c(buffer, self.crc)
             writeAll(partial(self._files.write, self._fd), buffers)
         except OSError as error:
-            self._onError()
+            self._onError(error)
             raise storeError(error) from error
 
     def commit(self, buffers: Sequence[Buffer]) -> None:
@@ -103,7 +103,7 @@ class StagingFile:
                 self._link()
             self._durability.syncDirectory(self._layout.shard(self.blob))
         except OSError as error:
-            self._onError()
+            self._onError(error)
             raise storeError(error) from error
 
     def remove(self) -> None:

@@ -34,22 +34,24 @@ class Reserve:
 
     @param path: The file; its directory is on the catalog's file system.
     @param isShared: Other processes have the same reserve; the write lock protects it.
+    @ivar isHeld: Whether L{ensure} would find it; always C{False} if other processes have it, too.
     """
 
     def __init__(self, path: str, isShared: bool = False) -> None:
         self._path = path
         self._isShared = isShared
-        self._held = False
+        self._held = self.isHeld = False
 
     def ensure(self) -> bool:
         """Create the file unless it exists; return whether it exists then."""
         if not self._held or (self._isShared and not os.path.exists(self._path)):
             self._held = self._make()
+        self.isHeld = self._held and not self._isShared
         return self._held
 
     def release(self) -> bool:
         """Remove the file; return whether this has freed its space."""
-        self._held = False
+        self._held = self.isHeld = False
         try:
             os.unlink(self._path)
         except FileNotFoundError:
@@ -65,7 +67,7 @@ class Reserve:
 
     def halve(self) -> bool:
         """Give up half of the space; L{ensure} takes it again. Return whether there was some."""
-        self._held = False
+        self._held = self.isHeld = False
         try:
             size = os.stat(self._path).st_size
             os.truncate(self._path, size // 2)

@@ -46,6 +46,7 @@ from storagegate.storage.catalog.writer import (
     CatalogWriter,
     Committer,
     Mutation,
+    OpenFiles,
     WriteLock,
 )
 from storagegate.storage.files import FailStopLatch
@@ -63,7 +64,6 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.sqlite import OpenFiles
 
 _UPLOAD = """
     SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
@@ -512,7 +512,7 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
         context.pool.run,
         context.durability,
         context.onGarbage,
-        context.catalogState,
+        context.catalogState or SharedCatalogState(latch=context.latch),
         BlobIds(context.random, context.owner).new,
     )
     return OpenCatalog(catalog, catalog.findBlobs)

@@ -192,7 +192,7 @@ class WALCheckpointer:
             busy, _, _ = checkpoint(self._connection, mode)
         except Error as error:
             if classify(error) is Fault.UNSAFE:
-                self._latch.set(f"catalog: {error}")
+                self._latch.set(f"a write of the catalog failed: {error}")
             return False
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -233,7 +233,7 @@ class CheckpointScheduler:
         self._isRunning = False
         error = failure.value
         if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
-            self._latch.set(f"catalog: {error}")
+            self._latch.set(f"a write of the catalog failed: {error}")
         # A full disk and a busy pool are reported elsewhere; some commits later it is due again.
         elif failure.check(Error, StoreBusy) is None:
             _log.failure("the checkpoint failed", failure)

@@ -1,5 +1,6 @@
 """Requests that are none, and clients that take their time, against an application."""
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.net.support import statuses
@@ -116,7 +117,7 @@ class PatienceTests(AppServedCase):
 
     async def test_lateAnswer(self) -> None:
         """A request that no handler answers is 503 in the end, as JSON too."""
-        self.app.get("/never", lambda req, res: None)
+        self.app.get("/never", lambda req, res: Deferred())
         port = await self.listen(requestTimeout=500)
         received = await self.exchange(port, get(b"/never"))
         self.assertEqual(statuses(received), [503])

@@ -144,6 +144,10 @@ class OpenTests(FloodCase):
             return bytes(self.unary(b"active", timeout=PATIENCE))
         return b""
 
+    def test_continuations(self) -> None:
+        """A block of headers without an end takes little memory here, too."""
+        self.assertBorne("continuations")
+
     def test_after(self) -> None:
         """A flood of calls may keep it busy, but it comes back, and nothing of them is left."""
         for self.kind in ("resets", "cancelled"):

@@ -22,6 +22,7 @@ from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
 from storagegate.gateway.transports.grpc import GRPCOptions
 from storagegate.gateway.transports.registry import ITransport
+from storagegate.net.forwarded import Trust, clientAddresses, compileTrust
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
@@ -57,6 +58,7 @@ class GRPCTransport:
         """
         self._host = host
         self._options = options
+        self._trust = compileTrust(host.settings.trustedProxies)
         self._server = GRPCServer().withOptions(
             grpc={
                 "reflection": options.reflection,
@@ -129,10 +131,10 @@ class GRPCTransport:
         """Have a call observed that the server refused."""
         known = self._methods.get(call.path)
         if known is not None:
-            context = contextOf(call, *known)
+            context = contextOf(call, *known, self._trust)
             self._host.refuse(context, error)
         elif self._isUnknown(call):
-            context = contextOf(call, UNKNOWN, UNKNOWN)
+            context = contextOf(call, UNKNOWN, UNKNOWN, self._trust)
             context.metadata["path"] = call.path[:_MAX_PATH]
             self._host.refuse(context, error, isUnknown=True)
         else:
@@ -159,7 +161,7 @@ class GRPCTransport:
         whole = f"{service.name}.{name}"
 
         async def begin(call: Call) -> Any:
-            context = contextOf(call, service.name, name)
+            context = contextOf(call, service.name, name, self._trust)
             credentials = credentialsOf(call, context.headers)
             call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             request: Any = call.requests if streams else call.request
@@ -224,8 +226,12 @@ def credentialsOf(call: Call, headers: Mapping[str, str]) -> CallCredentials:
     return CallCredentials(token or None, headers.get("x-api-key"), call, hasFields=True)
 
 
-def contextOf(call: Call, service: str, method: str) -> RequestContext:
-    """Return the context of a call, for its handler."""
+def contextOf(call: Call, service: str, method: str, trust: Trust | None) -> RequestContext:
+    """
+    Return the context of a call, for its handler.
+
+    @param trust: Decides which proxies may name their client in the metadata.
+    """
     headers: dict[str, str] = {}
     for name, value in call.metadata:
         if isinstance(value, str):
@@ -235,7 +241,15 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
     if peer.startswith("unix:"):
         address, port = peer, "0"
     number = int(port) if port.isdigit() else 0
-    client = ClientInfo(peer, address.strip("[]"), number, headers.get("user-agent"))
+    address = address.strip("[]")
+    if trust is not None:
+        # All values: the last ones are those that proxies have added.
+        named = [str(value) for name, value in call.metadata if name == "x-forwarded-for"]
+        believed = clientAddresses(address, ",".join(named), trust)[-1]
+        if believed != address:
+            # The port of a client behind a proxy is unknown.
+            peer, address, number = believed, believed, 0
+    client = ClientInfo(peer, address, number, headers.get("user-agent"))
     tracing = receiveTracing(
         headers.get("traceparent"), headers.get("tracestate"), headers.get(TRACE_ID)
     )

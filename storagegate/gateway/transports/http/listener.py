@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.codecs import JSON
@@ -34,6 +35,8 @@ from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application
 from storagegate.http.patterns import compilePattern, decodeEscapes
 from storagegate.http.router import Router
+
+_log = Logger()
 
 
 @implementer(ICarrier)
@@ -72,7 +75,9 @@ class HTTPTransport(InvokedTransport):
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise DefinitionError: If a configured route is for no method.
         """
-        application = self._application = Application()
+        application = self._application = Application().withOptions(
+            trustProxy=self._host.settings.trustedProxies
+        )
         for guest in self._guests:
             guest.install(application)
         if self._isServed:
@@ -108,6 +113,13 @@ class HTTPTransport(InvokedTransport):
                     "which is not there"
                 ) from None
 
+    def _reportRoutes(self) -> None:
+        """Log the routes for methods that do not exist when the program runs."""
+        try:
+            self.checkRoutes()
+        except DefinitionError as error:
+            _log.critical("{error}", error=error)
+
     def install(self, app: Router) -> None:
         """
         Serve in the gateway's own application.
@@ -124,6 +136,8 @@ class HTTPTransport(InvokedTransport):
 
     def middleware(self) -> Router:
         """Return a router to be mounted at any path, which replaces C{basePath}."""
+        if self._routes and hasattr(self._host.reactor, "callWhenRunning"):
+            self._host.reactor.callWhenRunning(self._reportRoutes)
         router = Router()
         self._register(router, "", isOwn=False)
         return router
