@@ -190,7 +190,10 @@ class SharedStoreTests(PairCase):
         for process in (self.one, self.two):
             with self.assertRaises(StoreReadOnly):
                 process.do("put", bucket="b", key="k", body="late")
-            self.assertIn("catalog: disk I/O error", process.do("state")["health"]["catalog"])
+            self.assertIn(
+                "a write of the catalog failed: disk I/O error",
+                process.do("state")["health"]["catalog"],
+            )
             self.assertEqual(process.do("get", bucket="b", key="k"), read(SMALL))
 
     def test_lock(self) -> None:
