@@ -456,7 +456,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
     for listener in network.listenerAddresses(configuration):
         yield from network.checkListener(listener, daemon)
         yield from checks.checkEndpoint(listener.description, days)
-    yield from checks.checkInstances(configuration.gateway, days)
+    yield from checks.checkTables(configuration.gateway, days)
     # Services may print while they are imported.
     with redirect_stdout(sys.stderr):
         # As the daemon does: services are imported from its working directory.

@@ -179,7 +179,8 @@ def _secretsOf(configuration: Configuration) -> Iterator[str]:
 def _secretsIn(table: Mapping[str, Any]) -> Iterator[str]:
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _secretsIn(value)
+            # A table of TLS has names of files, which errors have to show.
+            yield from _secretsIn(value if name != "tls" else {})
         elif isinstance(value, str) and name.lower().endswith(_SECRET_KEYS):
             yield value
 

@@ -26,6 +26,7 @@ from storagegate.http.router import Router
 from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
 from storagegate.net.forwarded import Trust, compileTrust
 from storagegate.net.http.site import Site
+from storagegate.net.tls import ServerTLSOptions
 
 if TYPE_CHECKING:
     from storagegate.http.fetch import Request, Response
@@ -96,6 +97,7 @@ class Application(Router):
     @ivar runtime: Its threads and its clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
     @ivar trust: Decides which proxies may set C{X-Forwarded} fields, C{None} for none.
+    @ivar tls: TLS of listeners whose addresses have none themselves; C{None} for clear text.
     @cvar reloader: The reloader of this process, if it was needed for C{development.hmr}.
     """
 
@@ -107,6 +109,7 @@ class Application(Router):
         self.trust: Trust | None = None
         self.resource = AppResource(self)
         self._runtime: Runtime | None = None
+        self.tls: ServerTLSOptions | None = None
         self._serving: list[tuple[IListeningPort, Site]] = []
         # The number of calls of listen that have not ended.
         self._opening = 0
@@ -220,7 +223,7 @@ class Application(Router):
             opening: Deferred[tuple[IListeningPort, bool]]
             opening = self.reloader.listen(self, reactor, description, site)
             return opening
-        return listen(reactor, description, site).addCallback(lambda port: (port, True))
+        return listen(reactor, description, site, self.tls).addCallback(lambda port: (port, True))
 
     async def _serve(
         self,

@@ -17,10 +17,21 @@ from cryptography.x509 import load_pem_x509_certificates
 from OpenSSL.SSL import Connection
 from twisted.internet.endpoints import SSL4ServerEndpoint
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.internet.ssl import CertificateOptions, trustRootFromCertificates
 from zope.interface import implementer
 
 from storagegate.core.files import readPEM
-from storagegate.net.tls import CertificateEnds, CertificateFiles, certificateEnd, describeError
+from storagegate.core.options import OptionError
+from storagegate.net.tls import (
+    CertificateEnds,
+    CertificateFiles,
+    ServerTLSOptions,
+    TLSFileError,
+    certificateEnd,
+    describeError,
+    loadPair,
+    readCertificates,
+)
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
@@ -68,6 +79,26 @@ def follow(endpoint: Any, parse: Callable[[], Any], named: Mapping[str, str]) ->
     certificates = ListenerCertificates(files, read)
     setattr(endpoint, attribute, certificates)
     return certificates
+
+
+def withOptions(tls: ServerTLSOptions) -> ListenerCertificates:
+    """
+    Make the certificates of a listener that the option C{tls} describes.
+
+    @raise OptionError: If a file cannot be used.
+    """
+
+    def read() -> tuple[Any, CertificateEnds]:
+        try:
+            own = loadPair(tls.cert, tls.key, ("cert", "key"))
+            if tls.ca is not None and tls.requiresClient:
+                # With trusted authorities a client needs a certificate.
+                own["trustRoot"] = trustRootFromCertificates(readCertificates("ca", tls.ca))
+        except TLSFileError as error:
+            raise OptionError(f"the option tls.{error}") from None
+        return CertificateOptions(**own), {tls.cert: certificateEnd(tls.cert)}
+
+    return ListenerCertificates(lambda: tls.files, read)
 
 
 def _pemFiles(folder: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from attrs import frozen
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import serverFromString
+from twisted.internet.endpoints import serverFromString, wrapServerTLS
 from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
 from twisted.internet.interfaces import (
     IAddress,
@@ -29,6 +29,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from storagegate.net.tls import ServerTLSOptions
 from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, GivenUnixPort
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
@@ -56,11 +57,17 @@ class ListeningPort(Protocol):
         """Close the port. Connections stay."""
 
 
-def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferred[IListeningPort]:
+def listen(
+    reactor: Any,
+    description: str,
+    factory: IProtocolFactory,
+    tls: ServerTLSOptions | None = None,
+) -> Deferred[IListeningPort]:
     """
     Listen at an endpoint string of any type that Twisted has, or at an inherited address.
 
     @param description: Such as C{tcp:9000:interface=127.0.0.1}.
+    @param tls: For TLS on an endpoint that has none itself.
     @return: The listening port; one with TLS has its C{certificates}. Fails with
         C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
@@ -71,13 +78,21 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
         # Only TCP carries TLS; a socket without it is listened on as it is.
         own, description = _Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0"
     endpoint = _endpoint(own, description)
-    if not description.startswith(_ENCRYPTED):
+    isEncrypted = description.startswith(_ENCRYPTED)
+    if isEncrypted and tls is not None:
+        raise ValueError("the endpoint has TLS itself, and so has the option tls")
+    if not isEncrypted and tls is None:
         return endpoint.listen(factory)
-    from storagegate.net.certificates import follow
+    # Late: OpenSSL takes megabytes.
+    from storagegate.net.certificates import follow, withOptions
 
-    certificates = follow(
-        endpoint, lambda: _endpoint(own, description), certificateFiles(description)
-    )
+    if tls is None:
+        certificates = follow(
+            endpoint, lambda: _endpoint(own, description), certificateFiles(description)
+        )
+    else:
+        certificates = withOptions(tls)
+        endpoint = wrapServerTLS(certificates, endpoint, reactor)
 
     def opened(port: Any) -> IListeningPort:
         port.certificates = certificates

@@ -1,15 +1,16 @@
 """
-TLS of clients: options, contexts made of the files that they name, and errors of handshakes; and
-the files of listeners' certificates, which are read again when they change.
+TLS of clients and listeners: options, contexts of clients made of the files that they name, errors
+of handshakes, and the files of listeners' certificates, which are read again when they change.
 
 OpenSSL is imported when a context is made: options are read in processes that never need one.
 """
 
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
@@ -19,7 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.files import PEMFileError, fileStamp, readPEM
-from storagegate.core.options import OptionError, readFlag
+from storagegate.core.options import OptionError, makeOptions, readFlag, readWord
 
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
@@ -90,6 +91,79 @@ class InstanceTLSOptions(ClientTLSOptions):
     """
 
     verify: bool = field(default=True, converter=readFlag)
+
+
+def _path(value: Any) -> str:
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str) and path and "\0" not in path:
+            return path
+    raise ValueError("is the path of a file")
+
+
+def _clientAuth(value: Any) -> str:
+    if value == "optional":
+        raise ValueError(
+            'is "none" or "require": to ask for a certificate without insisting on one is more '
+            "than grpcio can do"
+        )
+    return readWord(value, ("none", "require"))
+
+
+@frozen(kw_only=True)
+class ServerTLSOptions:
+    """
+    The options of a listener under C{tls}; the files are PEM.
+
+    @ivar cert: The path of the server's certificate chain, its own first.
+    @ivar key: The path of its key, without a password.
+    @ivar ca: The path of the authorities that sign clients' certificates.
+    @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca};
+        C{"none"} requests none. The default is to require one if C{ca} is set.
+    """
+
+    cert: str = field(converter=_path)
+    key: str = field(converter=_path)
+    ca: str | None = field(default=None, converter=optional(_path))
+    clientAuth: str | None = field(default=None, converter=optional(_clientAuth))
+
+    def __attrs_post_init__(self) -> None:
+        if self.clientAuth == "require" and self.ca is None:
+            raise OptionError('the option tls.clientAuth "require" needs tls.ca')
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths of the files."""
+        return [each for each in (self.cert, self.key, self.ca) if each is not None]
+
+    @property
+    def requiresClient(self) -> bool:
+        """Whether a client needs a certificate."""
+        return self.ca is not None and self.clientAuth != "none"
+
+
+class TLSOptionsDict(TypedDict, total=False):
+    """The keywords of L{ServerTLSOptions}."""
+
+    cert: Required[str | os.PathLike[str]]
+    key: Required[str | os.PathLike[str]]
+    ca: str | os.PathLike[str] | None
+    clientAuth: Literal["none", "require"] | None
+
+
+def readTLS(value: Any) -> ServerTLSOptions | None:
+    """
+    Read the option C{tls}: a mapping with its parts, or C{None} or C{False} for none.
+
+    @raise ValueError: If it is neither, or a part is wrong.
+    """
+    if value is None or value is False:
+        return None
+    if isinstance(value, ServerTLSOptions):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, or None")
+    return makeOptions(ServerTLSOptions, value, "tls.")
 
 
 def checkPair(tls: ClientTLSOptions | None, table: str) -> None:
@@ -286,33 +360,48 @@ def _load(options: ClientTLSOptions, withTrust: bool = True) -> dict[str, Any]:
 
     loaded: dict[str, Any] = {}
     if withTrust and options.caFile is not None:
-        loaded["trustRoot"] = trustRootFromCertificates(_certificates("caFile", options.caFile))
+        loaded["trustRoot"] = trustRootFromCertificates(readCertificates("caFile", options.caFile))
     elif withTrust:
         loaded["trustRoot"] = platformTrust()
     if options.certFile is not None and options.keyFile is not None:
-        loaded.update(_loadPair(options.certFile, options.keyFile))
+        loaded.update(loadPair(options.certFile, options.keyFile))
     return loaded
 
 
-def _loadPair(certFile: str, keyFile: str) -> dict[str, Any]:
+def loadPair(
+    certFile: str, keyFile: str, names: tuple[str, str] = ("certFile", "keyFile")
+) -> dict[str, Any]:
+    """
+    Read a certificate with its chain, and its key.
+
+    @param names: The names of the options, for errors.
+    @return: Arguments of Twisted's C{CertificateOptions}.
+    @raise TLSFileError: If a file cannot be used, or they do not belong together.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from OpenSSL.crypto import PKey
 
-    own, *chain = (each.original for each in _certificates("certFile", certFile))
+    own, *chain = (each.original for each in readCertificates(names[0], certFile))
     try:
         # Without a password, and without a prompt for one.
-        found: Any = load_pem_private_key(_content("keyFile", keyFile), None)
+        found: Any = load_pem_private_key(_content(names[1], keyFile), None)
         key = PKey.from_cryptography_key(found)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise TLSFileError(f"keyFile: {keyFile} is no PEM key, or needs a password") from None
+        raise TLSFileError(f"{names[1]}: {keyFile} is no PEM key, or needs a password") from None
     if own.to_cryptography().public_key() != found.public_key():
         problem = f"{keyFile} does not belong to the certificate {certFile}"
-        raise TLSFileError(f"keyFile: {problem}")
+        raise TLSFileError(f"{names[1]}: {problem}")
     return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
 
 
-def _certificates(option: str, file: str) -> "list[Certificate]":
+def readCertificates(option: str, file: str) -> "list[Certificate]":
+    """
+    Read the certificates of a file.
+
+    @param option: The name of the option, for errors.
+    @raise TLSFileError: If it has none, or cannot be read.
+    """
     from OpenSSL.crypto import Error as CryptoError
     from twisted.internet.ssl import Certificate
 

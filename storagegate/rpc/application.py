@@ -33,11 +33,9 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.net.endpoints import processReactor, runUntilStopped
+from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.credentials import (
     GRPCCertificates,
-    GRPCTLSOptions,
-    TLSOptionsDict,
-    readTLS,
 )
 from storagegate.rpc.dispatch import (
     CallLimits,
@@ -235,7 +233,7 @@ class RPCOptions:
     port: int = field(default=50051, converter=readPort)
     hostname: str = field(default="127.0.0.1", converter=readHostname)
     grpc: GRPCServerOptions = groupField(GRPCServerOptions)
-    tls: GRPCTLSOptions | None = field(default=None, converter=readTLS)
+    tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
 
     def callLimits(self) -> CallLimits:
         """Return the options that the calls of a port need."""
@@ -289,7 +287,7 @@ class RPCOptionsDict(TypedDict, total=False):
     port: int
     hostname: str
     grpc: GRPCSettingsDict | GRPCServerOptions
-    tls: TLSOptionsDict | GRPCTLSOptions | None
+    tls: TLSOptionsDict | ServerTLSOptions | None
 
 
 def checkAddress(host: str, port: int, isShared: bool) -> None:

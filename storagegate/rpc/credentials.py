@@ -1,5 +1,5 @@
 """
-TLS of gRPC servers and clients: options, and credentials that follow their files.
+TLS of gRPC servers and clients: credentials, which follow their files.
 
 grpcio requests the certificate before each handshake, in a thread of its own. Almost always nothing
 has changed, which takes one C{stat} a file.
@@ -7,84 +7,13 @@ has changed, which takes one C{stat} a file.
 
 import os
 import ssl
-from collections.abc import Mapping
-from typing import Any, Literal, Required, TypedDict
+from typing import Any
 
 import grpc
-from attrs import field, frozen
-from attrs.converters import optional
 
 from storagegate.core.files import PEMFileError, readPEM
-from storagegate.core.options import OptionError, makeOptions, readWord
-from storagegate.net.tls import CertificateFiles, certificateEnd
-
-
-def _path(value: Any) -> str:
-    if isinstance(value, str | os.PathLike):
-        path = os.fspath(value)
-        if isinstance(path, str) and path and "\0" not in path:
-            return path
-    raise ValueError("is the path of a file")
-
-
-def _clientAuth(value: Any) -> str:
-    if value == "optional":
-        raise ValueError(
-            'is "none" or "require": to ask for a certificate without insisting on one is more '
-            "than grpcio can do"
-        )
-    return readWord(value, ("none", "require"))
-
-
-@frozen(kw_only=True)
-class GRPCTLSOptions:
-    """
-    The options under C{tls}; the files are PEM.
-
-    @ivar cert: The path of the server's certificate chain, its own first.
-    @ivar key: The path of its key, without a password.
-    @ivar ca: The path of the authorities that sign clients' certificates.
-    @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca};
-        C{"none"} requests none. The default is to require one if C{ca} is set.
-    """
-
-    cert: str = field(converter=_path)
-    key: str = field(converter=_path)
-    ca: str | None = field(default=None, converter=optional(_path))
-    clientAuth: str | None = field(default=None, converter=optional(_clientAuth))
-
-    def __attrs_post_init__(self) -> None:
-        if self.clientAuth == "require" and self.ca is None:
-            raise OptionError('the option tls.clientAuth "require" needs tls.ca')
-
-    @property
-    def requiresClient(self) -> bool:
-        """Whether a client needs a certificate."""
-        return self.ca is not None and self.clientAuth != "none"
-
-
-class TLSOptionsDict(TypedDict, total=False):
-    """The keywords of L{GRPCTLSOptions}."""
-
-    cert: Required[str | os.PathLike[str]]
-    key: Required[str | os.PathLike[str]]
-    ca: str | os.PathLike[str] | None
-    clientAuth: Literal["none", "require"] | None
-
-
-def readTLS(value: Any) -> GRPCTLSOptions | None:
-    """
-    Read the option C{tls}: a mapping with its parts, or C{None} or C{False} for none.
-
-    @raise ValueError: If it is neither, or a part is wrong.
-    """
-    if value is None or value is False:
-        return None
-    if isinstance(value, GRPCTLSOptions):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of options, or None")
-    return makeOptions(GRPCTLSOptions, value, "tls.")
+from storagegate.core.options import OptionError
+from storagegate.net.tls import CertificateFiles, ServerTLSOptions, certificateEnd
 
 
 def makeChannelCredentials(
@@ -109,13 +38,13 @@ class GRPCCertificates(CertificateFiles):
     change.
     """
 
-    def __init__(self, tls: GRPCTLSOptions) -> None:
+    def __init__(self, tls: ServerTLSOptions) -> None:
         """
         @raise OptionError: If a file cannot be used; the message names it.
         """
-        files = [each for each in (tls.cert, tls.key, tls.ca) if each is not None]
         super().__init__(
-            lambda: files, lambda: (readConfiguration(tls), {tls.cert: certificateEnd(tls.cert)})
+            lambda: tls.files,
+            lambda: (readConfiguration(tls), {tls.cert: certificateEnd(tls.cert)}),
         )
         self._fetched = self.content
         self._requiresClient = tls.requiresClient
@@ -138,7 +67,7 @@ class GRPCCertificates(CertificateFiles):
         return None if before is self._fetched else self._fetched
 
 
-def readConfiguration(tls: GRPCTLSOptions) -> Any:
+def readConfiguration(tls: ServerTLSOptions) -> Any:
     """
     Read the files, in any thread.
 
@@ -184,7 +113,7 @@ def readCertificates(name: str, value: Any) -> bytes:
     return content
 
 
-def _checkKey(tls: GRPCTLSOptions) -> None:
+def _checkKey(tls: ServerTLSOptions) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key would prompt for a password on the terminal.

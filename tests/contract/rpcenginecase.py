@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from storagegate.net.tls import ServerTLSOptions
 from storagegate.rpc.credentials import (
     GRPCCertificates,
-    GRPCTLSOptions,
     makeChannelCredentials,
 )
 from tests.support.certificates import Authority
@@ -44,7 +44,7 @@ class EngineCase(TestCase):
         authority = Authority(Path(self.mktemp()))
         cert, key = authority.issue()
         ownCert, ownKey = authority.issue("alice", "client")
-        tls = GRPCTLSOptions(
+        tls = ServerTLSOptions(
             cert=str(cert), key=str(key), ca=str(authority.path), clientAuth="require"
         )
         return GRPCCertificates(tls).credentials(), makeChannelCredentials(

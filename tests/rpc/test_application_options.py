@@ -9,8 +9,8 @@ from grpc._cython import cygrpc
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError, changeOptions
+from storagegate.net.tls import ServerTLSOptions
 from storagegate.rpc.application import GRPCServerOptions, RPCOptions
-from storagegate.rpc.credentials import GRPCTLSOptions
 
 # What is said where nothing is set.
 DEFAULTS = {
@@ -210,7 +210,7 @@ class CompressesTests(SynchronousTestCase):
 class TLSTests(SynchronousTestCase):
     """The options of TLS."""
 
-    def read(self, tls: Any) -> GRPCTLSOptions | None:
+    def read(self, tls: Any) -> ServerTLSOptions | None:
         """Read them."""
         return changeOptions(RPCOptions(), {"tls": tls}).tls
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from storagegate.core.options import OptionError
-from storagegate.rpc.credentials import GRPCCertificates, GRPCTLSOptions
+from storagegate.net.tls import ServerTLSOptions
+from storagegate.rpc.credentials import GRPCCertificates
 from tests.support.certificates import Authority, keyText
 from tests.support.log import LogCase
 
@@ -21,9 +22,9 @@ class FilesCase(LogCase):
         self.authority = Authority(self.directory)
         self.cert, self.key = self.authority.issue()
 
-    def options(self, **changes: Path) -> GRPCTLSOptions:
+    def options(self, **changes: Path) -> ServerTLSOptions:
         """Give options with these files, and others."""
-        return GRPCTLSOptions(**{"cert": self.cert, "key": self.key, **changes})
+        return ServerTLSOptions(**{"cert": self.cert, "key": self.key, **changes})
 
     def other(self, content: bytes) -> Path:
         """Write another file."""

@@ -16,6 +16,7 @@ from storagegate import rpc, server
 from storagegate.core.definitions import ServiceMethod
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
 from storagegate.core.options import OptionError, changeOptions
+from storagegate.net.tls import ServerTLSOptions
 from storagegate.rpc import client, status
 from storagegate.rpc.application import (
     CompressionOptions,
@@ -26,7 +27,6 @@ from storagegate.rpc.call import READ_AHEAD, Call, CallMetadata
 from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.codec import codecOf
 from storagegate.rpc.converters import DEPTH_LIMIT
-from storagegate.rpc.credentials import GRPCTLSOptions
 from storagegate.rpc.engine import base
 from storagegate.rpc.middleware import MAX_TOKEN
 from storagegate.rpc.protos import loadProto, protoPath
@@ -142,7 +142,7 @@ class OptionTests(SynchronousTestCase):
         """The table has the options of TLS."""
         expected = [
             [a.name, "required" if a.name in ("cert", "key") else f"``{a.default!r}``"]
-            for a in fields(GRPCTLSOptions)
+            for a in fields(ServerTLSOptions)
         ]
         self.check("TLS options", expected)
 

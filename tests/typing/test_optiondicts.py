@@ -21,8 +21,9 @@ from storagegate.gateway.transports import websocket as websockettransport
 from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.http import compression, cors, rateLimit, sendfile
 from storagegate.http import options as httpOptions
+from storagegate.net import tls
 from storagegate.rpc import application as rpcOptions
-from storagegate.rpc import client, credentials
+from storagegate.rpc import client
 from storagegate.upstream import options as discoveryOptions
 
 CLASSES: list[tuple[Any, Any]] = [
@@ -32,7 +33,7 @@ CLASSES: list[tuple[Any, Any]] = [
     (rpcOptions.RPCOptionsDict, rpcOptions.RPCOptions),
     (rpcOptions.GRPCSettingsDict, rpcOptions.GRPCServerOptions),
     (rpcOptions.MessageCompressionDict, rpcOptions.CompressionOptions),
-    (credentials.TLSOptionsDict, credentials.GRPCTLSOptions),
+    (tls.TLSOptionsDict, tls.ServerTLSOptions),
     (httptransport.HTTPOptionsDict, httptransport.HTTPOptions),
     (websockettransport.WebSocketOptionsDict, websockettransport.WebSocketOptions),
     (grpctransport.GRPCOptionsDict, grpctransport.GRPCOptions),

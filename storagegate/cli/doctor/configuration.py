@@ -84,13 +84,18 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
         yield from checkFile(files["certKey"], days)
 
 
-def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
+def checkTables(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     """
-    Check the client certificates of the gateway, for instances and registries.
+    Check the certificates of the gateway: of its listeners, and those for instances and registries.
 
     @param tables: Those of the gateway; another check reports errors in them.
     @param days: A certificate that expires sooner is a warning.
     """
+    for table in tables.values():
+        tls = table.get("tls") if isinstance(table, Mapping) else None
+        if isinstance(tls, Mapping) and isinstance(tls.get("key"), str):
+            yield from checkSecretFile(tls["key"], "the key")
+            yield from checkFile(str(tls.get("cert")), days)
     options = discoveryOptions(tables)
     if options is None:
         return

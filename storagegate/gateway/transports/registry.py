@@ -211,7 +211,7 @@ GRPC = _row(
     "GRPC",
     address="hostport",
     default="127.0.0.1:50051",
-    listener="the gRPC listener, in clear text",
+    listener="the gRPC listener",
     inherit="reuseport",
     providers=("jwt", "apikey"),
     # grpc-js ends the stream of a cancelled call, and gRPC's C core drops a message that is cut.

@@ -239,6 +239,14 @@ class CertificateTests(SynchronousTestCase):
         [line] = lines(configuration.checkEndpoint("tls:/nowhere", 14))
         self.assertEqual(line, "problem /nowhere: No such file or directory")
 
+    def test_listeners(self) -> None:
+        """What clients of the gateway are shown."""
+        path = str(self.make("ours", -1, 10))
+        tables = {"grpc": {"tls": {"cert": path, "key": path}}, "tcp": {"tls": True}, "http": 7}
+        key, certificate = lines(configuration.checkTables(tables, 14))
+        self.assertRegex(key, "^ok the key .* is hidden from other users$")
+        self.assertRegex(certificate, "^warning .* expires in 10 days, on ")
+
     def test_instances(self) -> None:
         """What instances are shown, and a file that stops the start."""
         path = str(self.make("ours", -1, 10))
@@ -248,14 +256,14 @@ class CertificateTests(SynchronousTestCase):
             "B": {"instances": [], "tls": {"caFile": "/nowhere"}},
             "C": {"instances": [], "tls": {}},
         }
-        found = lines(configuration.checkInstances({"discovery": {"services": services}}, 14))
+        found = lines(configuration.checkTables({"discovery": {"services": services}}, 14))
         self.assertRegex(found[0], "^ok the key .* is hidden from other users$")
         self.assertRegex(found[1], "^warning .* expires in 10 days, on ")
         expected = "problem gateway.discovery: the option services.B.tls.caFile: /nowhere: No such"
         self.assertIn(expected, found[2])
         self.assertEqual(len(found), 3)
         for tables in ({}, {"discovery": {}}, {"discovery": {"services": 7}}):
-            self.assertEqual(lines(configuration.checkInstances(tables, 14)), [])
+            self.assertEqual(lines(configuration.checkTables(tables, 14)), [])
 
 
 class NeighbourTests(SynchronousTestCase):

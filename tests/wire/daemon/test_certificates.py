@@ -2,18 +2,22 @@
 
 import os
 import re
+import socket
 import ssl
 import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 from cryptography.x509 import load_der_x509_certificate
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.support.certificates import Authority
+from tests.support.daemon import DaemonFailed
 from tests.support.daemonprocess import DaemonProcess
 from tests.support.http import getJSON, request
 
@@ -144,3 +148,100 @@ class EndTests(CertificateCase):
         self.pair = self.authority.issue(file="served", days=-1)
         await self.start(names=())
         await self.untilWarned("served.crt has ended on 20")
+
+
+class TableTests(CertificateCase):
+    """TLS of the gateway's listeners by the tables of the configuration."""
+
+    async def configure(self, *arguments: str, **tls: Path) -> None:
+        """Start a daemon whose gateway has a table C{tls} for each listener."""
+        certificate, key = self.pair
+        files = {"cert": certificate, "key": key, **tls}
+        lines = [f'{name} = "{path}"' for name, path in files.items()]
+        names = ("http", "tcp", "grpc")
+        file = self.folder / "storagegate.toml"
+        file.write_text(
+            "\n".join(line for name in names for line in (f"[gateway.{name}.tls]", *lines))
+        )
+        plain = "tcp:0:interface=127.0.0.1"
+        self.daemon = DaemonProcess(reactor, expect=("s3", "admin", *names))
+        self.addCleanup(self.daemon.kill)
+        await self.daemon.start(
+            self.folder / "data",
+            *("--http", plain, "--tcp", plain, "--grpc", "127.0.0.1:0", "--config", str(file)),
+            *arguments,
+        )
+
+    def call(self, pair: tuple[Path, Path] | None = None) -> dict[str, str]:
+        """Call a method over each transport; return the results, or the kinds of errors."""
+        found: dict[str, str] = {}
+        for name, use in (("http", self.http), ("tcp", self.tcp), ("grpc", self.grpc)):
+            try:
+                found[name] = use(pair)
+            except (OSError, grpc.RpcError):
+                found[name] = "refused"
+        return found
+
+    def connect(self, name: str, pair: tuple[Path, Path] | None) -> ssl.SSLSocket:
+        """Connect to a listener."""
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        plain = socket.create_connection(self.daemon.address(name), 20)
+        return context.wrap_socket(plain, server_hostname="localhost")
+
+    def http(self, pair: tuple[Path, Path] | None) -> str:
+        """Call over HTTP."""
+        with self.connect("http", pair) as secured:
+            secured.sendall(
+                b"POST /api/UserService/ListUsers HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            return "called" if b" 200 " in secured.recv(65536) else "refused"
+
+    def tcp(self, pair: tuple[Path, Path] | None) -> str:
+        """Call over TCP, by a line."""
+        with self.connect("tcp", pair) as secured:
+            secured.sendall(
+                b'{"id": 1, "service": "UserService", "method": "ListUsers", "data": {}}\n'
+            )
+            return "called" if b'"stream_end"' in secured.recv(65536) else "refused"
+
+    def grpc(self, pair: tuple[Path, Path] | None) -> str:
+        """Call over gRPC."""
+        certificate, key = (None, None) if pair is None else (each.read_bytes() for each in pair)
+        roots = self.authority.path.read_bytes()
+        credentials = grpc.ssl_channel_credentials(roots, key, certificate)
+        port = self.daemon.address("grpc")[1]
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            list(channel.unary_stream("/user.UserService/ListUsers")(b"", timeout=20))
+        return "called"
+
+    async def test_called(self) -> None:
+        """Calls go over TLS; a renewed pair is served, and its end is in the metric."""
+        await self.configure()
+        called = dict.fromkeys(("http", "tcp", "grpc"), "called")
+        self.assertEqual(await deferToThread(self.call), called)
+        number = self.renew()
+        for name in called:
+            self.assertEqual(await deferToThread(self.served, name), number, name)
+        self.assertEqual(sorted(await self.ends()), ["grpc", "http", "tcp"])
+
+    async def test_clients(self) -> None:
+        """With C{ca} a client needs a certificate that it has signed, with workers too."""
+        clients = Authority(self.folder / "clients", "clients")
+        await self.configure("--workers", "2", ca=clients.path)
+        names = ("http", "tcp", "grpc")
+        self.assertEqual(await deferToThread(self.call), dict.fromkeys(names, "refused"))
+        strange = self.authority.issue("stranger")
+        self.assertEqual(await deferToThread(self.call, strange), dict.fromkeys(names, "refused"))
+        own = clients.issue("client")
+        self.assertEqual(await deferToThread(self.call, own), dict.fromkeys(names, "called"))
+
+    async def test_badFiles(self) -> None:
+        """A file that cannot be used stops the start with one line."""
+        await self.assertFailure(
+            Deferred.fromCoroutine(self.configure(key=self.folder / "gone")), DaemonFailed
+        )
+        self.assertIn(f"the option tls.key: {self.folder / 'gone'}: No such file", self.daemon.log)
+        self.assertNotIn("Traceback", self.daemon.log)

@@ -26,6 +26,7 @@ from storagegate.gateway.transports.metrics import (
     average,
     byLabel,
 )
+from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricsRegistry
 
 
@@ -36,6 +37,8 @@ class GRPCOptions:
 
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all transports.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+        text.
     @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
     @ivar protoFiles: Paths of C{.proto} files whose messages services have.
     @ivar services: The names of services in protos, with those of the gateway:
@@ -51,6 +54,7 @@ class GRPCOptions:
 
     port: int = optionField(50051, readPort)
     hostname: str | None = optionField(None, readHostname)
+    tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
@@ -66,6 +70,7 @@ class GRPCOptionsDict(TypedDict, total=False):
 
     port: int
     hostname: str | None
+    tls: TLSOptionsDict | ServerTLSOptions | None
     reflection: bool
     reusePort: bool
     maxMessageSize: int | str

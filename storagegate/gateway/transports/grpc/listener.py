@@ -60,12 +60,13 @@ class GRPCTransport:
         self._options = options
         self._trust = compileTrust(host.settings.trustedProxies)
         self._server = GRPCServer().withOptions(
+            tls=options.tls,
             grpc={
                 "reflection": options.reflection,
                 "reusePort": options.reusePort,
                 "maxReceiveMessageLength": options.maxMessageSize,
                 "maxSendMessageLength": options.maxMessageSize,
-            }
+            },
         )
         meter = host.meter(PROTOCOL)
         meter.connections = lambda: self._server.connections

@@ -29,6 +29,7 @@ from storagegate.gateway.transports.metrics import (
     TransportMetrics,
     byLabel,
 )
+from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricsRegistry
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -160,6 +161,8 @@ class HTTPOptions:
     How services are called over HTTP.
 
     @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+        text.
     @ivar enableCORS: Whether pages of every origin may call.
     @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
         C{basePath}, too.
@@ -170,6 +173,7 @@ class HTTPOptions:
     """
 
     basePath: str = optionField("/api", readPath)
+    tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     enableCORS: bool = optionField(False, readFlag)
     routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
@@ -182,6 +186,7 @@ class HTTPOptionsDict(TypedDict, total=False):
     """The keywords of L{HTTPOptions}."""
 
     basePath: str
+    tls: TLSOptionsDict | ServerTLSOptions | None
     enableCORS: bool
     routes: Mapping[str, str]
     transformRequest: Hook | None

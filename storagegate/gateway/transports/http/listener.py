@@ -78,6 +78,7 @@ class HTTPTransport(InvokedTransport):
         application = self._application = Application().withOptions(
             trustProxy=self._host.settings.trustedProxies
         )
+        application.tls = self._options.tls
         for guest in self._guests:
             guest.install(application)
         if self._isServed:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
-from attrs import frozen
+from attrs import field, frozen
 
 from storagegate.core.options import (
     optionField,
@@ -21,6 +21,7 @@ from storagegate.gateway.transports.metrics import (
     plainGauge,
     total,
 )
+from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricFamily
 
 
@@ -36,6 +37,8 @@ class TCPOptions:
 
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all transports.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+        text.
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
     @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
@@ -45,6 +48,7 @@ class TCPOptions:
 
     port: int = optionField(9102, readPort)
     hostname: str | None = optionField(None, readHostname)
+    tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     keepAlive: bool = optionField(True, readFlag)
     noDelay: bool = optionField(True, readFlag)
     maxFrameSize: int = optionField(16 * 1024 * 1024, _frameSize)
@@ -59,6 +63,7 @@ class TCPOptionsDict(TypedDict, total=False):
 
     port: int
     hostname: str | None
+    tls: TLSOptionsDict | ServerTLSOptions | None
     keepAlive: bool
     noDelay: bool
     maxFrameSize: int | str

@@ -71,7 +71,7 @@ class TCPTransport(InvokedTransport, Factory):
             self._ports.append(port)
             return port
 
-        return listen(self.host.reactor, address, self).addCallback(opened)
+        return listen(self.host.reactor, address, self, self.options.tls).addCallback(opened)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
