@@ -9,6 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob, StoreFull
+from storagegate.storage.identity import MARKER
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
 from tests.services.usercase import Requests, ended
@@ -35,6 +36,7 @@ class BytesCase(StorageCase):
             for top in (BlobLayout(self.directory).blobs, os.path.join(self.directory, "ranged"))
             for folder, _, names in os.walk(top)
             for name in names
+            if name != MARKER
         ]
 
     async def assertNothingHeld(self) -> None:
