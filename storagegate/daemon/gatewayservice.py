@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IAddress
 
@@ -40,7 +40,9 @@ from storagegate.gateway.transports.registry import (
     transportNames,
     transports,
 )
-from storagegate.net.ipc import WorkerIPC
+
+if TYPE_CHECKING:
+    from storagegate.net.ipc import WorkerIPC
 
 USERS_FILE = "users.sqlite"
 """The database of users in the data directory."""
@@ -182,7 +184,7 @@ class DaemonGatewayService:
         configuration: Configuration,
         reactor: Any,
         surroundings: GatewayResources | None = None,
-        link: WorkerIPC | None = None,
+        link: "WorkerIPC | None" = None,
     ) -> None:
         """
         @param configuration: Its services, tables and listeners are used.

@@ -28,15 +28,17 @@ from base64 import b64encode
 from binascii import Error, a2b_base64
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from hmac import compare_digest
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
 from storagegate.core import files
-from storagegate.s3.chunked import AwsChunkedDecoder
 from storagegate.s3.errors import S3Error
 from storagegate.storage.interfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
+
+if TYPE_CHECKING:
+    from storagegate.s3.chunked import AwsChunkedDecoder
 
 DEFAULT_ALGORITHM = "CRC64NVME"
 """The checksum of an object whose client names none: S3's own choice."""
@@ -262,7 +264,7 @@ class BodyExpectation:
     payloadHash: str | None = None
     checksum: ExpectedChecksum | None = None
     algorithm: str = DEFAULT_ALGORITHM
-    decoder: AwsChunkedDecoder | None = None
+    decoder: "AwsChunkedDecoder | None" = None
     limit: int = PUT_LIMIT
 
 

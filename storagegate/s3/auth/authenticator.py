@@ -26,7 +26,6 @@ from storagegate.s3.checksums import (
     contentMD5,
     expectedChecksum,
 )
-from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
@@ -121,6 +120,9 @@ class Authenticated:
         """
         streaming = self.streaming
         if streaming:
+            # Most bodies come whole, and an idle daemon stays small.
+            from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
+
             length = parseDecodedLength(headers.get(b"x-amz-decoded-content-length"))
         elif contentLength is None or b"content-length" not in headers:
             raise S3Error("MissingContentLength")
