@@ -3,7 +3,7 @@ From a call that an engine has accepted to its status: route, middleware, handle
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
 from types import CoroutineType
@@ -14,7 +14,12 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
+from storagegate.core.definitions import (
+    DefinitionError,
+    ServiceDefinition,
+    ServiceMethod,
+    readService,
+)
 from storagegate.core.errors import (
     GRPC_STATUSES,
     UNKNOWN_MESSAGE,
@@ -23,8 +28,9 @@ from storagegate.core.errors import (
     codedError,
     isExpected,
 )
-from storagegate.core.schemas import ResultStream
-from storagegate.core.task import Task
+from storagegate.core.schemas import ResultStream, checkedResults, checkResult
+from storagegate.core.task import Task, resolve
+from storagegate.core.typeschemas import TypeSchema
 from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
@@ -139,7 +145,7 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     if service is None:
         service = serviceFromSchemas(definition)
     handlers = {
-        name: _requestHandler(method.handler, service.methods[name].streaming)
+        name: _typedHandler(f"{definition.name}.{name}", method, service.methods[name].streaming)
         for name, method in definition.methods.items()
     }
     return service, implementedRoutes(service, handlers)
@@ -176,15 +182,54 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
     return None
 
 
-def _requestHandler(handler: Callable[..., Any], streaming: str) -> Handler:
+def _requestHandler(
+    handler: Callable[..., Any], streaming: str, convert: Callable[[Any], Any] | None = None
+) -> Handler:
+    """
+    Make the handler of calls of one that takes C{(request)} or C{(request, call)}.
+
+    @param convert: Converts the request, or the stream of them; C{None} to take it as it is.
+    """
     takesCall = _takesCall(handler)
-    if streaming in ("client", "bidirectional"):
+    name = "requests" if streaming in ("client", "bidirectional") else "request"
+    if convert is not None:
+        if takesCall:
+            return lambda call: handler(convert(getattr(call, name)), call)
+        return lambda call: handler(convert(getattr(call, name)))
+    if name == "requests":
         if takesCall:
             return lambda call: handler(call.requests, call)
         return lambda call: handler(call.requests)
     if takesCall:
         return lambda call: handler(call.request, call)
     return lambda call: handler(call.request)
+
+
+def _typedHandler(name: str, method: ServiceMethod, streaming: str) -> Handler:
+    """Make the handler of calls of a method, with the models that it may have."""
+    if method.inputType is None:
+        handler = _requestHandler(method.handler, streaming)
+    else:
+        read = TypeSchema(method.inputType, method.input or {}).read
+        convert = partial(_convertEach, read) if method.streamsRequests else read
+        handler = _requestHandler(method.handler, streaming, convert)
+    if method.outputType is None:
+        return handler
+    output = TypeSchema(method.outputType, method.output or {})
+    if method.streamsResponses:
+        return lambda call: checkedResults(output, name, handler(call))
+
+    async def handle(call: Call) -> Any:
+        return checkResult(output, name, await resolve(handler(call)))
+
+    return handle
+
+
+async def _convertEach(
+    convert: Callable[[Any], Any], requests: AsyncIterable[Any]
+) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield convert(request)
 
 
 def _takesCall(handler: Callable[..., Any]) -> bool:
