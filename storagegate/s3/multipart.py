@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -19,7 +20,6 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
-from storagegate.s3.xml.reader import CompletedPart
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -30,6 +30,9 @@ from storagegate.storage.records import (
     PartSummary,
     WriteCondition,
 )
+
+if TYPE_CHECKING:
+    from storagegate.s3.xml.reader import CompletedPart
 
 PART_MINIMUM = 5 << 20
 """Every part but the last carries at least this much: S3's own rule."""
@@ -157,7 +160,7 @@ class MultipartService:
     async def complete(
         self,
         upload: MultipartUpload,
-        named: Sequence[CompletedPart],
+        named: "Sequence[CompletedPart]",
         condition: WriteCondition = UNCONDITIONAL,
         declared: tuple[str, str] | None = None,
         declaredSize: int | None = None,
@@ -215,7 +218,7 @@ class MultipartService:
         return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
 
     async def completed(
-        self, identity: Identity, bucket: str, key: bytes, named: Sequence[CompletedPart]
+        self, identity: Identity, bucket: str, key: bytes, named: "Sequence[CompletedPart]"
     ) -> ObjectRecord | None:
         """
         Find the object that completing these parts would make, if it is what the key holds.
@@ -279,7 +282,7 @@ class MultipartService:
         return found
 
 
-def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
+def _choose(named: "Sequence[CompletedPart]", stored: dict[int, Part]) -> list[Part]:
     chosen = []
     previous = 0
     for each in named:
@@ -307,7 +310,7 @@ def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Par
     return chosen
 
 
-def _checkNamed(algorithm: str, named: Sequence[CompletedPart]) -> None:
+def _checkNamed(algorithm: str, named: "Sequence[CompletedPart]") -> None:
     for each in named:
         if algorithm not in each.checksums:
             raise S3Error(

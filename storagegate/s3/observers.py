@@ -21,7 +21,6 @@ from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES, S3Error
 from storagegate.s3.names import parseQuery
-from storagegate.s3.operations import findOperation
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
 
 if TYPE_CHECKING:
@@ -329,6 +328,7 @@ class S3Log:
 
 def _identify(record: S3RequestRecord) -> tuple[str, str]:
     """Return operation and version id, as far as a request names them."""
+    from storagegate.s3.operations import findOperation
     from storagegate.telemetry.accesslog import MAX_TEXT
 
     request, operation, version = record.request, record.operation, ""

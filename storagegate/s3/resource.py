@@ -27,12 +27,10 @@ from storagegate.s3.auth.authenticator import (
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
-from storagegate.s3.handlers import post
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
-from storagegate.s3.operations import findOperation
 from storagegate.s3.request import XML, Pairs, S3Request, S3Services
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
@@ -98,6 +96,10 @@ class S3Resource(CoroutineResource):
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; no other body is read before authentication.
             isPost = request.method == b"POST" and bucket is not None and key is None
+            # With the first request: an idle daemon stays small.
+            from storagegate.s3.handlers import post
+            from storagegate.s3.operations import findOperation
+
             form = post.openForm(request) if isPost else None
             authenticated = await self._authenticate(request, form)
             if record is not None:

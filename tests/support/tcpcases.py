@@ -5,8 +5,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.transports.tcp import TCPOptions
-from storagegate.gateway.transports.tcp.connection import TCPLimits
+from storagegate.gateway.transports.tcp import TCPLimits, TCPOptions
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import makeHost
 from tests.support.tcp import TCPClient, TCPStringTransport, connect

@@ -24,6 +24,9 @@ from storagegate.gateway.transports.metrics import (
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricFamily
 
+PROTOCOL = "tcp"
+"""The name of this transport."""
+
 
 def _frameSize(value: Any) -> int:
     # A payload of more than a GiB, a quarter of what its length can be, fits in no memory twice.
@@ -109,3 +112,31 @@ METRICS = (
         view=lambda samples: total(samples, "tcp_buffer_ratio"),
     ),
 )
+
+
+@frozen(kw_only=True)
+class TCPLimits:
+    """
+    How patient a listener is.
+
+    @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
+        bytes meanwhile: a slow modem brings that in a tenth of the time.
+    @ivar stallSeconds: How long a client may read nothing of its output, as long as one of HTTP.
+    @ivar lingerSeconds: How long a client that was refused may take to read the error.
+    @ivar lingerBytes: Bytes of its input that are dropped meanwhile.
+    @ivar probeSeconds: Until the first probe of a client that has shut its writing side; each
+        further wait is twice as long.
+    @ivar lastProbeSeconds: The longest of these waits.
+    @ivar heldBytes: Bytes of incomplete frames that a listener holds: sixteen of the longest.
+    @ivar batchBytes: Bytes of replies that are sent at once.
+    """
+
+    frameSeconds: float = 30
+    frameProgress: int = 16 * 1024
+    stallSeconds: float = 300
+    lingerSeconds: float = 2
+    lingerBytes: int = 1024 * 1024
+    probeSeconds: float = 1
+    lastProbeSeconds: float = 30
+    heldBytes: int = 256 * 1024 * 1024
+    batchBytes: int = 64 * 1024

@@ -22,7 +22,6 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Any
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
@@ -45,6 +44,7 @@ from storagegate.gateway.messages.frames import (
 )
 from storagegate.gateway.messages.json import MessageWriter, handleEncoded
 from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.transports.tcp import PROTOCOL, TCPLimits
 from storagegate.net.http.channel import ChannelTransport
 
 # Only Linux reports a shut writing side of a peer while input is still unread.
@@ -111,9 +111,6 @@ class DeadPeerDetector:
             self._since, self._wait = now, min(2 * self._wait, self._lastWait)
             return True
         return False
-
-
-PROTOCOL = "tcp"
 
 
 class FramePeer(FrameWriter):
@@ -184,34 +181,6 @@ class LinePeer(MessageWriter):
 
 
 _numbers = count(1)
-
-
-@frozen(kw_only=True)
-class TCPLimits:
-    """
-    How patient a listener is.
-
-    @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
-        bytes meanwhile: a slow modem brings that in a tenth of the time.
-    @ivar stallSeconds: How long a client may read nothing of its output, as long as one of HTTP.
-    @ivar lingerSeconds: How long a client that was refused may take to read the error.
-    @ivar lingerBytes: Bytes of its input that are dropped meanwhile.
-    @ivar probeSeconds: Until the first probe of a client that has shut its writing side, see
-        L{DeadPeerDetector}; each further wait is twice as long.
-    @ivar lastProbeSeconds: The longest of these waits.
-    @ivar heldBytes: Bytes of incomplete frames that a listener holds: sixteen of the longest.
-    @ivar batchBytes: Bytes of replies that are sent at once.
-    """
-
-    frameSeconds: float = 30
-    frameProgress: int = 16 * 1024
-    stallSeconds: float = 300
-    lingerSeconds: float = 2
-    lingerBytes: int = 1024 * 1024
-    probeSeconds: float = 1
-    lastProbeSeconds: float = 30
-    heldBytes: int = 256 * 1024 * 1024
-    batchBytes: int = 64 * 1024
 
 
 @implementer(IPushProducer, IHalfCloseableProtocol)

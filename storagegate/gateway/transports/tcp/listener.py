@@ -1,6 +1,7 @@
 """Services over TCP, as frames or lines of JSON."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
@@ -13,10 +14,12 @@ from storagegate.core.task import IdleWaiters
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
-from storagegate.gateway.transports.tcp import TCPOptions
-from storagegate.gateway.transports.tcp.connection import PROTOCOL, TCPConnection, TCPLimits
+from storagegate.gateway.transports.tcp import PROTOCOL, TCPLimits, TCPOptions
 from storagegate.net.endpoints import listen
 from storagegate.net.http.channel import checkAllTimeouts
+
+if TYPE_CHECKING:
+    from storagegate.gateway.transports.tcp.connection import TCPConnection
 
 
 class TCPTransport(InvokedTransport, Factory):
@@ -30,7 +33,6 @@ class TCPTransport(InvokedTransport, Factory):
     """
 
     noisy = False
-    protocol = TCPConnection
 
     def __init__(
         self, host: TransportContext, options: TCPOptions, limits: TCPLimits | None = None
@@ -107,15 +109,18 @@ class TCPTransport(InvokedTransport, Factory):
         if ending.active():
             ending.cancel()
 
-    def buildProtocol(self, addr: IAddress | None) -> TCPConnection:
+    def buildProtocol(self, addr: IAddress | None) -> "TCPConnection":
         """Make the protocol of a new connection."""
+        # With the first one: an idle daemon stays small.
+        from storagegate.gateway.transports.tcp.connection import TCPConnection
+
         connection = TCPConnection(self)
         connection.factory = self
         return connection
 
     # For connections
 
-    def connectionOpened(self, connection: TCPConnection) -> ServiceError | None:
+    def connectionOpened(self, connection: "TCPConnection") -> ServiceError | None:
         """
         Count a new connection.
 
@@ -137,7 +142,7 @@ class TCPTransport(InvokedTransport, Factory):
             return codedError("UNAVAILABLE", "No further calls are taken")
         return None
 
-    def connectionClosed(self, connection: TCPConnection) -> None:
+    def connectionClosed(self, connection: "TCPConnection") -> None:
         """Forget a connection that is gone."""
         key = rateLimitKey(connection.client.address)
         self._connections.discard(connection)

@@ -28,6 +28,12 @@ from storagegate.gateway.transports.metrics import (
 )
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 
+PROTOCOL = "udp"
+"""The name of this transport."""
+
+Address = tuple[str, int]
+"""Host and port of a client."""
+
 MAX_DATAGRAM = 65_507
 """Bytes that an IPv4 datagram can hold."""
 

@@ -9,7 +9,7 @@ loses datagrams.
 
 from collections import Counter, OrderedDict
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
@@ -21,10 +21,12 @@ from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
-from storagegate.gateway.transports.udp import MAX_DATAGRAM, UDPOptions
-from storagegate.gateway.transports.udp.peer import PROTOCOL, Address, UDPPeer, proceed
+from storagegate.gateway.transports.udp import MAX_DATAGRAM, PROTOCOL, Address, UDPOptions
 from storagegate.gateway.transports.udp.replycache import IReplyCache, ReplyCache
 from storagegate.net.endpoints import listenDatagrams
+
+if TYPE_CHECKING:
+    from storagegate.gateway.transports.udp.peer import UDPPeer
 
 MAX_PEERS = 10_000
 """Addresses that are remembered; those with calls in flight stay."""
@@ -199,17 +201,22 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
+            from storagegate.gateway.transports.udp.peer import proceed
+
             proceed(message, "parseMessage failed", peer.handleMessage, len(datagram))
         else:
             peer.handleMessage(message, len(datagram))
 
-    def _peer(self, source: Address) -> UDPPeer | None:
+    def _peer(self, source: Address) -> "UDPPeer | None":
         """Return the peer of an address; C{None} if its datagram is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._dropIdle():
                 self.dropped["peers"] += 1
                 return None
+            # With the first one: an idle daemon stays small.
+            from storagegate.gateway.transports.udp.peer import UDPPeer
+
             peer = self._peers[source] = UDPPeer(self, source)
         self._peers.move_to_end(source)
         if peer.isTooFast(self.host.clock.seconds()):

@@ -43,6 +43,7 @@ from storagegate.gateway.messages.frames import (
 )
 from storagegate.gateway.messages.interfaces import MessageId
 from storagegate.gateway.messages.session import PeerSession, RoutedSession, readId
+from storagegate.gateway.transports.udp import PROTOCOL, Address
 from storagegate.gateway.transports.udp.replycache import CachedReply
 
 WINDOW = 64
@@ -127,8 +128,6 @@ def _leftOut() -> ServiceError:
     return codedError("INVALID_ARGUMENT", "The end of the stream leaves out items")
 
 
-PROTOCOL = "udp"
-
 AMPLIFICATION = 3
 """How many times larger than an unauthenticated datagram its reply may be (RFC 9000
 section 8.1 has the same)."""
@@ -168,9 +167,6 @@ class UDPCall:
     seq: int = 0
     stream: ReorderBuffer | None = None
     acknowledging: IDelayedCall | None = None
-
-
-Address = tuple[str, int]
 
 
 class UDPPeer(FrameWriter):

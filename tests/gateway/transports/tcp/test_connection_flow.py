@@ -1,7 +1,7 @@
 """Connections of the TCP listener in memory: flow and patience."""
 
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
-from storagegate.gateway.transports.tcp.connection import TCPLimits
+from storagegate.gateway.transports.tcp import TCPLimits
 from tests.support.tcp import frame, seconds
 from tests.support.tcpcases import TCPCase
 
