@@ -1,6 +1,5 @@
 """The registry of transports: its rows, and what a row alone adds to a gateway."""
 
-import ast
 from typing import Any
 
 from attrs import asdict, evolve, has
@@ -12,7 +11,6 @@ from storagegate.core.options import OptionError
 from storagegate.gateway.asyncapi import Channel, describeMessages
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.transports import registry
 from storagegate.gateway.transports.metrics import ProtocolMetric, metricsOf
 from storagegate.gateway.transports.registry import (
     ICarrier,
@@ -29,7 +27,6 @@ from storagegate.gateway.transports.registry import (
     unregister,
 )
 from tests.support.linetransport import LINE, NAME, LineOptions
-from tests.support.modules import moduleFiles
 
 OWN = ("http", "websocket", "grpc", "udp", "tcp")
 
@@ -69,23 +66,6 @@ class RowTests(SynchronousTestCase):
                 self.assertNotIn(row, listenerTransports())
                 carrier = loadReference(findTransport(row.shares).make)
                 self.assertTrue(ICarrier.implementedBy(carrier))
-
-    def test_literals(self) -> None:
-        """No module names a transport, but the registry and those whose path does."""
-        wrong = []
-        for module, path in moduleFiles().items():
-            if module == registry.__name__:
-                continue
-            literals = {
-                node.value
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Constant)
-            }
-            for name in literals.intersection(OWN):
-                prefixes = ("websocket", "ws") if name == "websocket" else (name,)
-                if not any(part.startswith(prefixes) for part in module.split(".")):
-                    wrong.append(f"{module} names {name}")
-        self.assertEqual(wrong, [])
 
 
 class RegisterTests(SynchronousTestCase):
