@@ -83,7 +83,7 @@ class KeywordTests(SynchronousTestCase):
 
     def test_gateway(self) -> None:
         """Those of a gateway are its own and, for each transport, a flag and a group."""
-        own = {"protocols", "port", "hostname"}
+        own = {"protocols", "port", "hostname", "trustedProxies"}
         flags = {row.flag for row in transports()}
         self.assertEqual(
             keys(gatewayOptions.GatewayOptionsDict), own | flags | set(transportNames())
