@@ -9,6 +9,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""What the key of an authority is for."""
+
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
@@ -37,6 +50,7 @@ class Authority:
         certificate = (
             self._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.path = directory / f"{name}.pem"
@@ -78,6 +92,12 @@ class Authority:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            # Python 3.13 wants it by default.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)

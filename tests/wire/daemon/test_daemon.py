@@ -126,7 +126,7 @@ class StartTests(DaemonCase):
     def test_small(self) -> None:
         """
         A start with every listener takes less than a second of CPU time, and an idle daemon less
-        than 80 MB.
+        than 80 MB, or 95 MB on Python 3.12 and newer, whose code objects are larger.
         """
         # The first may have modules to compile, and a processor that two share is a slower one.
         for _ in range(3):
@@ -134,7 +134,8 @@ class StartTests(DaemonCase):
             if seconds < 1.0:
                 break
         self.assertLess(seconds, 1.0)
-        self.assertLess(resident, 80_000_000)
+        newer = sys.version_info >= (3, 12)
+        self.assertLess(resident, 95_000_000 if newer else 80_000_000)
 
     def figures(self) -> tuple[float, int]:
         """Start a daemon with every listener; give its CPU time in seconds, and its memory."""
