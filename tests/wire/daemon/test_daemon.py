@@ -333,6 +333,15 @@ class DetachedTests(DaemonCase):
         readable, _, _ = select.select([process], [], [], STOP_SECONDS)
         self.assertEqual(readable, [process])
 
+    def waitForEnd(self) -> None:
+        """Wait until a daemon has ended whose command came back before that."""
+        try:
+            process = os.pidfd_open(int(self.pidFile.read_text()))
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        self.addCleanup(os.close, process)
+        self.assertEqual(select.select([process], [], [], STOP_SECONDS)[0], [process])
+
     def test_background(self) -> None:
         """The command comes back when the daemon serves; a stop takes the pid file away."""
         self.assertEqual(self.detach(), 0)
@@ -346,6 +355,7 @@ class DetachedTests(DaemonCase):
     def test_refused(self) -> None:
         """A start that is refused has an exit code, one line in the log, and leaves no pid file."""
         self.assertGreater(self.detach(arguments=["--s3", "tcp:x"]), 0)
+        self.waitForEnd()
         self.assertIn("cannot listen name=s3", self.logFile.read_text())
         self.assertNotIn("Traceback", self.logFile.read_text())
         self.assertFalse(self.pidFile.exists())
