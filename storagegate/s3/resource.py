@@ -61,7 +61,7 @@ class S3Resource(CoroutineResource):
         self.services = services
         self.observers = RequestObservers(clock)
         self.setTraceHeader("X-Trace-ID")
-        self._keysLoaded = False
+        self._isReady = False
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
         self._ids = count(secrets.randbits(63))
@@ -77,9 +77,8 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
-        if not self._keysLoaded:
-            await self.services.store.accessKeys.loaded()
-            self._keysLoaded = True
+        if not self._isReady:
+            await self._prepare()
         requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         record = self._startRecord(request, requestId) if self.observers.isOn else None
         # The fields of every response, as bytes: that takes a quarter of the time of pairs.
@@ -96,11 +95,7 @@ class S3Resource(CoroutineResource):
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; no other body is read before authentication.
             isPost = request.method == b"POST" and bucket is not None and key is None
-            # With the first request: an idle daemon stays small.
-            from storagegate.s3.handlers import post
-            from storagegate.s3.operations import findOperation
-
-            form = post.openForm(request) if isPost else None
+            form = self._openForm(request) if isPost else None
             authenticated = await self._authenticate(request, form)
             if record is not None:
                 record.accessKey = authenticated.identity.accessKey
@@ -110,7 +105,7 @@ class S3Resource(CoroutineResource):
                 headers = _joined(request.headerList)
             if authenticated.source is SignatureSource.QUERY:
                 headers = withQueryHeaders(query, headers)
-            operation = findOperation(
+            operation = self._findOperation(
                 request.method, bucket is not None, key is not None, query, headers
             )
             if record is not None:
@@ -128,7 +123,7 @@ class S3Resource(CoroutineResource):
                 commonHeaders,
             )
             if form is not None and operation.name == "PostObject":
-                await post.postObject(call, form)
+                await self._postObject(call, form)
                 return
             if authenticated.source is SignatureSource.FORM:
                 # The fields of a form are signed to store its file, for no other operation.
@@ -138,6 +133,15 @@ class S3Resource(CoroutineResource):
         finally:
             if record is not None:
                 self.observers.completed(record)
+
+    async def _prepare(self) -> None:
+        """Load the keys, and the operations, which an idle daemon does not have."""
+        from storagegate.s3.handlers.post import openForm, postObject
+        from storagegate.s3.operations import findOperation
+
+        self._findOperation, self._openForm, self._postObject = findOperation, openForm, postObject
+        await self.services.store.accessKeys.loaded()
+        self._isReady = True
 
     async def _authenticate(
         self, request: ChannelRequest, form: "PostForm | None"
