@@ -44,7 +44,7 @@ class Options(usage.Options):
     ]
 
     def opt_service(self, name: str) -> None:
-        """a service to serve (MODULE:NAME); may be repeated"""
+        """a service to serve (MODULE:NAME, UserService or Storage); may be repeated"""
         self.setdefault("service", []).append(name)
 
     def opt_version(self) -> None:

@@ -453,7 +453,9 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
     yield from system.checkSyncs(directory)
     daemon = network.daemonOf(directory)
     yield from checks.checkCatalog(directory, daemon is not None)
-    for listener in network.listenerAddresses(configuration):
+    listeners = network.listenerAddresses(configuration)
+    exposed = [listener.name for listener in listeners if network.isExposed(listener)]
+    for listener in listeners:
         yield from network.checkListener(listener, daemon)
         yield from checks.checkEndpoint(listener.description, days)
     yield from checks.checkTables(configuration.gateway, days)
@@ -463,6 +465,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
         sys.path.insert(0, os.getcwd())
         try:
             found = list(checks.checkGateway(configuration))
+            found += checks.checkExposure(configuration, exposed)
         finally:
             sys.path.remove(os.getcwd())
     yield from found

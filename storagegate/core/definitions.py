@@ -111,6 +111,11 @@ class ServiceDefinition:
     rateLimit: RateLimit | None = None
     others: ServiceMethod | None = None
 
+    def isAnonymous(self, method: ServiceMethod) -> bool:
+        """Return whether calls of one of its methods need no credentials."""
+        required = method.authentication
+        return not (self.authentication.required if required is None else required)
+
 
 class RateLimitDict(TypedDict, total=False):
     """The keywords of L{RateLimit}."""

@@ -249,16 +249,13 @@ class Invoker:
     ) -> MethodEntry:
         whole = f"{service.name}.{name}"
         limit = method.rateLimit or service.rateLimit or self.rateLimit
-        required = method.authentication
-        if required is None:
-            required = service.authentication.required
         return MethodEntry(
             service,
             name,
             method,
             _schema(method.input, method.inputType, f"the input of {whole}", isKnown),
             _schema(method.output, method.outputType, f"the output of {whole}", isKnown),
-            not required,
+            service.isAnonymous(method),
             limit,
             None if limit is None else self._makeRates(whole, limit.window),
             adaptHandler(method.handler, whole, "request", "context"),

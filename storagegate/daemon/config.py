@@ -39,7 +39,10 @@ _HOST_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", 
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
-_SERVICE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+OWN_SERVICES = ("UserService", "Storage")
+"""The reference services, which need no module."""
+
+_SERVICE = re.compile(rf"[A-Za-z_][\w.]*:[A-Za-z_]\w*|{'|'.join(OWN_SERVICES)}", re.ASCII)
 
 # More processes on one machine would only wait for the write lock; and while all are replaced,
 # twice as many run, for which the store has slots.
@@ -97,13 +100,13 @@ def _readBoolean(value: object) -> bool:
 
 
 def _readServices(value: object) -> tuple[str, ...]:
-    """Accept a list of C{MODULE:NAME}, or the same as one text with commas."""
+    """Accept a list of C{MODULE:NAME} and own services, or the same as one text with commas."""
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, list):
         services = tuple(each for each in items if isinstance(each, str))
         if len(services) == len(items) and all(map(_SERVICE.fullmatch, services)):
             return services
-    raise ValueError("expected a list of MODULE:NAME")
+    raise ValueError(f"expected a list of MODULE:NAME, {' or '.join(OWN_SERVICES)}")
 
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
@@ -210,7 +213,13 @@ KEYS = (
         "tcp:9001:interface=127.0.0.1",
         "the admin listener: /healthz, /readyz and /metrics",
     ),
-    Key("service", "", _readServices, "a service to serve; may be repeated", "MODULE:NAME"),
+    Key(
+        "service",
+        "",
+        _readServices,
+        "a service to serve, or UserService or Storage of ours; may be repeated",
+        "MODULE:NAME",
+    ),
     Key(
         "workers",
         "1",
@@ -333,6 +342,22 @@ class Configuration:
     logFormat: str
     logLevel: str
     values: Mapping[str, Any] = field(repr=False)
+
+    def endpoint(self, name: str) -> str | None:
+        """Return the address of a listener; L{None} if it is off."""
+        endpoint: str | None = self.values[name]
+        return endpoint
+
+    def tlsTable(self, name: str) -> Mapping[str, Any]:
+        """Return the options of TLS that the gateway's tables have for a listener."""
+        table = self.gateway.get(name)
+        tls = table.get("tls") if isinstance(table, Mapping) else None
+        return tls if isinstance(tls, Mapping) else {}
+
+    def requiresClient(self, name: str) -> bool:
+        """Return whether a listener refuses clients without a certificate of its authorities."""
+        table = self.tlsTable(name)
+        return bool(table.get("ca")) and table.get("clientAuth") != "none"
 
 
 @frozen

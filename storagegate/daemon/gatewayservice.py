@@ -15,18 +15,19 @@ opened.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError
-from storagegate.daemon.config import Configuration, ConfigurationError
+from storagegate.daemon.config import OWN_SERVICES, Configuration, ConfigurationError
 from storagegate.daemon.health import Readiness
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
@@ -40,6 +41,7 @@ from storagegate.gateway.transports.registry import (
     transportNames,
     transports,
 )
+from storagegate.net.endpoints import isLoopback
 
 if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
@@ -51,6 +53,16 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 """The names of the reference services in their protos."""
 
 _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
+
+
+UNSERVED = (
+    "UserService is not served, for other machines reach {listeners}, and it needs no credentials: "
+    "name it as a service to serve it"
+)
+ANONYMOUS = "other machines may call by {listeners} without credentials: {methods}"
+"""What is logged of listeners that are not on loopback."""
+
+_log = Logger()
 
 
 class NamingError(ValueError):
@@ -132,6 +144,23 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
         _apply(name, table, configure[name])
 
 
+def anonymousMethods(services: Iterable[ServiceDefinition]) -> list[str]:
+    """
+    Return the methods that may be called without credentials, C{SERVICE.*} if all of a service may.
+
+    A service that authorises its calls itself has none.
+    """
+    found: list[str] = []
+    for service in services:
+        if service.authentication.authorize is not None:
+            continue
+        names = [name for name, each in service.methods.items() if service.isAnonymous(each)]
+        if len(names) == len(service.methods):
+            names = ["*"]
+        found += (f"{service.name}.{name}" for name in names)
+    return found
+
+
 def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     """
     Read the table of monitoring, which applies to the S3 listener as well.
@@ -194,7 +223,9 @@ class DaemonGatewayService:
         """
         listeners = configuration.listeners
         self._reactor = reactor
-        self._services = configuration.services
+        self._configuration = configuration
+        named = configuration.services
+        self._own = [name for name in OWN_SERVICES if not named or name in named]
         self._closers: list[Callable[[], Any]] = []
         self._credentials: Any = None
         self._link = link
@@ -211,25 +242,28 @@ class DaemonGatewayService:
             {name: given for name, given in options.items() if given} | {"protocols": served},
             surroundings=surroundings,
         )
-        for name in self._services:
+        for name in named:
+            if name in OWN_SERVICES:
+                continue
             try:
                 self._gateway.addService(loadObject(name))
             except NamingError as error:
                 raise ConfigurationError(f"service: {error}") from error
             except DefinitionError as error:
                 raise ConfigurationError(f"service: {name}: {error}") from error
-        if not self._services and listeners.of(GRPC.name) is not None:
+        if self._own and listeners.of(GRPC.name) is not None:
             self._useProtos()
         configureGateway(self._gateway, configuration.gateway)
         self._checkDiscovery(listeners.of(HTTP.name))
 
     def _useProtos(self) -> None:
-        """Serve the reference services over gRPC by their protos."""
+        """Serve reference services over gRPC by their protos."""
         from storagegate.rpc.protos import ourProto
 
         for name in ("user.proto", "storage.proto"):
             self._gateway.protos.update(ourProto(name).services)
-        self._gateway.configureGRPC(services=_PROTOS, transformResponse=_fitted)
+        served = {proto: name for proto, name in _PROTOS.items() if name in self._own}
+        self._gateway.configureGRPC(services=served, transformResponse=_fitted)
 
     def open(self, name: str, endpoint: str) -> IAddress:
         """
@@ -253,20 +287,37 @@ class DaemonGatewayService:
         return address
 
     def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
-        """Add the reference services, unless the user has services, and register with discovery."""
-        if not self._services:
-            self._addReferenceServices(store, root, region, directory)
+        """Add the reference services that are served, and register with discovery."""
+        exposed = [name for name, port in self.ports.items() if not isLoopback(port.getHost())]
+        # Of several workers the first says it for all.
+        warn = _log.warn if self._link is None or not self._link.index else _log.debug
+        # Anonymous calls create, list and delete users.
+        isElsewhere = "UserService" in self._gateway.services
+        if exposed and not (self._configuration.services or isElsewhere):
+            self._own.remove("UserService")
+            warn(UNSERVED, listeners=", ".join(exposed))
+        if "UserService" in self._own:
+            self._addUserService(directory)
+        if "Storage" in self._own:
+            self._addStorageService(store, root, region)
+        methods = anonymousMethods(self._gateway.services.values())
+        listeners = [name for name in exposed if not self._configuration.requiresClient(name)]
+        if methods and listeners:
+            warn(ANONYMOUS, methods=", ".join(methods), listeners=", ".join(listeners))
         self._register()
 
-    def _addReferenceServices(self, store: Any, root: Any, region: str, directory: str) -> None:
-        from storagegate.s3.accounts import AccessKeyStore
-        from storagegate.services.objects import makeStorageService, storageAuthenticate
+    def _addUserService(self, directory: str) -> None:
         from storagegate.services.users import makeUserService
         from storagegate.services.usertable import SQLiteUserStore
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
         self._add(makeUserService(users, bus=self._link))
+
+    def _addStorageService(self, store: Any, root: Any, region: str) -> None:
+        from storagegate.s3.accounts import AccessKeyStore
+        from storagegate.services.objects import makeStorageService, storageAuthenticate
+
         credentials = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
         self._credentials = credentials
         keys = _StorageKeys(storageAuthenticate(credentials))
@@ -334,7 +385,7 @@ class DaemonGatewayService:
 
     def _servedHere(self) -> tuple[str, ...]:
         """Return the names of the services that are not only proxied."""
-        names = self._gateway.services if self._services else tuple(_PROTOS.values())
+        names = dict.fromkeys((*self._gateway.services, *self._own))
         return tuple(name for name in names if name not in self._gateway.discovery.services)
 
     def _register(self) -> None:

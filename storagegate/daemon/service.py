@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import Any
 
 from attrs import frozen
@@ -27,7 +26,7 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials, loadOrCreate
-from storagegate.net.endpoints import formatAddress
+from storagegate.net.endpoints import ENCRYPTED, formatAddress, isLoopback
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
 
@@ -36,8 +35,6 @@ ROOT_FILE = "root-credentials"
 
 # Addresses that mean "every interface" cannot be connected to everywhere.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-_ENCRYPTED = ("ssl:", "tls:")
 
 
 def clientURL(description: str, address: IAddress) -> str | None:
@@ -52,7 +49,7 @@ def clientURL(description: str, address: IAddress) -> str | None:
     host = _WILDCARDS.get(address.host, address.host)
     if ":" in host:
         host = f"[{host}]"
-    scheme = schemeOf(description.startswith(_ENCRYPTED))
+    scheme = schemeOf(description.startswith(ENCRYPTED))
     return f"{scheme}://{host}:{address.port}"
 
 
@@ -63,9 +60,7 @@ def isExposed(description: str, address: IAddress) -> bool:
     @param description: Its endpoint, whose type shows whether it encrypts.
     @param address: The address that the listener is bound to.
     """
-    if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
-        return False
-    return not ip_address(address.host.partition("%")[0]).is_loopback
+    return not (isLoopback(address) or description.startswith(ENCRYPTED))
 
 
 def servingText(addresses: Mapping[str, IAddress]) -> str:
@@ -234,6 +229,17 @@ class ProcessService(Service):
             self._log.warn(
                 "the s3 listener is reachable from other machines without TLS: requests with "
                 "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+            )
+        configuration = self._configuration
+        clear = [
+            f"{name} {formatAddress(address)}"
+            for name, address in self._addresses.items()
+            if isExposed(configuration.endpoint(name) or "", address)
+            and not configuration.tlsTable(name)
+        ]
+        if clear:
+            self._log.warn(
+                "reachable from other machines without TLS: {listeners}", listeners=", ".join(clear)
             )
         for name, address in self._addresses.items():
             text = formatAddress(address)

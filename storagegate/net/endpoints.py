@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -34,7 +35,8 @@ from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, Given
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
-_ENCRYPTED = ("ssl:", "tls:")
+ENCRYPTED = ("ssl:", "tls:")
+"""How the descriptions of endpoints with TLS begin."""
 
 # A colon, and the text up to the next one without a backslash before it.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
@@ -78,7 +80,7 @@ def listen(
         # Only TCP carries TLS; a socket without it is listened on as it is.
         own, description = _Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0"
     endpoint = _endpoint(own, description)
-    isEncrypted = description.startswith(_ENCRYPTED)
+    isEncrypted = description.startswith(ENCRYPTED)
     if isEncrypted and tls is not None:
         raise ValueError("the endpoint has TLS itself, and so has the option tls")
     if not isEncrypted and tls is None:
@@ -161,7 +163,7 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     @return: The socket. Fails with C{CannotListenError} if it is taken.
     @raise ValueError: If the string is no endpoint.
     """
-    tail = description if description.startswith(_ENCRYPTED) else ""
+    tail = description if description.startswith(ENCRYPTED) else ""
     factory = Factory()
     factory.noisy = False
     binding = _endpoint(_Binder(reactor), description).listen(factory)
@@ -374,6 +376,17 @@ def processReactor() -> Any:
     from twisted.internet import reactor
 
     return reactor
+
+
+def isLoopback(address: IAddress | str) -> bool:
+    """
+    Return whether only this machine can connect to an address.
+
+    @param address: Of a listener, bound or as a number; a UNIX socket is no way for others.
+    """
+    if isinstance(address, IPv4Address | IPv6Address):
+        address = address.host
+    return not isinstance(address, str) or ip_address(address.partition("%")[0]).is_loopback
 
 
 def formatAddress(address: IAddress) -> str:

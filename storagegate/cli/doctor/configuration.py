@@ -9,6 +9,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from struct import Struct
@@ -18,8 +19,14 @@ from storagegate.cli.doctor import Check, Finding
 from storagegate.cli.doctor.network import discoveryOptions
 from storagegate.cli.doctor.system import checkSecretFile
 from storagegate.core.files import PEMFileError, readPEM
-from storagegate.daemon.config import Configuration, ConfigurationError, everyError, load
-from storagegate.net.endpoints import certificateFiles
+from storagegate.daemon.config import (
+    OWN_SERVICES,
+    Configuration,
+    ConfigurationError,
+    everyError,
+    load,
+)
+from storagegate.net.endpoints import ENCRYPTED, certificateFiles
 
 _CONFIGURATION = Check("configuration")
 
@@ -51,6 +58,8 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
     services = Check("services")
     gateway = ProtocolGateway()
     for name in configuration.services:
+        if name in OWN_SERVICES:
+            continue
         try:
             gateway.addService(loadObject(name))
         except (NamingError, DefinitionError) as error:
@@ -64,6 +73,44 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
             yield _CONFIGURATION.problem(str(error))
         else:
             yield _CONFIGURATION.ok(f"gateway.{name} is right")
+
+
+_EXPOSURE = Check("exposure")
+
+
+def checkExposure(configuration: Configuration, exposed: Sequence[str]) -> Iterator[Finding]:
+    """
+    Warn of clear text and anonymous methods on addresses that other machines reach.
+
+    @param exposed: The names of the listeners there. Errors in services are those of another check.
+    """
+    from storagegate.core.definitions import DefinitionError, readService
+    from storagegate.daemon.gatewayservice import (
+        ANONYMOUS,
+        NamingError,
+        anonymousMethods,
+        loadObject,
+    )
+
+    for name in exposed:
+        isEncrypted = (configuration.endpoint(name) or "").startswith(ENCRYPTED)
+        if not (isEncrypted or configuration.tlsTable(name)):
+            yield _EXPOSURE.warning(f"{name}: other machines reach it, and it has no TLS")
+    listeners = [
+        name
+        for name in exposed
+        if configuration.listeners.of(name) and not configuration.requiresClient(name)
+    ]
+    methods = []
+    for name in configuration.services:
+        if name == "UserService":
+            methods.append("UserService.*")
+        elif name not in OWN_SERVICES:
+            with suppress(NamingError, DefinitionError):
+                methods += anonymousMethods([readService(loadObject(name))])
+    if methods and listeners:
+        text = ANONYMOUS.format(methods=", ".join(methods), listeners=", ".join(listeners))
+        yield _EXPOSURE.warning(text)
 
 
 _CERTIFICATES = Check("certificates")

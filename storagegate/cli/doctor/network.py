@@ -20,6 +20,7 @@ from storagegate.cli.doctor import Check, Finding
 from storagegate.core.httpurls import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.net.endpoints import isLoopback
 
 _SYSTEMD = "systemd:"
 
@@ -112,6 +113,17 @@ def _resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[A
     """
     flags = socket.AI_PASSIVE
     return socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, type=kind, flags=flags)
+
+
+def isExposed(listener: ListenerAddress) -> bool:
+    """Return whether other machines reach a listener; one of systemd is known later."""
+    if listener.port is None:
+        return False
+    kind = socket.SOCK_DGRAM if listener.isDatagram else socket.SOCK_STREAM
+    try:
+        return not all(isLoopback(each[4][0]) for each in _resolve(listener, kind))
+    except OSError:
+        return True
 
 
 _PORTS = Check("ports")

@@ -157,6 +157,29 @@ class CommandTests(ScriptCase):
         self.assertIn("nonsense", tables[0]["text"])
         self.assertEqual(sys.path, before)
 
+    def test_exposure(self) -> None:
+        """Clear text and methods for anybody are warned of where other machines reach them."""
+        path = self.data.parent / "storagegate.toml"
+        path.write_text('[gateway.tcp.tls]\ncert = "c.pem"\nkey = "k.pem"\n')
+        places = (
+            "--tcp",
+            "tcp:0",
+            "--http",
+            "tcp:0",
+            "--grpc",
+            "localhost:0",
+            "--udp",
+            "0.0.0.0:0",
+        )
+        for names, methods in ((), ""), (("--service", "UserService"), "UserService.*"):
+            _code, found = self.doctor("--config", str(path), *places, *names)
+            lines = [line.partition("exposure: ")[2] for line in found if " exposure: " in line]
+            clear = [line for line in lines if line.endswith("and it has no TLS")]
+            self.assertEqual([line.split(":")[0] for line in clear], ["http", "udp"])
+            others = [line for line in lines if line not in clear]
+            text = f"other machines may call by http, udp, tcp without credentials: {methods}"
+            self.assertEqual(others, [text] if methods else [])
+
     def test_secretInFile(self) -> None:
         """A file with the secret key that everybody may read is a problem."""
         path = self.data.parent / "storagegate.toml"

@@ -57,8 +57,8 @@ transformError = "orders:shout"
 """
 
 
-class ServiceTests(SynchronousTestCase):
-    """C{--service} and C{[gateway.*]}."""
+class ServiceCase(SynchronousTestCase):
+    """A daemon with services of a module."""
 
     def setUp(self) -> None:
         """Write the module into the working directory."""
@@ -89,6 +89,10 @@ class ServiceTests(SynchronousTestCase):
         answer = json.loads(response.read())
         connection.close()
         return response.status, answer
+
+
+class ServiceTests(ServiceCase):
+    """C{--service} and C{[gateway.*]}."""
 
     def test_served(self) -> None:
         """Services are a mapping or a definition; with any of them the reference ones are not."""
@@ -137,3 +141,52 @@ class ServiceTests(SynchronousTestCase):
             lines = [line for line in daemon.log.splitlines() if not re.search("#info", line)]
             self.assertEqual(len(lines), 1, daemon.log)
             self.assertIn(words, lines[0])
+
+
+class ExposureTests(ServiceCase):
+    """Addresses that other machines reach."""
+
+    def exposed(self, *arguments: str) -> Daemon:
+        """Make a daemon whose HTTP and UDP are on every address."""
+        return self.daemon("--http", "tcp:0", "--udp", "0.0.0.0:0", *arguments)
+
+    def createUser(self, daemon: Daemon) -> int:
+        """Create a user without credentials; give the status."""
+        user = {"name": "Ada", "email": "ada@example.com"}
+        status: int = self.ask(daemon, "POST", "/api/UserService/CreateUser", user)[0]
+        return status
+
+    def lines(self, daemon: Daemon, text: str) -> list[str]:
+        """Give the warnings that have a text."""
+        return [line for line in daemon.log.splitlines() if text in line and "#warn" in line]
+
+    def test_unserved(self) -> None:
+        """Without a name UserService is not served there, by one or many; a line says so."""
+        for arguments in ((), ("--workers", "2")):
+            with self.exposed(*arguments) as daemon:
+                self.assertEqual(self.createUser(daemon), 404)
+                found = self.ask(daemon, "POST", "/api/Storage/ListBuckets", {})
+                self.assertEqual(found[0], 401)
+            [line] = self.lines(daemon, "UserService is not served")
+            self.assertIn("reach http, udp,", line)
+            self.assertEqual(self.lines(daemon, "without credentials"), [])
+            [line] = self.lines(daemon, "without TLS")
+            self.assertRegex(line, r"without TLS: http 0\.0\.0\.0:\d+, udp 0\.0\.0\.0:\d+$")
+
+    def test_named(self) -> None:
+        """By its name it is served, with a warning of each method that needs no credentials."""
+        names = ("--service", "UserService", "--service", "orders:Orders")
+        with self.exposed(*names) as daemon:
+            self.assertEqual(self.createUser(daemon), 200)
+            status, error = self.ask(daemon, "POST", "/api/Storage/ListBuckets", {})
+            self.assertEqual((status, error["error"]), (404, "NOT_FOUND"))
+            self.assertEqual(self.ask(daemon, "POST", "/api/Orders/get", {"id": "7"})[0], 200)
+        [line] = self.lines(daemon, "without credentials")
+        self.assertIn("by http, udp without credentials: Orders.get, UserService.*", line)
+        self.assertEqual(self.lines(daemon, "is not served"), [])
+
+    def test_loopback(self) -> None:
+        """On this machine's own address everything is served, and nothing is warned of."""
+        with self.daemon() as daemon:
+            self.assertEqual(self.createUser(daemon), 200)
+        self.assertEqual(self.lines(daemon, ""), [])
