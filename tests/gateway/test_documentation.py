@@ -37,7 +37,7 @@ from storagegate.gateway.transports.registry import (
     transports,
 )
 from storagegate.gateway.transports.udp import peer, replycache
-from storagegate.gateway.transports.websocket import connection
+from storagegate.net.websocket import connection
 from storagegate.rpc.protos import ourProto
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.signatures import firstWords

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.codecs import CODECS, JSON
 from storagegate.gateway.messages.frames import Frame, FrameDecoder, encodeFrame
 from storagegate.gateway.transports.websocket import WebSocketOptions
-from storagegate.gateway.transports.websocket.connection import CLOSE_SECONDS
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
+from storagegate.net.websocket.connection import CLOSE_SECONDS
 from tests.support.gateway import makeHost
 from tests.support.wsclient import BINARY, CLOSE, TEXT, MemorySocket, ServerFrame, frame
 

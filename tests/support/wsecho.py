@@ -26,6 +26,10 @@ class Echo:
         assert not self.isLost, "told twice"
         self.isLost = True
 
+    def forget(self) -> None:
+        """Forget the wire."""
+        del self.wire
+
 
 class EchoAdapter(WebSocketTransport):
     """
@@ -36,6 +40,6 @@ class EchoAdapter(WebSocketTransport):
 
     latest: Any = None
 
-    def _makePeer(self, handshake: Any, wire: Any, client: Any, headers: Any) -> Any:
+    def _makePeer(self, wire: Any, client: Any, headers: Any) -> Any:
         self.latest = Echo(wire)
         return self.latest

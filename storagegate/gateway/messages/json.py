@@ -145,9 +145,32 @@ class ReplyWriter:
 
 
 class MessageWriter(ReplyWriter):
-    """Writer of replies as messages."""
+    """
+    Writer of replies as messages.
+
+    @ivar session: Runs the calls, where a transport delivers whole messages to L{received}.
+    @ivar take: Handles decoded messages; C{None} for L{handleMessage}.
+    """
 
     shapeError = staticmethod(messageError)
+
+    session: PeerSession
+    take: "Callable[[PeerSession, MessageWriter, Any], None] | None" = None
+
+    def received(self, payload: bytes, isBinary: bool) -> None:
+        """
+        Take a message.
+
+        @param payload: The whole message.
+        @param isBinary: Whether it is bytes and not text.
+        """
+        codec = self._codec
+        if isBinary == codec.isBinary:
+            handleEncoded(self.session, self, codec, payload, self.take or handleMessage)
+        else:
+            kind = "bytes" if codec.isBinary else "text"
+            error = codedError("INVALID_ARGUMENT", f"Messages of this WebSocket are {kind}")
+            self.sendError(None, error)
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""

@@ -7,7 +7,7 @@ from twisted.internet.task import deferLater
 from storagegate.core.definitions import readService
 from storagegate.gateway.messages.json import MAX_ANSWER
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
-from storagegate.gateway.transports.websocket.connection import MAX_UNSENT
+from storagegate.net.websocket.connection import MAX_UNSENT
 from tests.gateway.wscase import Talker, WebSocketCase
 from tests.support.wsclient import PING, PONG, TEXT, ServerFrame, frame
 

@@ -1,5 +1,5 @@
 """
-One WebSocket connection with its limits, and the peer that runs its calls.
+One WebSocket connection with its limits.
 
 Autobahn reads frames, inflates, and checks the grammar. L{WebSocketConnection} adds bounds to what
 is read and queued, and passes Autobahn small pieces, because it copies all unread bytes per frame.
@@ -15,52 +15,27 @@ L{readPlain} reads most messages without Autobahn: one frame, final, short and n
     payload     = *OCTET                    each byte XOR one of the mask; text is UTF-8
 
 All other frames, and invalid ones, are left to Autobahn, so that one implementation reports errors.
-
-L{MessagePeer} and L{BinaryPeer} decode messages, apply the user's hooks and feed the session.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any, cast
 
 from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
 from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.core.codecs import CODECS
-from storagegate.core.context import ClientInfo
-from storagegate.core.errors import codedError
-from storagegate.core.task import resolveThen
-from storagegate.gateway.messages.frames import (
-    ITEM,
-    RESPONSE,
-    FrameError,
-    FrameWriter,
-    decodeFrame,
-    handleFrame,
-)
-from storagegate.gateway.messages.interfaces import MessageId, StreamHooks
-from storagegate.gateway.messages.json import (
-    CONTROLS,
-    MAX_ANSWER,
-    MessageWriter,
-    handleEncoded,
-    handleMessage,
-)
-from storagegate.gateway.messages.session import PeerSession, RoutedSession
-from storagegate.gateway.transports.metrics import TransportMetrics
-from storagegate.gateway.transports.websocket import PROTOCOL, WebSocketOptions
-from storagegate.gateway.transports.websocket.handshake import Handshake
 from storagegate.net.scheduling import InputScheduler
 from storagegate.net.transport import FastServer
+from storagegate.net.websocket.handshake import Handshake
+from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
 
 LONGEST = 4096
 """Bytes of a message that is read here: for longer ones Autobahn's C code is faster."""
@@ -186,11 +161,14 @@ class WebSocketConnection(WebSocketServerProtocol):
     message_data: Any
     maxMessagePayloadSize: int
 
-    def __init__(self, handshake: Handshake) -> None:
+    def __init__(self, handshake: Handshake, meter: WebSocketMeter) -> None:
+        """
+        @param meter: Counts bytes and messages.
+        """
         super().__init__()
         self.handshake = handshake
-        self.receiver: Peer
-        self.meter = TransportMetrics()
+        self.receiver: Receiver
+        self.meter = meter
         self.openedAt = 0.0
         self.hasReceived = True
         self._isPinged = False
@@ -579,14 +557,14 @@ _MEMORY_LEVEL = 4
 
 
 class WebSocketFactory(WebSocketServerFactory):
-    """Makes connections, all with the same options."""
+    """Makes connections, all with the same limits."""
 
     log = NullLogger()
 
     def __init__(
         self,
         clock: IReactorTime,
-        options: WebSocketOptions,
+        limits: WebSocketLimits,
         onLost: Callable[[WebSocketConnection], None],
     ) -> None:
         """
@@ -601,17 +579,21 @@ class WebSocketFactory(WebSocketServerFactory):
         self.setProtocolOptions(
             # Versions before the RFC have no clients any more.
             versions=[13],
-            maxMessagePayloadSize=options.maxMessageSize,
+            maxMessagePayloadSize=limits.maxMessageSize,
             failByDrop=False,
             # The whole handshake is here when a connection is made.
             openHandshakeTimeout=0,
             closeHandshakeTimeout=CLOSE_SECONDS,
-            perMessageCompressionAccept=_acceptDeflate if options.enableCompression else None,
+            perMessageCompressionAccept=_acceptDeflate if limits.enableCompression else None,
         )
 
-    def buildConnection(self, handshake: Handshake) -> WebSocketConnection:
-        """Make a connection after a handshake."""
-        connection = WebSocketConnection(handshake)
+    def buildConnection(self, handshake: Handshake, meter: WebSocketMeter) -> WebSocketConnection:
+        """
+        Make a connection after a handshake.
+
+        @param meter: Counts bytes and messages.
+        """
+        connection = WebSocketConnection(handshake, meter)
         connection.factory = self
         return connection
 
@@ -626,142 +608,3 @@ def _acceptDeflate(offers: list[Any]) -> Any:
                 mem_level=_MEMORY_LEVEL,
             )
     return None
-
-
-Headers = Mapping[str, str]
-
-
-class WebSocketPeer:
-    """
-    The half of a peer that is its connection.
-
-    @ivar session: Its calls.
-    """
-
-    session: PeerSession
-    sendMessage: Callable[[Any], None]
-
-    def _connect(
-        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
-    ) -> None:
-        self.client = client
-        self.drained, self.setReading = connection.drained, connection.setReading
-        options: WebSocketOptions = owner.options
-        self._formatResponse = options.formatResponse
-        hooks = options.handleStreaming
-        streams = StreamHooks(self._relay, hooks.get("server"), hooks.get("client"))
-        listener, route, peer = owner.listener, options.routeMessage, cast(Peer, self)
-        if route is None:
-            self.session = PeerSession(listener, peer, headers=headers, streamHooks=streams)
-        else:
-            self.session = RoutedSession(route, listener, peer, headers, streams)
-
-    @property
-    def isIdle(self) -> bool:
-        """Return whether no call is in flight."""
-        return self.session.isIdle
-
-    def lost(self) -> None:
-        """Cancel all calls: the connection is gone."""
-        self.session.close()
-
-    def _relay(self, message: Any) -> Deferred[None]:
-        """Send a message that a hook made of a stream."""
-        self.sendMessage(message)
-        return self.drained() or succeed(None)
-
-    def _formatted(
-        self, send: Callable[[Any], None], id: MessageId, method: str, result: Any
-    ) -> Awaitable[None] | None:
-        """Send what the hook makes of a result."""
-        assert self._formatResponse is not None
-        sent = resolveThen(self._formatResponse(result, id, method), send)
-        return sent if hasattr(sent, "__await__") else None
-
-
-class MessagePeer(WebSocketPeer, MessageWriter):
-    """A peer that speaks messages: JSON as text, MessagePack as bytes."""
-
-    def __init__(
-        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
-    ) -> None:
-        """
-        @param owner: The transport,
-            L{WebSocketTransport<storagegate.gateway.transports.websocket.listener.WebSocketTransport>}.
-        @param headers: The fields of the handshake, names in lower case.
-        """
-        codec = CODECS[connection.handshake.format]
-        send = connection.sendBinary if codec.isBinary else connection.sendText
-        super().__init__(owner.host, PROTOCOL, codec, send)
-        self._connect(owner, connection, client, headers)
-        self._handle = handleMessage if owner.options.routeMessage is None else _handleRouted
-
-    def received(self, payload: bytes, isBinary: bool) -> None:
-        """
-        Take a message.
-
-        @param payload: The whole message, inflated.
-        @param isBinary: Whether its opcode is that of bytes.
-        """
-        codec = self._codec
-        if isBinary == codec.isBinary:
-            handleEncoded(self.session, self, codec, payload, self._handle)
-        else:
-            kind = "bytes" if codec.isBinary else "text"
-            error = codedError("INVALID_ARGUMENT", f"Messages of this WebSocket are {kind}")
-            self.sendError(None, error)
-
-    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result."""
-        if self._formatResponse is None:
-            return super().respond(id, method, result)
-        return self._formatted(self.sendMessage, id, method, result)
-
-
-def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
-    """Take a message for the user's C{routeMessage}, unless it belongs to a call."""
-    if isinstance(message, Mapping) and message.get("type") in CONTROLS:
-        handleMessage(session, writer, message)
-    else:
-        session.request(message, None)
-
-
-class BinaryPeer(WebSocketPeer, FrameWriter):
-    """A peer that speaks the frames of TCP, each in a message of bytes."""
-
-    def __init__(
-        self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
-    ) -> None:
-        """Make the peer of a connection, see L{MessagePeer}."""
-        super().__init__(owner.host, PROTOCOL, MAX_ANSWER, connection.sendBinary)
-        self._connect(owner, connection, client, headers)
-        self._maxMessageSize = owner.options.maxMessageSize
-
-    def sendMessage(self, message: Any) -> None:
-        """Send what a hook made of an item."""
-        self._send(ITEM, message)
-
-    def received(self, payload: bytes, isBinary: bool) -> None:
-        """
-        Take a frame.
-
-        @param payload: The whole message, inflated.
-        @param isBinary: Whether its opcode is that of bytes.
-        """
-        try:
-            if not isBinary:
-                raise FrameError("INVALID_ARGUMENT", "Messages of this WebSocket are bytes")
-            frame = decodeFrame(payload, self._maxMessageSize)
-        except FrameError as error:
-            self.sendError(None, codedError(error.code, str(error)))
-        else:
-            handleFrame(self.session, self, frame)
-
-    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result."""
-        if self._formatResponse is None:
-            return super().respond(id, method, result)
-        return self._formatted(partial(self._send, RESPONSE), id, method, result)
-
-
-Peer = MessagePeer | BinaryPeer

@@ -1,20 +1,18 @@
 """Handshakes of WebSocket: which requests are one, and whose pages may make it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.transports.websocket import (
-    Origin,
-    OriginRule,
-    WebSocketOptions,
-    parseOrigin,
-)
-from storagegate.gateway.transports.websocket.handshake import (
+from storagegate.net.websocket.handshake import (
     Handshake,
     HandshakeRefused,
+    Origin,
+    OriginRule,
+    parseOrigin,
     readHandshake,
 )
 
@@ -34,14 +32,21 @@ def read(
     method: bytes = b"GET",
     version: bytes = b"HTTP/1.1",
     secure: bool = False,
-    **options: Any,
+    allowedOrigins: Sequence[str] = (),
+    isCompressed: bool = False,
 ) -> Handshake:
     """Read a handshake that differs from a good one in some fields; C{None} leaves one out."""
     every = {**FIELDS, **(fields or {})}
     headers = {name: value for name, value in every.items() if value is not None}
-    settings = WebSocketOptions(**options)
     return readHandshake(
-        method, version, headers, secure, OriginRule(settings.allowedOrigins), settings
+        method,
+        version,
+        headers,
+        headers.get(b"host", b"").decode("latin-1"),
+        secure,
+        OriginRule(allowedOrigins),
+        ("json", "binary", "msgpack"),
+        isCompressed,
     )
 
 
@@ -56,9 +61,9 @@ class HandshakeTests(SynchronousTestCase):
         return caught.exception
 
     def test_good(self) -> None:
-        """A browser's request becomes a WebSocket that speaks JSON."""
+        """A browser's request becomes a WebSocket without a subprotocol."""
         handshake = read({b"connection": b"keep-alive, Upgrade", b"upgrade": b"WebSocket"})
-        self.assertEqual((handshake.subprotocol, handshake.format), (None, "json"))
+        self.assertIsNone(handshake.subprotocol)
 
     def test_head(self) -> None:
         """What is handed on is the request without what has been judged or means nothing here."""
@@ -78,7 +83,7 @@ class HandshakeTests(SynchronousTestCase):
     def test_plainGet(self) -> None:
         """A GET that asks for no upgrade is told what to ask for."""
         error = self.assertRefused(426, {b"upgrade": None, b"connection": None})
-        self.assertEqual(error.fields["Upgrade"], "websocket")
+        self.assertEqual(error.headers["Upgrade"], "websocket")
         self.assertRefused(426, {b"upgrade": b"h2c"})
         self.assertRefused(426, version=b"HTTP/1.0")
 
@@ -86,12 +91,12 @@ class HandshakeTests(SynchronousTestCase):
         """Another version is told the one that there is."""
         for version in (None, b"8", b"14", b"013", b"13, 13", b""):
             error = self.assertRefused(426, {b"sec-websocket-version": version})
-            self.assertEqual(error.fields["Sec-WebSocket-Version"], "13")
+            self.assertEqual(error.headers["Sec-WebSocket-Version"], "13")
 
     def test_method(self) -> None:
         """Nothing but GET opens a WebSocket."""
         for method in (b"POST", b"HEAD", b"OPTIONS"):
-            self.assertEqual(self.assertRefused(405, method=method).fields, {"Allow": "GET"})
+            self.assertEqual(self.assertRefused(405, method=method).headers, {"Allow": "GET"})
 
     def test_wrong(self) -> None:
         """What is an upgrade but no handshake is a bad request."""
@@ -108,10 +113,10 @@ class HandshakeTests(SynchronousTestCase):
             {b"transfer-encoding": b"chunked"},
         ):
             self.assertRefused(400, fields)
-        self.assertEqual(read({b"content-length": b"0"}).format, "json")
+        self.assertIsNone(read({b"content-length": b"0"}).subprotocol)
 
     def test_subprotocols(self) -> None:
-        """The first one that is known is spoken; without one it is the configured format."""
+        """The first one that is known is accepted."""
         for offered, chosen in (
             (b"msgpack", "msgpack"),
             (b"wamp, binary, json", "binary"),
@@ -123,21 +128,16 @@ class HandshakeTests(SynchronousTestCase):
         ):
             handshake = read({b"sec-websocket-protocol": offered})
             self.assertEqual(handshake.subprotocol, chosen)
-            self.assertEqual(handshake.format, chosen or "json")
             line = b"Sec-WebSocket-Protocol: " + (chosen or "").encode()
             self.assertEqual(line in handshake.head, chosen is not None)
-        self.assertEqual(read(messageFormat="binary").format, "binary")
-        self.assertEqual(
-            read({b"sec-websocket-protocol": b"json"}, messageFormat="binary").format, "json"
-        )
 
     def test_extensions(self) -> None:
         """Extensions are considered only where compression is wanted."""
         offer = {b"sec-websocket-extensions": b"permessage-deflate"}
         self.assertNotIn(b"deflate", read(offer).head)
-        self.assertIn(b"deflate", read(offer, enableCompression=True).head)
+        self.assertIn(b"deflate", read(offer, isCompressed=True).head)
         odd = {b"sec-websocket-extensions": b"permessage-deflate\xff"}
-        self.assertNotIn(b"deflate", read(odd, enableCompression=True).head)
+        self.assertNotIn(b"deflate", read(odd, isCompressed=True).head)
 
     @settings(deadline=None)
     @given(
@@ -149,7 +149,7 @@ class HandshakeTests(SynchronousTestCase):
     def test_anything(self, fields: dict[bytes, bytes | None]) -> None:
         """Whatever a request says, it is read or refused, and nothing of it is handed on raw."""
         try:
-            handshake = read(fields, enableCompression=True)
+            handshake = read(fields, isCompressed=True)
         except HandshakeRefused:
             return
         self.assertLessEqual(handshake.head.count(b"\r\n"), 9)
@@ -160,7 +160,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertRefused(403, {b"origin": b"null"})
         self.assertRefused(403, {b"origin": b"\xff"})
         self.assertRefused(403, {b"origin": b"http://example.com, http://example.com"})
-        self.assertEqual(read({b"origin": b"http://example.com"}).format, "json")
+        self.assertIsNone(read({b"origin": b"http://example.com"}).subprotocol)
 
 
 class OriginTests(SynchronousTestCase):

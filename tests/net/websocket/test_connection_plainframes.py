@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.transports.websocket.connection import LONGEST, readPlain
+from storagegate.net.websocket.connection import LONGEST, readPlain
 from tests.support.wsclient import BINARY, CONTINUATION, PING, TEXT, frame
 
 LIMIT = 1024 * 1024

@@ -1,0 +1,1 @@
+"""WebSocket on the wire: handshakes, and connections with their limits."""

@@ -1,0 +1,229 @@
+"""
+The opening handshake of WebSocket (RFC 6455 section 4.2), as the server has to read it, and the
+origins whose pages may connect.
+
+The request is parsed already; here it is decided whether it becomes a WebSocket.
+
+Two origins are the same if scheme, host and port are (RFC 6454 section 5). A client that sends no
+C{Origin} with its handshake is no browser, and may connect; C{null}, which any sandboxed page can
+send, never may.
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as BadBase64
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from storagegate.core.errors import ServiceError
+from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
+from storagegate.core.options import parseDecimal
+
+VERSION = b"13"
+
+# RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters
+# that would end it, and an IPv6 address has brackets.
+_HOST = r"(?P<host>\[[0-9a-f:.]{2,45}\]|[^\s/?#@:\[\]\\*]{1,253})(?::(?P<port>[0-9]{1,5}))?"
+_ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{0,40}})://{_HOST}")
+_AUTHORITY = re.compile(_HOST)
+
+ANY = "*"
+"""Among the allowed origins: the pages of any origin."""
+
+
+@frozen
+class Origin:
+    """
+    Where a page is from.
+
+    @ivar port: C{None} where the scheme has no port.
+    """
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+def parseOrigin(text: str) -> Origin | None:
+    """
+    Read an origin; C{None} if it is none, or C{null}.
+
+    @param text: The field C{Origin} of a handshake, or an allowed origin.
+    """
+    found = _ORIGIN.fullmatch(text.lower())
+    if found is None:
+        return None
+    scheme = found["scheme"]
+    return Origin(scheme, found["host"], _port(found["port"], scheme))
+
+
+class OriginRule:
+    """Says which origins may connect."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """
+        @param allowed: Origins such as C{https://example.com}; C{*} for all of them; none for the
+            host's own pages.
+        @raise ValueError: If one is no origin.
+        """
+        self._isOpen = False
+        self._allowed: set[Origin] = set()
+        for text in allowed:
+            origin = parseOrigin(text)
+            if text == ANY:
+                self._isOpen = True
+            elif origin is None:
+                raise ValueError(f"has {text!r}, which is no origin such as https://example.com")
+            else:
+                self._allowed.add(origin)
+
+    def admits(self, origin: str | None, host: str, secure: bool) -> bool:
+        """
+        Return whether a page may connect.
+
+        @param origin: The field of that name, if there was one.
+        @param host: The field C{Host}.
+        @param secure: Whether the connection is encrypted.
+        """
+        if origin is None:
+            return True
+        page = parseOrigin(origin)
+        if page is None:
+            return False
+        if self._isOpen or self._allowed:
+            return self._isOpen or page in self._allowed
+        return _isOwn(page, host, secure)
+
+
+def _isOwn(page: Origin, host: str, secure: bool) -> bool:
+    """Return whether a page is from the host that it connects to."""
+    found = _AUTHORITY.fullmatch(host.lower())
+    # A proxy may end the encryption, but none adds it for a page without.
+    schemes = (HTTPS,) if secure else SCHEMES
+    if found is None or page.scheme not in schemes:
+        return False
+    return (page.host, page.port) == (found["host"], _port(found["port"], page.scheme))
+
+
+def _port(digits: str | None, scheme: str) -> int | None:
+    if digits is None:
+        return DEFAULT_PORTS.get(scheme)
+    return parseDecimal(digits.encode("ascii"), 99_999)
+
+
+class HandshakeRefused(ServiceError):
+    """
+    A request that does not become a WebSocket.
+
+    @ivar headers: Header fields of the response.
+    """
+
+    def __init__(
+        self, code: str, message: str, statusCode: int, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        @param statusCode: The status of the HTTP response.
+        """
+        super().__init__(code, message, statusCode)
+        self.headers = headers or {}
+
+
+@frozen
+class Handshake:
+    """
+    A request that becomes a WebSocket.
+
+    @ivar subprotocol: The requested one that was accepted; C{None} if none is.
+    @ivar head: The request again, with the fields that Autobahn needs.
+    """
+
+    subprotocol: str | None
+    head: bytes
+
+
+def readHandshake(
+    method: bytes,
+    version: bytes,
+    headers: Mapping[bytes, bytes],
+    host: str,
+    secure: bool,
+    origins: OriginRule,
+    subprotocols: Sequence[str] = (),
+    isCompressed: bool = False,
+) -> Handshake:
+    """
+    Read a request for a WebSocket.
+
+    @param headers: Names in lower case, repeated fields joined by commas.
+    @param host: The host that the client requested, with its port if it named one.
+    @param secure: Whether the client's connection is encrypted.
+    @param origins: The rule for the field C{Origin}.
+    @param subprotocols: Those that are known; the first of the client's that is one is accepted.
+    @param isCompressed: Whether permessage-deflate may be agreed on.
+    @raise HandshakeRefused: If it is none, or may not be one.
+    """
+    if method != b"GET":
+        raise HandshakeRefused(
+            "METHOD_NOT_ALLOWED", "A WebSocket is opened by GET", 405, {"Allow": "GET"}
+        )
+    wanted = _tokens(headers, b"upgrade")
+    if version != b"HTTP/1.1" or b"websocket" not in wanted:
+        raise _upgradeRequired("This is a WebSocket")
+    if b"upgrade" not in _tokens(headers, b"connection"):
+        raise _invalid("Connection does not say upgrade")
+    if headers.get(b"sec-websocket-version") != VERSION:
+        raise _upgradeRequired("This WebSocket has version 13")
+    key = headers.get(b"sec-websocket-key", b"")
+    try:
+        keyLength = len(b64decode(key, validate=True))
+    except BadBase64:
+        keyLength = 0
+    if keyLength != 16:
+        raise _invalid("Sec-WebSocket-Key is not 16 bytes in base64")
+    if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+        raise _invalid("A handshake has no body")
+    origin = headers.get(b"origin")
+    text = None if origin is None else origin.decode("latin-1")
+    if not origins.admits(text, host, secure):
+        raise HandshakeRefused("PERMISSION_DENIED", "Pages of this origin may not connect", 403)
+    offered = headers.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")
+    subprotocol = next((each.strip() for each in offered if each.strip() in subprotocols), None)
+    extensions = headers.get(b"sec-websocket-extensions", b"")
+    if not isCompressed or not extensions.isascii():
+        extensions = b""
+    return Handshake(subprotocol, _written(key, subprotocol, extensions))
+
+
+def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
+    return [token.strip().lower() for token in headers.get(name, b"").split(b",")]
+
+
+def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
+    """
+    Write the request again for Autobahn, with the fields that it needs and no others: origin and
+    host are checked already.
+    """
+    lines = [
+        b"GET / HTTP/1.1",
+        b"Host: localhost",
+        b"Upgrade: websocket",
+        b"Connection: Upgrade",
+        b"Sec-WebSocket-Version: " + VERSION,
+        b"Sec-WebSocket-Key: " + key,
+    ]
+    if subprotocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: " + subprotocol.encode("ascii"))
+    if extensions:
+        lines.append(b"Sec-WebSocket-Extensions: " + extensions)
+    return b"\r\n".join([*lines, b"\r\n"])
+
+
+def _upgradeRequired(message: str) -> HandshakeRefused:
+    # RFC 9110 section 15.5.22 and RFC 6455 section 4.4.
+    fields = {"Upgrade": "websocket", "Sec-WebSocket-Version": VERSION.decode("ascii")}
+    return HandshakeRefused("UPGRADE_REQUIRED", message, 426, fields)
+
+
+def _invalid(message: str) -> HandshakeRefused:
+    return HandshakeRefused("INVALID_ARGUMENT", message, 400)

@@ -1,0 +1,174 @@
+"""
+The WebSockets of a listener: handshakes, their number, their pings, and their end.
+
+The module of connections imports Autobahn, which takes 6 MB and 60 ms: it is imported with the
+first handshake.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+
+from storagegate.core.task import IdleWaiters
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.websocket.handshake import (
+    Handshake,
+    HandshakeRefused,
+    OriginRule,
+    readHandshake,
+)
+from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
+
+if TYPE_CHECKING:
+    from storagegate.net.websocket.connection import WebSocketConnection, WebSocketFactory
+
+
+class WebSocketServer:
+    """Makes WebSockets of requests, and closes them."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        limits: WebSocketLimits,
+        meter: WebSocketMeter,
+        onDraining: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        @param limits: Those of all WebSockets together, and of each.
+        @param meter: Counts connections, messages and bytes.
+        @param onDraining: Called when no further WebSockets are taken.
+        """
+        self.limits = limits
+        self._clock = clock
+        self._meter = meter
+        self._onDraining = onDraining
+        self._origins = OriginRule(limits.allowedOrigins)
+        self._factory: WebSocketFactory | None = None
+        self._receivers: dict[WebSocketConnection, Receiver] = {}
+        self._gone = IdleWaiters()
+        self._isLeaving = self._isDraining = False
+        self._graces: tuple[float, float] | None = None
+        self._closedLate: Deferred[None] = succeed(None)
+        self._watch = LoopingCall(self._checkAlive)
+        self._watch.clock = clock
+
+    @property
+    def connections(self) -> int:
+        """Count the WebSockets."""
+        return len(self._receivers)
+
+    def readHandshake(
+        self, raw: ChannelRequest, host: str, secure: bool, subprotocols: Sequence[str]
+    ) -> Handshake:
+        """
+        Read a request for a WebSocket.
+
+        @param host: The host that the client requested, with its port if it named one.
+        @param secure: Whether the client's connection is encrypted.
+        @param subprotocols: Those that are known.
+        @raise HandshakeRefused: If it is none, or may not be one now.
+        """
+        if self._factory is None:
+            from storagegate.net.websocket.connection import WebSocketFactory
+
+            self._factory = WebSocketFactory(self._clock, self.limits, self._forget)
+            if self._graces is not None:
+                self._closedLate = self.close(*self._graces)
+        handshake = readHandshake(
+            raw.method,
+            raw.version,
+            raw.headers,
+            host,
+            secure,
+            self._origins,
+            subprotocols,
+            self.limits.enableCompression,
+        )
+        if self._isDraining or self.connections >= self.limits.maxConnections:
+            raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
+        return handshake
+
+    def accept(
+        self,
+        raw: ChannelRequest,
+        handshake: Handshake,
+        makeReceiver: "Callable[[WebSocketConnection], Receiver]",
+    ) -> None:
+        """
+        Make a WebSocket of a request.
+
+        @param raw: The request that L{readHandshake} has read; the client is there.
+        @param makeReceiver: Makes what takes the messages of the connection.
+        """
+        assert self._factory is not None
+        connection = self._factory.buildConnection(handshake, self._meter)
+        connection.openedAt = self._clock.seconds()
+        self._meter.accepted += 1
+        receiver = makeReceiver(connection)
+        self._receivers[connection] = connection.receiver = receiver
+        if not self._watch.running:
+            self._watch.start(self.limits.pingSeconds, now=False)
+        raw.upgrade(connection)
+        if self._isLeaving:
+            connection.leave()
+
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further WebSockets, and close each when what it has sent is answered.
+
+        @param graceSeconds: After this, all are closed, and clients that do not go then are
+            dropped soon.
+        @param idleGraceSeconds: How long WebSockets, and their messages, are taken before, where
+            another process serves the same address. A WebSocket on which nothing is in flight is
+            closed meanwhile behind a reply, so that no call crosses with the close.
+        @return: Fires when all connections are gone.
+        """
+        self._graces = graceSeconds, idleGraceSeconds
+        if self._factory is None:
+            return succeed(None)
+        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
+
+    def closeLate(self) -> Deferred[None]:
+        """Wait for the first WebSocket, if it was requested while HTTP closed."""
+        return self._closedLate
+
+    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
+        ending = self._clock.callLater(graceSeconds, self._end)
+        if idleGraceSeconds:
+            self._isLeaving = True
+            for connection in list(self._receivers):
+                connection.leave()
+            # And two turns, for delayed calls run before sockets are read.
+            for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
+                await deferLater(self._clock, seconds)
+        self._isDraining = True
+        self._onDraining()
+        for connection, receiver in list(self._receivers.items()):
+            receiver.whenIdle().addCallback(partial(_goAway, connection))
+        await self._gone.wait(bool(self._receivers))
+        if ending.active():
+            ending.cancel()
+
+    def _end(self) -> None:
+        for connection in list(self._receivers):
+            connection.goAway()
+
+    def _checkAlive(self) -> None:
+        for connection in list(self._receivers):
+            connection.checkAlive()
+
+    def _forget(self, connection: "WebSocketConnection") -> None:
+        self._receivers.pop(connection).forget()
+        self._meter.ended(self._clock.seconds() - connection.openedAt)
+        if not self._receivers:
+            if self._watch.running:
+                self._watch.stop()
+            self._gone.notify()
+
+
+def _goAway(connection: "WebSocketConnection", result: Any) -> None:
+    connection.goAway()
