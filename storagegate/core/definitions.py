@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
-from storagegate.core.typeschemas import documentOf, handlerTypes, isModel
+from storagegate.core.typeschemas import documentOf, handlerTypes, isModel, itemOfList
 
 STREAMING = ("none", "client", "server", "bidirectional")
 """The kinds of streaming: none, requests, responses, or both."""
@@ -223,24 +223,30 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         annotated = handlerTypes(handler)
     except NameError as error:
         raise DefinitionError(f"{name} has an annotation that is not defined: {error}") from None
-    input, inputType = _readSchema(name, "input", value.get("input", annotated[0]))
-    output, outputType = _readSchema(name, "output", value.get("output", annotated[1]))
+    input, inputType = readSchema("input", name, value.get("input", annotated[0]))
+    output, outputType = readSchema("output", name, value.get("output", annotated[1]))
     limit = readRateLimit(name, value.get("rateLimit"))
     return ServiceMethod(
         handler, streaming, input, output, required, limit, idempotent, inputType, outputType
     )
 
 
-def _readSchema(name: str, key: str, value: Any) -> tuple[Mapping[str, Any] | None, Any]:
+def readSchema(
+    key: str, name: str, value: Any, takesLists: bool = False
+) -> tuple[Mapping[str, Any] | None, Any]:
     """
-    Read the schema of a request or of a response.
+    Read the schema of a request, of a response, or of a part of one.
 
+    @param key: What it is the schema of, for errors.
+    @param name: The name of the method or route, for errors.
     @param value: A schema, a model, or C{None} for any value.
+    @param takesLists: Whether C{list[Model]} is a model, too.
     @return: The schema, and the model if it is one of a model.
+    @raise DefinitionError: If it is none of these.
     """
     if value is None or isinstance(value, Mapping):
         return value, None
-    if not isModel(value):
+    if not (isModel(value) or (takesLists and isModel(itemOfList(value)))):
         raise DefinitionError(f"the {key} of {name} is a schema or a model, not {value!r}")
     try:
         return documentOf(value), value

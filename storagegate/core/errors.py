@@ -184,6 +184,14 @@ def grpcStatus(status: Any) -> int:
     raise ValueError(f"there is no gRPC status {status!r}")
 
 
+def errorBody(error: ServiceError) -> dict[str, Any]:
+    """Return the body of an error over HTTP: its code, its message and the details it may have."""
+    body: dict[str, Any] = {"error": error.code or "INTERNAL_ERROR", "message": error.message}
+    if error.details is not None:
+        body["details"] = error.details
+    return body
+
+
 def codedError(code: str, message: str, details: Any = None) -> ServiceError:
     """
     Make an error with a code of L{CODES}, its HTTP status and its gRPC code.

@@ -8,7 +8,7 @@ context of a call, passes it to an L{Invoker}, and encodes the result.
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from math import ceil
 from typing import Any, Protocol
 
@@ -33,10 +33,9 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
-from storagegate.core.schemas import AnySchema, Schema, checkedResults, checkResult
+from storagegate.core.schemas import AnySchema, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import resolve
-from storagegate.core.typeschemas import TypeSchema
 
 
 def _derived(compute: Callable[[Any], Any]) -> Any:
@@ -253,8 +252,8 @@ class Invoker:
             service,
             name,
             method,
-            _schema(method.input, method.inputType, f"the input of {whole}", isKnown),
-            _schema(method.output, method.outputType, f"the output of {whole}", isKnown),
+            makeSchema(method.input, method.inputType, f"the input of {whole}", isKnown),
+            makeSchema(method.output, method.outputType, f"the output of {whole}", isKnown),
             service.isAnonymous(method),
             limit,
             None if limit is None else self._makeRates(whole, limit.window),
@@ -464,14 +463,6 @@ def _admitted(bound: MethodEntry, user: Any) -> Any:
     if user is None and not bound.isPublic:
         raise codedError("UNAUTHENTICATED", "Authentication is required")
     return user
-
-
-def _schema(
-    schema: Mapping[str, Any] | None, model: Any, name: str, isKnown: bool
-) -> AnySchema | None:
-    if schema is None:
-        return None
-    return Schema(schema, name, isKnown) if model is None else TypeSchema(model, schema)
 
 
 def _notFound(kind: str, name: str) -> ServiceError:

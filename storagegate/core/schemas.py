@@ -13,9 +13,11 @@ L{fastValidator} finds that in a quarter of the time of a validator of JSON Sche
 about all other values and makes all errors.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from difflib import get_close_matches
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from storagegate.core.definitions import DefinitionError
@@ -178,6 +180,21 @@ AnySchema = Schema | TypeSchema
 """A schema that is a mapping, or one of a type."""
 
 
+def makeSchema(
+    schema: Mapping[str, Any] | None, model: Any, name: str, isKnown: bool = False
+) -> AnySchema | None:
+    """
+    Make the schema of what L{readSchema<storagegate.core.definitions.readSchema>} returned.
+
+    @param name: Its name, for errors.
+    @param isKnown: As of L{Schema}.
+    @raise DefinitionError: If it is invalid.
+    """
+    if schema is None:
+        return None
+    return Schema(schema, name, isKnown) if model is None else TypeSchema(model, schema)
+
+
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """
     Convert a schema to plain JSON Schema: C{required} moves from properties to the list.
@@ -337,6 +354,49 @@ def _asServiceError(error: "JsonSchemaValueException") -> ServiceError:
 
 def _refuse(uri: str) -> Any:
     raise ValueError(f"a schema is not fetched from {uri:.60}")
+
+
+# RFC 8259 section 6, and no longer than what a client would write.
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,39})", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_FLAGS = {"true": True, "false": False}
+
+
+def convertTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """
+    Convert texts to what a schema has under their names, as far as they are that.
+
+    @param values: Text, or a list of it, by name: a query, or the parameters of a path.
+    @param schema: The plain JSON Schema of an object; C{None} for any.
+    """
+    properties = schema.get("properties") if schema is not None else None
+    if not properties:
+        return dict(values)
+    return {name: _convertText(value, properties.get(name)) for name, value in values.items()}
+
+
+def _convertText(value: Any, schema: Any) -> Any:
+    """Convert one text; one that does not fit stays text, and the schema refuses it."""
+    if not isinstance(schema, Mapping):
+        return value
+    for part in schema.get("anyOf", ()):
+        found = _convertText(value, part)
+        if found is not value:
+            return found
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if "array" in kinds:
+        # A name that comes once makes no list by itself.
+        items = value if isinstance(value, list) else [value]
+        return [_convertText(item, schema.get("items")) for item in items]
+    if not isinstance(value, str):
+        return value
+    if "integer" in kinds and _INTEGER.fullmatch(value):
+        return int(value)
+    if "number" in kinds and _NUMBER.fullmatch(value):
+        number = int(value) if _INTEGER.fullmatch(value) else float(value)
+        return number if isfinite(number) else value
+    return _FLAGS.get(value, value) if "boolean" in kinds else value
 
 
 async def checkedResults(output: AnySchema | None, name: str, results: Any) -> AsyncIterator[Any]:

@@ -41,8 +41,21 @@ def isModel(found: Any) -> bool:
     )
 
 
+def itemOfList(found: Any) -> Any:
+    """Return the type of the items of C{list[Item]}, C{None} if it is no such type."""
+    return get_args(found)[0] if get_origin(found) is list and get_args(found) else None
+
+
 def _isPydantic(found: Any) -> bool:
+    found = itemOfList(found) or found
     return isinstance(found, type) and hasattr(found, "model_json_schema")
+
+
+def _pydanticAdapter(model: Any) -> Any:
+    # Imported where a model of it is.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
 
 
 def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
@@ -81,7 +94,7 @@ def documentOf(model: Any) -> dict[str, Any]:
     @raise TypeError: If msgspec or pydantic has no schema of it.
     """
     if _isPydantic(model):
-        document = model.model_json_schema()
+        document = _pydanticAdapter(model).json_schema()
         definitions = document.pop("$defs", {})
         prefix = "#/$defs/"
     else:
@@ -114,6 +127,7 @@ class TypeSchema:
     """
     The schema of a model, in place of one that is a mapping.
 
+    @ivar model: The model, or C{list[Model]}.
     @ivar document: The same in plain JSON Schema.
     """
 
@@ -122,8 +136,8 @@ class TypeSchema:
         @param document: What L{documentOf} returned.
         """
         self.document = document
-        self._model = model
-        self._isPydantic = _isPydantic(model)
+        self.model = model
+        self._adapter = _pydanticAdapter(model) if _isPydantic(model) else None
 
     def read(self, value: Any) -> Any:
         """
@@ -131,10 +145,10 @@ class TypeSchema:
 
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
-        if self._isPydantic:
+        if self._adapter is not None:
             return self._validated(value)
         try:
-            return msgspec.convert(value, self._model)
+            return msgspec.convert(value, self.model)
         except msgspec.ValidationError as error:
             raise _asServiceError(str(error)) from None
         except RecursionError:
@@ -147,16 +161,17 @@ class TypeSchema:
         @param value: An instance of the model, or a mapping of its fields.
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
-        if self._isPydantic:
+        if self._adapter is not None:
             found = self._validated(value)
-            return found.model_dump(mode="json", by_alias=True)
+            return self._adapter.dump_python(found, mode="json", by_alias=True)
         plain = msgspec.to_builtins(value, builtin_types=(bytes,))
         self.read(plain)
         return plain
 
     def _validated(self, value: Any) -> Any:
+        assert self._adapter is not None
         try:
-            return self._model.model_validate(value)
+            return self._adapter.validate_python(value)
         except ValueError as error:
             details: Any = getattr(error, "errors", list)()
             if not details:

@@ -14,7 +14,7 @@ last ten years prefers it.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 from urllib.parse import quote
@@ -168,6 +168,20 @@ def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
         if _matches(actual, _expand(name)):
             return actual if name.startswith("+") or "*" in name else name
     return None
+
+
+def isToolDefault(headers: Mapping[bytes, bytes]) -> bool:
+    """
+    Return whether a Content-Type is one that tools such as curl send where none is named.
+
+    Pages of any origin may send these as well without a preflight, but browsers then name the
+    origin.
+
+    @param headers: The header fields of a request, names in lower case.
+    """
+    kind = headers.get(b"content-type", b"").lower()
+    isDefault = kind in (b"application/x-www-form-urlencoded", b"text/plain")
+    return isDefault and b"origin" not in headers
 
 
 def lookupType(name: str) -> str | None:

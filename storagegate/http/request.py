@@ -90,8 +90,8 @@ class HTTPRequest:
     @ivar rewritten: The path that L{url} was set to, C{None} if it was not.
     @ivar path: The raw path, below the path that the router or the middleware is mounted at.
     @ivar baseUrl: The path that the router or the middleware is mounted at.
-    @ivar params: What the parameters of the route matched.
-    @ivar body: What a body parser made of the body.
+    @ivar params: What the parameters of the route matched; an instance, where it has a type.
+    @ivar body: What a body parser made of the body, or an instance of the type of the route.
     @ivar user: The user that an authenticating middleware found.
     @ivar session: The session, if C{session} is installed.
     @ivar file: The file that was uploaded, if C{upload} is installed.
@@ -114,7 +114,7 @@ class HTTPRequest:
         self.app = app
         self.method = _METHODS[raw.method]
         self.path = raw.path.decode("ascii")
-        self.params: dict[Any, Any] = {}
+        self.params: Any = {}
 
     @property
     def lean(self) -> ChannelRequest:
@@ -184,15 +184,19 @@ class HTTPRequest:
         self.query = parseQuery(query.encode("ascii"))
 
     @property
-    def query(self) -> dict[str, str | list[str]]:
-        """Return the parameters of the query; one that is repeated is a list."""
-        query: dict[str, str | list[str]] | None = self.__dict__.get("_query")
+    def query(self) -> Any:
+        """
+        Return the parameters of the query, text by name; one that is repeated is a list.
+
+        @return: Where the route has a type for it, its instance.
+        """
+        query = self.__dict__.get("_query")
         if query is None:
             query = self.__dict__["_query"] = parseQuery(self.raw.queryString)
         return query
 
     @query.setter
-    def query(self, value: dict[str, str | list[str]]) -> None:
+    def query(self, value: Any) -> None:
         self.__dict__["_query"] = value
 
     @property

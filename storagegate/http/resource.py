@@ -8,6 +8,7 @@ import msgspec
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.errors import ServiceError, errorBody
 from storagegate.http.dispatch import RequestDispatch, RouterDispatch
 from storagegate.http.errors import bodyTooLarge, statusOf
 from storagegate.http.request import HTTPRequest
@@ -154,6 +155,8 @@ def _shape(request: HTTPRequest, error: object, status: int | None) -> dict[str,
     @param status: The error's own status; without one its text is not sent to the client.
     """
     shape: dict[str, Any] = {"error": (status and str(error)) or request.res.phrase}
+    if isinstance(error, ServiceError):
+        shape = errorBody(error)
     development = request.app.settings.development and request.res.statusCode >= 500
     if development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)

@@ -9,8 +9,19 @@ file, a C{twisted.web.template.Element}, or any C{IResource}, which serves all t
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Union, Unpack, cast, overload
+from inspect import signature, unwrap
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    overload,
+)
 
 from attrs import frozen
 from twisted.web.resource import IResource, Resource
@@ -33,11 +44,15 @@ from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 
 if TYPE_CHECKING:
-    # Takes 20 ms to import.
+    # Each takes 20 ms to import.
     from storagegate.http.routetable import RouteTable
+    from storagegate.http.typedroutes import RouteTypes
 
 Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """One path, or a list of them, of which any may match."""
+
+RouteType = type[Any] | Mapping[str, Any] | None
+"""A model, C{list} of one, or a JSON Schema; C{None} for any value."""
 
 H = TypeVar("H", bound=HandlerFunction)
 R = TypeVar("R", bound="Router")
@@ -61,6 +76,8 @@ class RouteInfo:
     @ivar middleware: Those before it.
     @ivar params: The names of its parameters.
     @ivar regexp: What it matches.
+    @ivar mount: The path that its router is mounted at; empty for the application's own.
+    @ivar types: Its types, C{None} without any.
     """
 
     method: str
@@ -69,6 +86,28 @@ class RouteInfo:
     middleware: list[HandlerFunction]
     params: list[str]
     regexp: re.Pattern[str]
+    mount: str = ""
+    types: "RouteTypes | None" = None
+
+
+class RouteKeywords(TypedDict, total=False):
+    """
+    The keywords of a registration.
+
+    @ivar cancelOnDisconnect: Whether asynchronous handlers are cancelled when the client
+        disconnects.
+    @ivar body: The type of C{req.body}: a model (a dataclass, a class of attrs or msgspec, a
+        C{TypedDict}, a model of pydantic), a list of one, or a JSON Schema.
+    @ivar query: A model or a schema of C{req.query}.
+    @ivar params: A model or a schema of C{req.params}.
+    @ivar response: The type of what the last handler returns, as C{body}.
+    """
+
+    cancelOnDisconnect: bool
+    body: "RouteType"
+    query: "RouteType"
+    params: "RouteType"
+    response: "RouteType"
 
 
 class HandlerDecorator(Protocol):
@@ -81,7 +120,7 @@ class RouteRegistration(Protocol[R_co]):
     """Registers handlers for a path and returns the router, or without any is a decorator."""
 
     @overload
-    def __call__(self, path: Path, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+    def __call__(self, path: Path, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
 
     @overload
     def __call__(
@@ -90,7 +129,7 @@ class RouteRegistration(Protocol[R_co]):
         handler: HandlerArgument,
         /,
         *handlers: HandlerArgument,
-        cancelOnDisconnect: bool = False,
+        **keywords: Unpack[RouteKeywords],
     ) -> R_co: ...
 
 
@@ -98,7 +137,7 @@ class ChainRegistration(Protocol):
     """The same for a chain, which has its path already."""
 
     @overload
-    def __call__(self, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+    def __call__(self, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
 
     @overload
     def __call__(
@@ -106,7 +145,7 @@ class ChainRegistration(Protocol):
         handler: HandlerArgument,
         /,
         *handlers: HandlerArgument,
-        cancelOnDisconnect: bool = False,
+        **keywords: Unpack[RouteKeywords],
     ) -> "RouteChain": ...
 
 
@@ -124,9 +163,12 @@ class RegistrationMethod(Protocol):
 
 
 def _registration(method: str | None) -> RegistrationMethod:
-    def register(self: Any, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+    def register(self: Any, *arguments: Any, **keywords: Unpack[RouteKeywords]) -> Any:
         """Register handlers for one method, or for all; without handlers, be a decorator."""
-        return self._register(method, arguments, cancelOnDisconnect)
+        unknown = keywords.keys() - RouteKeywords.__annotations__
+        if unknown:
+            raise TypeError(f"a route takes no {', '.join(sorted(unknown))}")
+        return self._register(method, arguments, keywords)
 
     register.__name__ = register.__qualname__ = (method or "all").lower()
     return cast(RegistrationMethod, register)
@@ -137,8 +179,7 @@ class _Registration:
     The registration methods that a router and a chain have in common.
 
     Each takes a path, unless the chain has it already, and one or more handlers; without a
-    handler it is a decorator. With C{cancelOnDisconnect} asynchronous handlers are cancelled when
-    the client disconnects.
+    handler it is a decorator. For its keywords see L{RouteKeywords}.
     """
 
     get = _registration("GET")
@@ -162,17 +203,17 @@ class _Registration:
 class RouteChain(_Registration):
     """Registers the methods of one path one after another: C{app.route(path).get(a).put(b)}."""
 
-    def __init__(self, route: RouteLayer) -> None:
+    def __init__(self, route: RouteLayer, path: Path) -> None:
         self.route = route
+        self._path = path
 
     def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
+        self, method: str | None, arguments: tuple[Any, ...], keywords: RouteKeywords
     ) -> Any:
         if not arguments:
-            return _decorator(
-                lambda function: self._register(method, (function,), cancelOnDisconnect)
-            )
-        self.route.add(method, readHandlers(arguments), cancelOnDisconnect)
+            return _decorator(lambda function: self._register(method, (function,), keywords))
+        handlers = _readRoute(method, self._path, arguments, keywords)
+        self.route.add(method, handlers, keywords.get("cancelOnDisconnect", False))
         return self
 
 
@@ -251,7 +292,7 @@ class Router(LayerList, _Registration):
         route = RouteLayer()
         for pattern in patterns:
             self.addLayer(Layer(pattern, route=route, group=route if len(paths) > 1 else None))
-        return RouteChain(route)
+        return RouteChain(route, path)
 
     def param(self, name: str, handler: Callable[..., Any] | None = None) -> Any:
         """
@@ -323,18 +364,34 @@ class Router(LayerList, _Registration):
         return list(methods)
 
     def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
+        self, method: str | None, arguments: tuple[Any, ...], keywords: RouteKeywords
     ) -> Any:
         if not arguments or not _readPaths(arguments[0]):
             raise TypeError("a route begins with its path")
         path, *functions = arguments
         if not functions:
-            return _decorator(
-                lambda function: self._register(method, (path, function), cancelOnDisconnect)
-            )
-        handlers = readHandlers(functions)
-        self.route(path).route.add(method, handlers, cancelOnDisconnect)
+            return _decorator(lambda function: self._register(method, (path, function), keywords))
+        handlers = _readRoute(method, path, functions, keywords)
+        self.route(path).route.add(method, handlers, keywords.get("cancelOnDisconnect", False))
         return self
+
+
+def _readRoute(
+    method: str | None, path: Path, functions: Sequence[Any], keywords: RouteKeywords
+) -> tuple[Handler, ...]:
+    """Read the handlers of a route; the last has the types of the route, if there are any."""
+    handlers = readHandlers(functions)
+    types = {
+        name: value
+        for name, value in keywords.items()
+        if name != "cancelOnDisconnect" and value is not None
+    }
+    if types:
+        # Imported with the first route that has types.
+        from storagegate.http.typedroutes import typedHandlers
+
+        handlers = typedHandlers(handlers, f"{method or ANY_METHOD} {path}", types)
+    return handlers
 
 
 def _readPaths(given: Any) -> Sequence[str | re.Pattern[str]]:
@@ -372,9 +429,19 @@ def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]
                 )
             for method, handlers in route.registrations:
                 *before, last = [function for function, _ in handlers]
-                method = method or ANY_METHOD
-                names = list(pattern.names)
-                yield RouteInfo(method, path, last, before, names, pattern.regexp), pattern
+                types = getattr(last, "routeTypes", None)
+                last = last if types is None else unwrap(last)
+                info = RouteInfo(
+                    method or ANY_METHOD,
+                    path,
+                    last,
+                    before,
+                    list(pattern.names),
+                    pattern.regexp,
+                    prefix,
+                    types,
+                )
+                yield info, pattern
 
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:

@@ -61,6 +61,19 @@ class LifetimeTests(SynchronousTestCase):
         self.app.post("/", lambda req, res: res.json({"big": ["x"] * 2000, "body": req.body}))
         self.assertGone(json={"a": 1}, headers={"Accept-Encoding": "gzip"})
 
+    def test_typed(self) -> None:
+        """After a route with types: a body that fits, one that does not, and a wrong result."""
+
+        async def create(req: Any, res: Any) -> Any:
+            return {"id": 1} if req.body["id"] else "wrong"
+
+        schema = {"type": "object", "properties": {"id": {"type": "integer", "required": True}}}
+        self.app.post("/", create, body=schema, response=schema)
+        self.assertGone(json={"id": 1})
+        self.assertGone(json={"id": "x"})
+        self.assertGone(json={"id": 1, "more": "x" * 100_000})
+        self.assertGone(body="text")
+
     def test_kept(self) -> None:
         """Until the response is complete, whoever holds it has the request too."""
         kept: list[Any] = []

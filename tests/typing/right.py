@@ -1,8 +1,9 @@
 """Uses of the public names that type checkers have to accept. Never run."""
 
 import re
+from dataclasses import dataclass
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from twisted.internet.defer import Deferred
 from twisted.web.static import File
@@ -49,6 +50,19 @@ app = server.http()
 
 
 # Handlers
+
+
+@dataclass
+class Item:
+    """What is sent."""
+
+    name: str
+
+
+class ItemDict(TypedDict):
+    """The same."""
+
+    name: str
 
 
 def plain(req: HTTPRequest, res: HTTPResponse) -> None:
@@ -103,6 +117,19 @@ app.get("/c", [middleware, plain]).all("/d", Controller().show).delete("/e", unt
 app.use(middleware).use("/f", middleware, optional).use(failed).use(File("/srv"))
 app.get("/g", lambda req, res: res.json(req.query), cancelOnDisconnect=True)
 app.route("/h").get(plain).put(middleware, later).all(plain)
+
+
+app.post("/m", plain, body=Item, response=list[Item]).get("/n", plain, query=ItemDict)
+app.route("/o/:id").put(plain, params=Item, body=list[ItemDict]).post(plain, body={"type": "object"})
+
+
+@app.post("/p", body=Item, query=ItemDict, params=Item, response=Item)
+async def typed(req: HTTPRequest, res: HTTPResponse) -> Item:
+    """Answer with what a type describes."""
+    item: Item = req.body
+    query: ItemDict = req.query
+    params: Item = req.params
+    return Item(item.name + query["name"] + params.name)
 
 
 @app.get("/i")

@@ -68,6 +68,8 @@ app.get("/a", swapped)  # error
 app.get("/a", plain, cancelOnDisconect=True)  # error
 app.get("/a", plain, cancelOnDisconnect="yes")  # error
 app.get("/a", plain).pots("/b", plain)  # error
+app.post("/a", plain, body=7)  # error
+app.post("/a", plain, boddy=dict)  # error
 app.get("/a", lambda req, res: res.jsno({}))  # error: pyright
 app.use("/a", 7)  # error
 app.use(short)  # error

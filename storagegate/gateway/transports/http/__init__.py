@@ -8,7 +8,6 @@ method's schema has a number, a truth value or a list, the text is read as that.
 
 import re
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, TypedDict
 
 from attrs import field, frozen
@@ -23,6 +22,7 @@ from storagegate.core.options import (
     readPath,
     readSize,
 )
+from storagegate.core.schemas import convertTexts
 from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Streaming,
@@ -40,11 +40,6 @@ BODILESS = ("GET", "DELETE")
 
 _KEY = re.compile(r"([A-Za-z]+)[ \t]+(/\S*)")
 _TARGET = re.compile(r"([^\s/]+)\.([^\s/.]+)")
-
-# RFC 8259 section 6, and no longer than what a client would write.
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,39})", re.ASCII)
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
-_FLAGS = {"true": True, "false": False}
 
 
 @frozen
@@ -107,39 +102,7 @@ def mergeRequest(
     named = {
         name: value for name, value in params.items() if isinstance(name, str) and value is not None
     }
-    return {**readTexts(query, schema), **body, **readTexts(named, schema)}
-
-
-def readTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Read texts as what a schema has under their names, as far as they are that."""
-    properties = schema.get("properties") if schema is not None else None
-    if not properties:
-        return dict(values)
-    return {name: _readText(value, properties.get(name)) for name, value in values.items()}
-
-
-def _readText(value: Any, schema: Any) -> Any:
-    """Read one text; one that does not fit stays text, and the schema refuses it."""
-    if not isinstance(schema, Mapping):
-        return value
-    for part in schema.get("anyOf", ()):
-        found = _readText(value, part)
-        if found is not value:
-            return found
-    kinds = schema.get("type", ())
-    kinds = (kinds,) if isinstance(kinds, str) else kinds
-    if "array" in kinds:
-        # A name that comes once makes no list by itself.
-        items = value if isinstance(value, list) else [value]
-        return [_readText(item, schema.get("items")) for item in items]
-    if not isinstance(value, str):
-        return value
-    if "integer" in kinds and _INTEGER.fullmatch(value):
-        return int(value)
-    if "number" in kinds and _NUMBER.fullmatch(value):
-        number = int(value) if _INTEGER.fullmatch(value) else float(value)
-        return number if isfinite(number) else value
-    return _FLAGS.get(value, value) if "boolean" in kinds else value
+    return {**convertTexts(query, schema), **body, **convertTexts(named, schema)}
 
 
 PROTOCOL = "http"

@@ -18,16 +18,21 @@ from twisted.python.failure import Failure
 from storagegate.auth.tokens import bearerToken
 from storagegate.core.codecs import JSON
 from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
-from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.errors import (
+    ServiceError,
+    asServiceError,
+    codedError,
+    errorBody,
+    isExpected,
+)
 from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
 from storagegate.core.task import runWithDeadline
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.interfaces import detailedError
 from storagegate.gateway.messages.session import readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
 from storagegate.gateway.transports.metrics import TransportMetrics
-from storagegate.http.contenttypes import matchesType, parseContentType
+from storagegate.http.contenttypes import isToolDefault, matchesType, parseContentType
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, ClientLost
 from storagegate.net.http.lines import (
     EVENT_STREAM,
@@ -53,8 +58,7 @@ def httpError(error: ServiceError) -> tuple[int, dict[str, Any]]:
 
     @param error: The error after C{transformError}.
     """
-    body = {"error": error.code or "INTERNAL_ERROR", "message": error.message}
-    return error.statusCode or 500, detailedError(body, error)
+    return error.statusCode or 500, errorBody(error)
 
 
 def httpFields(error: ServiceError) -> dict[str, str]:
@@ -69,8 +73,6 @@ def httpFields(error: ServiceError) -> dict[str, str]:
             return {"Retry-After": str(ceil(retryAfterMs / 1000))}
     return {"WWW-Authenticate": "Bearer"} if error.statusCode == 401 else {}
 
-
-_UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
 
 _BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
 
@@ -127,10 +129,7 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     """
     kind = headers.get(b"content-type")
     coding = headers.get(b"content-encoding")
-    # Tools such as curl send the types of forms and text by default. Pages of any origin may send
-    # them as well without a preflight; browsers then name the origin.
-    isDefault = kind is not None and kind.lower() in _UNTYPED and b"origin" not in headers
-    readable = _isReadable(kind) or isDefault
+    readable = _isReadable(kind) or isToolDefault(headers)
     if not readable or (coding is not None and coding.lower() != b"identity"):
         raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
 

@@ -1,0 +1,165 @@
+"""
+Routes with types: what a request has to be, and what the result of a handler is.
+
+The last handler of such a route runs after its body, its query and the parameters of its path were
+checked and converted; those before it, which may refuse the request, run before. What it returns is
+checked and sent as JSON. What it sends itself is not checked.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import update_wrapper
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.core.definitions import readSchema
+from storagegate.core.errors import ServiceError
+from storagegate.core.schemas import AnySchema, checkResult, convertTexts, makeSchema
+from storagegate.http.contenttypes import isToolDefault
+from storagegate.http.dispatch import ERROR_HANDLER, Handler, HandlerTask
+from storagegate.http.fetch import Response
+from storagegate.http.middleware.bodyparser import json
+from storagegate.http.options import DEFAULT_BODY_SIZE
+from storagegate.net.http.message import READY, Completed
+
+
+@frozen(kw_only=True)
+class RouteTypes:
+    """
+    The types of a route; C{None} for any value.
+
+    @ivar name: The method and the path, for errors.
+    @ivar params: That of the parameters of its path, as an object.
+    """
+
+    name: str
+    body: AnySchema | None = None
+    query: AnySchema | None = None
+    params: AnySchema | None = None
+    response: AnySchema | None = None
+
+
+def typedHandlers(
+    handlers: tuple[Handler, ...], name: str, types: Mapping[str, Any]
+) -> tuple[Handler, ...]:
+    """
+    Give the last of some handlers, but for those of errors, the types of its route.
+
+    @param name: The method and the path, for errors.
+    @param types: Models, and schemas that are mappings, by the names in L{RouteTypes}.
+    @raise DefinitionError: If a type is none.
+    @raise TypeError: If all handlers take errors.
+    """
+    schemas = {
+        key: makeSchema(
+            *readSchema(key, name, value, takesLists=key in ("body", "response")),
+            f"the {key} of {name}",
+        )
+        for key, value in types.items()
+    }
+    last = max((at for at, (_, kind) in enumerate(handlers) if kind != ERROR_HANDLER), default=-1)
+    if last < 0:
+        raise TypeError(f"{name} has types and no handler that they are for")
+    typed = TypedHandler(handlers[last], RouteTypes(name=name, **schemas))
+    return (*handlers[:last], (typed, 3), *handlers[last + 1 :])
+
+
+def _isJSON(req: Any) -> bool:
+    headers = req.raw.headers
+    return (
+        b"content-type" not in headers or isToolDefault(headers) or bool(req.is_("json", "+json"))
+    )
+
+
+# Bounded by the application's own limit too. A parser that ran before has its own.
+_parseBody = json(limit=DEFAULT_BODY_SIZE, strict=False, type=_isJSON)
+
+
+def _ready() -> Completed:
+    return READY
+
+
+class TypedHandler:
+    """
+    A handler with the types of its route.
+
+    @ivar routeTypes: The types.
+    """
+
+    def __init__(self, handler: Handler, types: RouteTypes) -> None:
+        self._function, self._kind = handler
+        self.routeTypes = types
+        # Not its attributes.
+        update_wrapper(self, self._function, updated=())
+
+    def __call__(self, req: Any, res: Any, next: Callable[..., Any]) -> Any:
+        """
+        Check the request, and call the handler.
+
+        @raise ServiceError: C{VALIDATION_ERROR} if the request does not fit.
+        """
+        types = self.routeTypes
+        if types.params is not None:
+            req.params = _readTexts(types.params, req.params)
+        if types.query is not None:
+            req.query = _readTexts(types.query, req.query)
+        if types.body is not None:
+            if req.body is None:
+                # Without a reference to this call, which would make a cycle.
+                parsing = _parseBody(req, res, _ready)
+                if parsing is not READY:
+                    return self._callLater(parsing, req, res, next)
+            self._readBody(types.body, req)
+        return self._call(req, res, next)
+
+    async def _callLater(self, parsing: Awaitable[Any], req: Any, res: Any, next: Any) -> Any:
+        await parsing
+        assert self.routeTypes.body is not None
+        self._readBody(self.routeTypes.body, req)
+        result = self._call(req, res, next)
+        return await result if hasattr(result, "__await__") else result
+
+    def _readBody(self, schema: AnySchema, req: Any) -> None:
+        body = req.body
+        if body is None:
+            if req.hasBody:
+                raise ServiceError(
+                    "UNSUPPORTED_MEDIA_TYPE",
+                    "The body has to be JSON, with Content-Type: application/json",
+                    415,
+                )
+            body = {}
+        if isinstance(body, dict) and req.is_("urlencoded", "multipart"):
+            body = convertTexts(body, schema.document)
+        req.body = schema.read(body)
+
+    def _call(self, req: Any, res: Any, next: Any) -> Any:
+        result = self._function(req, res, next) if self._kind == 3 else self._function(req, res)
+        if self.routeTypes.response is None or isinstance(result, (HandlerTask, Completed)):
+            # The second is the result of next().
+            return result
+        if hasattr(result, "__await__"):
+            return self._answerLater(result, res)
+        return self._answer(result, res)
+
+    async def _answerLater(self, result: Awaitable[Any], res: Any) -> Any:
+        return self._answer(await result, res)
+
+    def _answer(self, result: Any, res: Any) -> Any:
+        """
+        Respond with a result, unless it is none.
+
+        @raise ValueError: If it does not fit.
+        """
+        schema = self.routeTypes.response
+        if schema is None or result is None or isinstance(result, Response) or not res.unanswered:
+            return result
+        if result is not res:
+            res.json(checkResult(schema, self.routeTypes.name, result))
+        return None
+
+
+def _readTexts(schema: AnySchema, values: Mapping[Any, Any]) -> Any:
+    """Check and convert a query, or the parameters of a path; absent ones are C{None}."""
+    named = {name: value for name, value in values.items() if value is not None}
+    return schema.read(convertTexts(named, schema.document))
