@@ -1,8 +1,8 @@
 """Uses of the public names that type checkers have to accept. Never run."""
 
 import re
-from dataclasses import dataclass
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from twisted.internet.defer import Deferred
@@ -120,7 +120,7 @@ app.route("/h").get(plain).put(middleware, later).all(plain)
 
 
 app.post("/m", plain, body=Item, response=list[Item]).get("/n", plain, query=ItemDict)
-app.route("/o/:id").put(plain, params=Item, body=list[ItemDict]).post(plain, body={"type": "object"})
+app.route("/o/:id").put(plain, params=Item, body=list[ItemDict]).post(plain, body={"type": "x"})
 
 
 @app.post("/p", body=Item, query=ItemDict, params=Item, response=Item)
