@@ -258,6 +258,7 @@ def makeCell(
         serverCpu=cpu / seen.seconds,
         clientCpu=clientCpu / seen.seconds,
         cpuMicrosPerRequest=cpu * 1e6 / seen.calls,
+        requests=seen.calls,
     )
 
 

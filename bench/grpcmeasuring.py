@@ -195,4 +195,5 @@ def makeCell(
         serverCpu=cpu / report.seconds,
         clientCpu=clientCpu / report.seconds,
         cpuMicrosPerRequest=cpu * 1e6 / messages,
+        requests=messages,
     )

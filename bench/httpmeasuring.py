@@ -115,4 +115,5 @@ def makeCell(
         serverCpu=cpu / report.seconds,
         clientCpu=clientCpu / report.seconds,
         cpuMicrosPerRequest=cpu * 1e6 / answers,
+        requests=answers,
     )

@@ -38,7 +38,8 @@ def underLoad(server: Server, load: Callable[[Started], T]) -> tuple[T, float]:
     favour(server.process.pid, FAVOURED)
     try:
         before = server.cpu()
-        seen = load(lambda pid: favour(pid, FAVOURED))
+        with server.watched():
+            seen = load(lambda pid: favour(pid, FAVOURED))
         return seen, server.cpu() - before
     finally:
         favour(server.process.pid, 0)

@@ -14,6 +14,7 @@ INVOKER_CLIENT = CHECKOUT / "bench" / "invoking.py"
 GRPC_CLIENT = CHECKOUT / "bench" / "grpcclient.py"
 GRPC_PEERS = CHECKOUT / "bench" / "grpcpeers"
 HTTP_PEERS = CHECKOUT / "bench" / "httppeers"
+PROFILER = CHECKOUT / "bench" / "profiler"
 WRK_SCRIPT = CHECKOUT / "bench" / "wrk.lua"
 README = CHECKOUT / "bench" / "README.rst"
 

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -171,6 +172,10 @@ class Server:
         @raise OSError: If nobody answers yet; that or C{HTTPException}.
         """
         self.exchange("GET", "/")
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Give a context that lasts as long as a load; a profile is made within it."""
+        return contextlib.nullcontext()
 
     def explain(self, error: Exception) -> str:
         """Write on one line what went wrong, with the log's end where the server is gone."""

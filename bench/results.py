@@ -42,6 +42,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     @ivar grownBytes: How much the server's memory grew, where the case is about that.
     @ivar besideMicros: What of C{cpuMicrosPerRequest} was used by processes that the server has
         started, where somebody looked.
+    @ivar requests: How many were answered.
     """
 
     server: str
@@ -57,6 +58,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     complaints: tuple[str, ...] = ()
     grownBytes: int | None = None
     besideMicros: float | None = None
+    requests: float = 0
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):

@@ -112,4 +112,5 @@ def makeCell(server: str, case: Case, connections: int, outcome: Outcome, cpu: f
         clientCpu=outcome.clientCpu,
         cpuMicrosPerRequest=cpu * 1e6 / max(1, outcome.done),
         complaints=tuple(complaints(case, outcome)),
+        requests=outcome.done,
     )

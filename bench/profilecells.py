@@ -1,0 +1,190 @@
+"""What is profiled: cells of the other benches, by names of their own."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from attrs import evolve, frozen
+
+from bench import gatewaymeasuring, httpmeasuring, httprecipes, s3measuring, s3recipes
+from bench.gatewaycases import CASES as GATEWAY_CASES
+from bench.gatewayrecipes import chooseRecipes
+from bench.httpcases import CASES as HTTP_CASES
+from bench.places import PROFILER
+from bench.processes import Recipe, StartError
+from bench.results import Cell
+from bench.s3cases import CASES as S3_CASES
+
+OURS = "storagegate"
+BEGIN = signal.SIGRTMIN + 1
+END = signal.SIGRTMIN + 2
+"""The signals of C{profiler/sitecustomize.py}."""
+
+WRITE_SECONDS = 60
+"""How long a server may take to write what it has recorded."""
+
+
+class ThreadRecord(msgspec.Struct, frozen=True):
+    """
+    What was recorded of a thread.
+
+    @ivar nanos: The CPU time that it used.
+    @ivar stacks: Stacks, the innermost function first, each with its weight: nanoseconds or calls.
+    """
+
+    name: str
+    isMain: bool
+    nanos: int
+    stacks: list[tuple[list[tuple[str, str]], int]]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """
+    What C{profiler/sitecustomize.py} wrote.
+
+    @ivar nanos: The CPU time of the whole process.
+    @ivar samples: How many were taken.
+    @ivar userShare: Which part was spent outside of the kernel.
+    """
+
+    threads: list[ThreadRecord]
+    nanos: int
+    samples: int
+    userShare: float
+
+
+class _Watched:
+    """Mixed into a server: a record is made while it is under load, if C{isRecorded}."""
+
+    isRecorded = False
+
+    @contextmanager
+    def watched(self: Any) -> Iterator[None]:
+        """Begin and end the record."""
+        if not self.isRecorded:
+            yield
+            return
+        output = recordPath(self.folder)
+        output.unlink(missing_ok=True)
+        os.kill(self.process.pid, BEGIN)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, END)
+        limit = time.monotonic() + WRITE_SECONDS
+        while not output.exists():
+            if time.monotonic() > limit or self.process.poll() is not None:
+                raise StartError(f"no profile was written:\n{self.logEnd()}")
+            time.sleep(0.02)
+
+    def record(self: Any) -> Record:
+        """Read what was recorded last."""
+        return msgspec.json.decode(recordPath(self.folder).read_bytes(), type=Record)
+
+
+def recordPath(folder: Path) -> Path:
+    """Say where a server writes its record."""
+    return folder / "profile.json"
+
+
+class _S3Server(_Watched, s3measuring.S3Server):
+    """A daemon with a record."""
+
+
+class _HTTPServer(_Watched, httpmeasuring.HTTPServer):
+    """An application with a record."""
+
+
+class _GatewayServer(_Watched, gatewaymeasuring.GatewayServer):
+    """A gateway with a record."""
+
+
+Measure = Callable[[Any, int, int], Cell]
+"""Measures a server with a number of connections for some seconds."""
+
+
+@frozen
+class ProfiledCell:
+    """
+    A cell.
+
+    @ivar recipe: Describes its server, given a folder for files.
+    @ivar server: What runs the server.
+    @ivar measure: Makes what measures it, given the folder for files.
+    """
+
+    recipe: Callable[[Path], Recipe]
+    server: Callable[[Any, Path], Any]
+    measure: Callable[[Path], Measure]
+    connections: int = 64
+
+
+def _s3(name: str, connections: int = 64) -> ProfiledCell:
+    case = S3_CASES[name]
+
+    def measure(server: Any, seconds: int, connections: int) -> Cell:
+        return s3measuring.measure(server, case, connections, seconds)
+
+    return ProfiledCell(
+        lambda folder: s3recipes.storagegate("full"), _S3Server, lambda files: measure, connections
+    )
+
+
+def _http(name: str) -> ProfiledCell:
+    case = HTTP_CASES[name]
+
+    def make(files: Path) -> Measure:
+        if not files.exists():
+            httpmeasuring.makeFiles(files)
+        return lambda server, seconds, connections: httpmeasuring.measure(
+            server, case, connections, seconds, 0, files
+        )
+
+    return ProfiledCell(
+        lambda files: httprecipes.storagegate(files, case.routes), _HTTPServer, make
+    )
+
+
+def _gateway(wire: str) -> ProfiledCell:
+    case = GATEWAY_CASES[wire]
+
+    def measure(server: Any, seconds: int, connections: int) -> Cell:
+        return gatewaymeasuring.measure(server, case, connections, seconds, 0)
+
+    return ProfiledCell(
+        lambda files: chooseRecipes([OURS], [wire])[0], _GatewayServer, lambda files: measure
+    )
+
+
+CELLS: Mapping[str, ProfiledCell] = {
+    **{name: _s3(name) for name in ("get4k", "head", "put4k", "mixed", "delete", "get1m", "put1m")},
+    "list": _s3("list10k", connections=16),
+    "hello": _http("hello"),
+    "route": _http("route10"),
+    "echo": _http("echo"),
+    "static": _http("static16k"),
+    "gatewayhttp": _gateway("http"),
+    **{wire: _gateway(wire) for wire in ("websocket", "tcp", "udp", "grpc")},
+}
+
+
+def recorded(recipe: Any, checkout: Path, mode: str) -> Any:
+    """
+    Have a server recorded, and run with the package of a checkout.
+
+    @param mode: C{sample} or C{count}.
+    """
+    inner = recipe.command
+
+    def command(folder: Path, port: int) -> list[str]:
+        words: list[str] = inner(folder, port)
+        return ["env", f"PROFILE_OUTPUT={recordPath(folder)}", f"PROFILE_MODE={mode}", *words]
+
+    path = os.pathsep.join([str(PROFILER), str(checkout)])
+    environment = {**recipe.environment, "PYTHONPATH": path}
+    return evolve(recipe, command=command, environment=environment)
