@@ -195,6 +195,7 @@ class Application(Router):
             interface = (hostname or self.settings.hostname).replace(":", "\\:")
             port = f"tcp:{number}:interface={interface}"
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
+        site.trust = self.trust
         development = self.settings.development
         if development is not None and development.console:
             from storagegate.http.development.console import beginConsole

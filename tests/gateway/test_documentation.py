@@ -19,6 +19,7 @@ from storagegate.core.context import (
 )
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import CODES, GRPC_NAMES, codedError
+from storagegate.core.shares import shareOf
 from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import (
     DEFAULT_GRACE_MS,
@@ -212,6 +213,7 @@ class ShapeTests(SynchronousTestCase):
         expected = [
             session.CALLS_OF_A_CONNECTION,
             interfaces.CALLS_OF_A_LISTENER,
+            shareOf(interfaces.CALLS_OF_A_LISTENER),
             codecs.MAX_DEPTH,
             codecs.MAX_CONTAINERS,
             MAX_TOKEN_LENGTH,

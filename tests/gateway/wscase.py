@@ -23,12 +23,17 @@ class Talker(MemorySocket):
     """
 
     def __init__(
-        self, adapter: Any, clock: Clock, format: str | None = None, **fields: bytes
+        self,
+        adapter: Any,
+        clock: Clock,
+        format: str | None = None,
+        address: str = "192.168.1.1",
+        **fields: bytes,
     ) -> None:
         every = {name.replace("_", "-").encode(): value for name, value in fields.items()}
         if format is not None:
             every[b"sec-websocket-protocol"] = format.encode()
-        super().__init__(adapter, clock, every)
+        super().__init__(adapter, clock, every, address=address)
         self.codec = CODECS[format or "json"] if format != "binary" else JSON
         self.others: list[ServerFrame] = []
 
@@ -105,6 +110,10 @@ class WebSocketCase(SynchronousTestCase):
     def connect(self, format: str | None = None, **fields: bytes) -> Talker:
         """Make a client."""
         return Talker(self.adapter, self.clock, format, **fields)
+
+    def connectFrom(self, address: str) -> Talker:
+        """Make a client at an address."""
+        return Talker(self.adapter, self.clock, address=address)
 
     def assertError(self, answers: list[Any], code: str, id: Any = None) -> None:
         """Check that there is one answer: an error."""

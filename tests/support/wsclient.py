@@ -237,14 +237,18 @@ class MemorySocket:
         clock: IReactorTime,
         fields: Mapping[bytes, bytes] | None = None,
         leftover: bytes = b"",
+        address: str = "192.168.1.1",
     ) -> None:
         """
         @param fields: Fields of the handshake besides the usual ones.
         @param leftover: What is sent right behind it.
+        @param address: Where the client is, as a trusted proxy may say.
         """
         self.transport = MemoryTransport(clock)
         self.response = MemoryResponse()
-        request = MemoryRequest({**FIELDS, **(fields or {})}, self.transport, leftover=leftover)
+        request = MemoryRequest(
+            {**FIELDS, **(fields or {})}, self.transport, leftover=leftover, ip=address
+        )
         adapter.answer(request, self.response)
         self.wire = request.protocol
         self.head, _, self._unread = self.transport.value().partition(b"\r\n\r\n")

@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import Invoker
+from storagegate.core.shares import AddressShares, shareOf
 from storagegate.net.scheduling import InputScheduler
 
 MessageId = str | int | None
@@ -121,7 +122,10 @@ class ListenerState:
     What all sessions of a listener share.
 
     @ivar maxCalls: Calls in flight of all its peers at most.
+    @ivar maxCallsPerAddress: How many of them one address may have; C{None} for three quarters.
+    @ivar callsPerAddress: The same as a number.
     @ivar calls: How many calls are in flight.
+    @ivar shares: What each address has of the calls and the connections.
     @ivar isDraining: Whether further calls are refused.
     @ivar scheduler: Divides time among the connections.
     """
@@ -129,8 +133,13 @@ class ListenerState:
     invoker: Invoker
     clock: IReactorTime
     maxCalls: int = CALLS_OF_A_LISTENER
+    maxCallsPerAddress: int | None = None
     calls: int = 0
     isDraining: bool = False
+    shares: AddressShares = Factory(AddressShares)
+    callsPerAddress: int = Factory(
+        lambda self: shareOf(self.maxCalls, self.maxCallsPerAddress), takes_self=True
+    )
     scheduler: InputScheduler = field(
         default=Factory(lambda self: InputScheduler(self.clock), takes_self=True)
     )

@@ -26,6 +26,7 @@ from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
+from storagegate.core.shares import AddressShare
 from storagegate.core.streams import BoundedStream
 from storagegate.core.task import IdleWaiters, Task, resolve
 from storagegate.gateway.messages.interfaces import (
@@ -323,6 +324,7 @@ class PeerSession:
 
     @ivar fullStreams: The calls whose client's stream holds as many items as it may.
     @ivar headers: Header fields of the connection, names in lower case.
+    @ivar share: What the peer's address has of the listener.
     """
 
     def __init__(
@@ -332,10 +334,13 @@ class PeerSession:
         maxCalls: int = CALLS_OF_A_CONNECTION,
         headers: Mapping[str, str] = NO_HEADERS,
         streamHooks: StreamHooks | None = None,
+        share: AddressShare | None = None,
     ) -> None:
         """
         @param maxCalls: Calls in flight at which the peer is no longer read.
+        @param share: C{None} for that of the client's address.
         """
+        self.share = listener.shares.of(peer.client.address) if share is None else share
         self.listener = listener
         self.peer = peer
         self.headers = headers
@@ -380,13 +385,15 @@ class PeerSession:
                 raise codedError("INVALID_ARGUMENT", "This id is in use")
             if listener.isDraining:
                 raise codedError("UNAVAILABLE", "No further calls are taken")
-            if listener.calls >= listener.maxCalls:
+            isGreedy = self.share.calls >= listener.callsPerAddress
+            if isGreedy or listener.calls >= listener.maxCalls:
                 raise codedError("UNAVAILABLE", "Too many calls at a time")
             call = PeerCall(self, message, id, native)
         except ServiceError as error:
             self.peer.sendError(id, error)
             return
         listener.calls += 1
+        self.share.calls += 1
         if id is None and None in self._calls:
             self._waiting.append(call)
         else:
@@ -455,6 +462,7 @@ class PeerSession:
         self._isClosed = True
         waiting, self._waiting = self._waiting, deque()
         self.listener.calls -= len(waiting)
+        self.share.calls -= len(waiting)
         for call in list(self._calls.values()):
             call.cancel()
 
@@ -481,6 +489,7 @@ class PeerSession:
         """
         del self._calls[call.id]
         self.listener.calls -= 1
+        self.share.calls -= 1
         if call.id is None and not self._isStarting:
             # In a loop: calls that end at once would each begin the next one in their stack.
             self._isStarting = True

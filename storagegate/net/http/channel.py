@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.core.context import rateLimitKey
+from storagegate.core.shares import AddressShare
 from storagegate.net.http.interfaces import (
     BadRequest,
     BodyLost,
@@ -139,12 +139,15 @@ class HTTPChannel(Protocol):
 
     @ivar owner: The site.
     @ivar connection: The transport.
-    @ivar address: The client's, as limits count it; empty for that of a UNIX socket.
+    @ivar share: What the client's address has of the listener.
+    @ivar requestShare: What the request in flight counts in: the same, unless a proxy that is
+        trusted names another client.
     @ivar isPaused: Whether the client is behind with reading.
     """
 
     connection: ChannelTransport
-    address = ""
+    share: AddressShare
+    requestShare: AddressShare
 
     def __init__(self, owner: IChannelOwner) -> None:
         self.owner = owner
@@ -179,7 +182,7 @@ class HTTPChannel(Protocol):
         """Begin to watch the connection, or refuse it if there are too many."""
         transport: Any = self.transport
         self.connection = ChannelTransport(transport)
-        self.address = rateLimitKey(self.connection.clientHost)
+        self.share = self.requestShare = self.owner.shares.of(self.connection.clientHost)
         if self.owner.channelOpened(self):
             transport.registerProducer(self, True)
             self._deadline = self.owner.now + self.limits.headersTimeout
@@ -309,8 +312,12 @@ class HTTPChannel(Protocol):
         self._request = request = ChannelRequest(self, head, body)
         self._pending = data
         owner = self.owner
+        if owner.trust is not None:
+            self.requestShare = owner.requestShare(request, self.share)
+        share = self.requestShare
+        share.calls += 1
         owner.requests += 1
-        owner.requestReceived(request)
+        owner.requestReceived(request, share)
         # Closing, or handing the transport over, has cleared it.
         data, self._pending = self._pending, b""
         return data
@@ -424,6 +431,7 @@ class HTTPChannel(Protocol):
                 end()
         self._request = None
         self.owner.requests -= 1
+        self.requestShare.calls -= 1
 
     def requestDone(self) -> None:
         """Continue with the next request, or close: the response is complete."""
@@ -528,6 +536,7 @@ class HTTPChannel(Protocol):
         request, self._request = self._request, None
         if request is not None:
             self.owner.requests -= 1
+            self.requestShare.calls -= 1
             request.connectionLost(reason, bodyError)
 
     def _close(self, linger: bool = False) -> None:

@@ -120,6 +120,16 @@ class IChannelOwner(Interface):
     now: float = Attribute("The time of C{reactor}, up to a second old.")
     draining: bool = Attribute("Whether every connection should close when it can.")
     requests: int = Attribute("Requests in flight; the channels count them.")
+    shares: Any = Attribute("The L{AddressShares<storagegate.core.shares.AddressShares>}.")
+    trust: Any = Attribute("Decides which proxies may name the client; C{None} for none.")
+
+    def requestShare(request: Any, share: Any) -> Any:
+        """
+        Return the share of the client that a trusted proxy names.
+
+        @param request: A request from the connection.
+        @param share: That of the connection's own address, for a request that names no client.
+        """
 
     def channelOpened(channel: Any) -> bool:
         """
@@ -142,12 +152,13 @@ class IChannelOwner(Interface):
         @param error: A L{BadRequest<storagegate.net.http.interfaces.BadRequest>}.
         """
 
-    def requestReceived(request: Any) -> None:
+    def requestReceived(request: Any, share: Any) -> None:
         """
         Handle a request whose head is complete. Raises nothing.
 
         @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}, whose
             body may follow. So for the methods below.
+        @param share: The L{AddressShare<storagegate.core.shares.AddressShare>} that it counts in.
         """
 
     def webRequest(request: Any) -> Any:
@@ -196,8 +207,8 @@ class HTTPLimits:
     @ivar webBodySize: The body of a request for a stock Twisted resource, which is held in
         memory before the resource sees it.
     @ivar maxConnections: Open connections; one costs about 10 KiB.
-    @ivar maxRequests: Requests in flight. More get a 503. Of both, one address has three quarters:
-        a proxy may be all clients there are, and a single client leaves some to the others.
+    @ivar maxRequests: Requests in flight. More get a 503. Of both, one address has three quarters,
+        see L{shareOf<storagegate.core.shares.shareOf>}.
     """
 
     headSize: int = 16 * 1024

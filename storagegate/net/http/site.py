@@ -6,7 +6,6 @@ A handler's exception becomes a response here and nowhere else; the framework, w
 respond to errors themselves, has its own code for that.
 """
 
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -19,8 +18,9 @@ from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
-from storagegate.core.context import rateLimitKey
+from storagegate.core.shares import AddressShare, AddressShares, shareOf
 from storagegate.core.task import IdleWaiters, Task
+from storagegate.net.forwarded import Trust, clientAddresses
 from storagegate.net.http.channel import HTTPChannel, checkAllTimeouts
 from storagegate.net.http.interfaces import (
     BadRequest,
@@ -41,15 +41,6 @@ Shape = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
 """A whole response: status, header fields, body."""
 
 _log = Logger()
-
-
-def _shareOf(limit: int) -> int:
-    """
-    Return what one address may have.
-
-    @param limit: What a listener has, of connections or requests.
-    """
-    return limit - limit // 4
 
 
 @implementer(INativeResource, IResource)
@@ -169,6 +160,8 @@ class Site(Factory):
     @ivar requests: Requests in flight; the channels count them.
     @ivar draining: Whether C{drain} was called.
     @ivar scheduler: Divides time among the connections.
+    @ivar shares: What each address has of the connections and the requests.
+    @ivar trust: Decides which proxies may name the client whose share a request counts in.
     """
 
     noisy = False
@@ -195,8 +188,10 @@ class Site(Factory):
         self.now = 0.0
         self.draining = False
         self._channels: set[HTTPChannel] = set()
-        # Connections by address.
-        self._addresses: Counter[str] = Counter()
+        self.shares = AddressShares()
+        self.trust: Trust | None = None
+        self._connectionShare = shareOf(limits.maxConnections)
+        self._requestShare = shareOf(limits.maxRequests)
         self.requests = 0
         self._watch = LoopingCall(self._checkTimeouts)
         self._watch.clock = reactor
@@ -265,12 +260,11 @@ class Site(Factory):
 
     def channelOpened(self, channel: HTTPChannel) -> bool:
         """Count a new connection, and return whether it may stay."""
-        limit, address = self.limits.maxConnections, channel.address
-        isGreedy = address and self._addresses[address] >= _shareOf(limit)
-        if self.draining or isGreedy or len(self._channels) >= limit:
+        isGreedy = channel.share.connections >= self._connectionShare
+        if self.draining or isGreedy or len(self._channels) >= self.limits.maxConnections:
             return False
         self._channels.add(channel)
-        self._addresses[address] += 1
+        channel.share.connections += 1
         if not self._watch.running:
             self.now = self.reactor.seconds()
             self._watch.start(1.0, now=False)
@@ -280,9 +274,7 @@ class Site(Factory):
         """Forget a connection."""
         if channel in self._channels:
             self._channels.discard(channel)
-            self._addresses[channel.address] -= 1
-            if not self._addresses[channel.address]:
-                del self._addresses[channel.address]
+            channel.share.connections -= 1
         if not self._channels:
             if self._watch.running:
                 self._watch.stop()
@@ -301,12 +293,9 @@ class Site(Factory):
         """Encode the whole response to a request that breaks the protocol."""
         return rejection(error, *self._describeRejection(error))
 
-    def requestReceived(self, request: ChannelRequest) -> None:
+    def requestReceived(self, request: ChannelRequest, share: AddressShare) -> None:
         """Let the resource handle a request, or refuse it if too many are in flight."""
-        limit = self.limits.maxRequests
-        if self.requests > limit or (
-            self.requests > _shareOf(limit) and self._isGreedy(rateLimitKey(request.clientHost))
-        ):
+        if share.calls > self._requestShare or self.requests > self.limits.maxRequests:
             contentType, body = self._describeRejection(
                 BadRequest(503, "Too many requests are being answered")
             )
@@ -321,12 +310,12 @@ class Site(Factory):
             _log.failure("a resource failed")
             request.abort()
 
-    def _isGreedy(self, address: str) -> bool:
-        """Return whether an address has more requests in flight than its share."""
-        share = _shareOf(self.limits.maxRequests)
-        if not address or self._addresses[address] <= share:
-            return False
-        return sum(each.isBusy for each in self._channels if each.address == address) > share
+    def requestShare(self, request: ChannelRequest, share: AddressShare) -> AddressShare:
+        """Return the share of the client that a trusted proxy names."""
+        host = request.clientHost
+        forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        client = clientAddresses(host, forwarded, self.trust)[-1]
+        return share if client == host else self.shares.of(client)
 
     def webRequest(self, request: ChannelRequest) -> Any:
         """Make the stock Twisted request that stands for C{request}."""

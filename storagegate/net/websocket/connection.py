@@ -32,6 +32,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.shares import AddressShare
 from storagegate.net.scheduling import InputScheduler
 from storagegate.net.transport import FastServer
 from storagegate.net.websocket.handshake import Handshake
@@ -150,6 +151,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     @ivar handshake: The request that was accepted.
     @ivar receiver: Takes its messages.
+    @ivar share: What the client's address has of the server.
     @ivar hasReceived: Whether input has come since this was last set to C{False}.
     @ivar isFull: Whether the peer is behind with reading.
     @ivar isPaused: Whether the peer is not read.
@@ -168,6 +170,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         super().__init__()
         self.handshake = handshake
         self.receiver: Receiver
+        self.share: AddressShare
         self.meter = meter
         self.openedAt = 0.0
         self.hasReceived = True

@@ -24,6 +24,8 @@ class WebSocketLimits:
     @ivar allowedOrigins: Whose pages may connect, C{*} for all; empty for those of the same host.
     @ivar maxMessageSize: Bytes of a message, inflated.
     @ivar maxConnections: Connections at a time.
+    @ivar maxConnectionsPerAddress: How many of them one address may have; C{None} for three
+        quarters.
     @ivar pingSeconds: Seconds without input after which a ping is sent.
     """
 
@@ -31,6 +33,9 @@ class WebSocketLimits:
     allowedOrigins: tuple[str, ...] = optionField((), _origins)
     maxMessageSize: int = optionField(1024 * 1024, readSize)
     maxConnections: int = optionField(10_000, readNumber, 1, 1_000_000, "connections")
+    maxConnectionsPerAddress: int | None = optionField(
+        None, readNumber, 1, 1_000_000, "connections"
+    )
     pingSeconds: int = optionField(30, readNumber, 1, 1_000_000, "seconds")
 
 

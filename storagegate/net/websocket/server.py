@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
 
+from storagegate.core.shares import AddressShares, shareOf
 from storagegate.core.task import IdleWaiters
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.websocket.handshake import (
@@ -49,6 +50,7 @@ class WebSocketServer:
         self._origins = OriginRule(limits.allowedOrigins)
         self._factory: WebSocketFactory | None = None
         self._receivers: dict[WebSocketConnection, Receiver] = {}
+        self._shares = AddressShares()
         self._gone = IdleWaiters()
         self._isLeaving = self._isDraining = False
         self._graces: tuple[float, float] | None = None
@@ -62,11 +64,17 @@ class WebSocketServer:
         return len(self._receivers)
 
     def readHandshake(
-        self, raw: ChannelRequest, host: str, secure: bool, subprotocols: Sequence[str]
+        self,
+        raw: ChannelRequest,
+        address: str,
+        host: str,
+        secure: bool,
+        subprotocols: Sequence[str],
     ) -> Handshake:
         """
         Read a request for a WebSocket.
 
+        @param address: The client's, as a trusted proxy may say.
         @param host: The host that the client requested, with its port if it named one.
         @param secure: Whether the client's connection is encrypted.
         @param subprotocols: Those that are known.
@@ -88,13 +96,17 @@ class WebSocketServer:
             subprotocols,
             self.limits.enableCompression,
         )
-        if self._isDraining or self.connections >= self.limits.maxConnections:
+        limit = self.limits.maxConnections
+        share = shareOf(limit, self.limits.maxConnectionsPerAddress)
+        isOver = self.connections >= limit or self._shares.of(address).connections >= share
+        if self._isDraining or isOver:
             raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
         return handshake
 
     def accept(
         self,
         raw: ChannelRequest,
+        address: str,
         handshake: Handshake,
         makeReceiver: "Callable[[WebSocketConnection], Receiver]",
     ) -> None:
@@ -107,6 +119,8 @@ class WebSocketServer:
         assert self._factory is not None
         connection = self._factory.buildConnection(handshake, self._meter)
         connection.openedAt = self._clock.seconds()
+        connection.share = self._shares.of(address)
+        connection.share.connections += 1
         self._meter.accepted += 1
         receiver = makeReceiver(connection)
         self._receivers[connection] = connection.receiver = receiver
@@ -163,6 +177,7 @@ class WebSocketServer:
 
     def _forget(self, connection: "WebSocketConnection") -> None:
         self._receivers.pop(connection).forget()
+        connection.share.connections -= 1
         self._meter.ended(self._clock.seconds() - connection.openedAt)
         if not self._receivers:
             if self._watch.running:

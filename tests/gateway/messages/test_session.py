@@ -43,8 +43,8 @@ class UnaryTests(SessionCase):
 
     def test_manyInOrder(self) -> None:
         """However many wait, none is begun inside another."""
+        self.listener.maxCalls = self.listener.callsPerAddress = 5000
         self.session = PeerSession(self.listener, self.peer, 5000)
-        self.listener.maxCalls = 5000
         self.request("slow", None, data={"seconds": 1})
         for number in range(2000):
             self.request("echo", None, data={"n": number})

@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from storagegate.net.forwarded import compileTrust
 from storagegate.net.http.interfaces import IChannelOwner, IRequestChannel
 from storagegate.net.http.message import ChannelRequest
 from tests.net.support import Connection, TestSite, head, hello, statuses
@@ -233,6 +234,16 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(statuses(site.connect("192.0.2.9").send(GET)), [503])
         mine[0].lose()
         self.assertEqual(statuses(mine[4].send(GET)), [])
+
+    def test_requestsBehindAProxy(self) -> None:
+        """One client has three quarters of the requests; another one of the same proxy the rest."""
+        site = TestSite(never, maxConnections=100, maxRequests=4)
+        site.site.trust = compileTrust("192.0.2.7")
+        greedy, other = (head(b"X-Forwarded-For: 198.51.100.%d" % number) for number in (1, 2))
+        answers = [statuses(site.connect().send(greedy)) for _ in range(5)]
+        self.assertEqual(answers, [[], [], [], [503], [503]])
+        self.assertEqual(statuses(site.connect().send(other)), [])
+        self.assertEqual(site.site.requests, 4)
 
     def test_requests(self) -> None:
         """One request too many is told so, and room that is freed is used."""

@@ -46,7 +46,10 @@ class TCPOptions:
     @ivar noDelay: Whether small frames go out at once.
     @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
     @ivar maxConnections: Connections at a time.
-    @ivar maxConnectionsPerAddress: How many of them one client may have.
+    @ivar maxConnectionsPerAddress: How many of them one address may have; C{None} for three
+        quarters.
+    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
+        three quarters.
     """
 
     port: int = optionField(9102, readPort)
@@ -57,8 +60,10 @@ class TCPOptions:
     maxFrameSize: int = optionField(16 * 1024 * 1024, _frameSize)
     # More than a listener's clients need, and below what an unprivileged process may open.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
-    # A large machine's pool; sixteen such addresses fill the listener.
-    maxConnectionsPerAddress: int = optionField(256, readNumber, 1, 1_000_000, "connections")
+    maxConnectionsPerAddress: int | None = optionField(
+        None, readNumber, 1, 1_000_000, "connections"
+    )
+    maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
 
 
 class TCPOptionsDict(TypedDict, total=False):
@@ -71,7 +76,8 @@ class TCPOptionsDict(TypedDict, total=False):
     noDelay: bool
     maxFrameSize: int | str
     maxConnections: int
-    maxConnectionsPerAddress: int
+    maxConnectionsPerAddress: int | None
+    maxCallsPerAddress: int | None
 
 
 def _connectionMetrics(counts: TransportMetrics) -> Iterable[MetricFamily]:

@@ -31,6 +31,7 @@ from zope.interface import implementer
 from storagegate.core.codecs import JSON
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.shares import AddressShare
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import (
     GOING_AWAY,
@@ -188,6 +189,7 @@ class TCPConnection(Protocol):
     """One connection."""
 
     client: ClientInfo
+    share: AddressShare
     transport: Any
 
     def __init__(self, owner: Any) -> None:
@@ -221,7 +223,9 @@ class TCPConnection(Protocol):
         """Wait for the client, which sends first."""
         transport = self.transport
         self._channel = ChannelTransport(transport)
-        self.client = _clientOf(transport)
+        self.client = client = _clientOf(transport)
+        # All clients of a UNIX socket have one address, and no port.
+        self.share = self._owner.listener.shares.of(client.address if client.port else "")
         refusal = self._owner.connectionOpened(self)
         transport.registerProducer(self, True)
         options = self._owner.options
@@ -392,7 +396,7 @@ class TCPConnection(Protocol):
         kind = LinePeer if data.startswith(b"{") else FramePeer
         peer = self._peer = kind(owner.host, owner.options.maxFrameSize, self.send)
         peer.client, peer.drained, peer.setReading = self.client, self.drained, self.setReading
-        self._session = PeerSession(owner.listener, peer)
+        self._session = PeerSession(owner.listener, peer, share=self.share)
         if owner.isLeaving:
             self.sendGoingAway()
         return peer

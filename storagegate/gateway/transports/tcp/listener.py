@@ -1,6 +1,5 @@
 """Services over TCP, as frames or lines of JSON."""
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -8,8 +7,8 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
 
-from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.shares import shareOf
 from storagegate.core.task import IdleWaiters
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
@@ -40,7 +39,9 @@ class TCPTransport(InvokedTransport, Factory):
         self.host = host
         self.options = options
         self.limits = limits or TCPLimits()
-        self.listener = ListenerState(host.invoker, host.clock)
+        self.listener = ListenerState(
+            host.invoker, host.clock, maxCallsPerAddress=options.maxCallsPerAddress
+        )
         self.heldBytes = 0
         self.isLeaving = False
         self.meter = host.meter(PROTOCOL)
@@ -49,8 +50,6 @@ class TCPTransport(InvokedTransport, Factory):
         self.now = 0.0
         self._ports: list[IListeningPort] = []
         self._connections: set[TCPConnection] = set()
-        # By client.
-        self._counts: Counter[str] = Counter()
         self._gone = IdleWaiters()
         self._watch = LoopingCall(self._tick)
         self._watch.clock = host.clock
@@ -126,17 +125,16 @@ class TCPTransport(InvokedTransport, Factory):
 
         @return: The error for one that is refused.
         """
-        key = rateLimitKey(connection.client.address)
-        self._counts[key] += 1
+        options, share = self.options, connection.share
+        share.connections += 1
         self._connections.add(connection)
         self.meter.accepted += 1
         if not self._watch.running:
             self.now = self.host.clock.seconds()
             self._watch.start(1.0, now=False)
-        # All clients of a UNIX socket have one address.
-        hasPort = connection.client.port
-        isOver = hasPort and self._counts[key] > self.options.maxConnectionsPerAddress
-        if isOver or len(self._connections) > self.options.maxConnections:
+        limit = options.maxConnections
+        isOver = share.connections > shareOf(limit, options.maxConnectionsPerAddress)
+        if isOver or len(self._connections) > limit:
             return codedError("UNAVAILABLE", "Too many connections")
         if self.listener.isDraining:
             return codedError("UNAVAILABLE", "No further calls are taken")
@@ -144,12 +142,9 @@ class TCPTransport(InvokedTransport, Factory):
 
     def connectionClosed(self, connection: "TCPConnection") -> None:
         """Forget a connection that is gone."""
-        key = rateLimitKey(connection.client.address)
         self._connections.discard(connection)
         self.meter.closed += 1
-        self._counts[key] -= 1
-        if not self._counts[key]:
-            del self._counts[key]
+        connection.share.connections -= 1
         if not self._connections:
             if self._watch.running:
                 self._watch.stop()

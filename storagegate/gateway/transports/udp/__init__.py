@@ -50,6 +50,8 @@ class UDPOptions:
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all transports.
     @ivar maxPacketSize: Bytes of a reply's datagram; the default passes everywhere in one piece.
+    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have, whatever
+        its ports; C{None} for three quarters.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
         C{stream} or C{stream_end}.
@@ -60,6 +62,7 @@ class UDPOptions:
     port: int = optionField(9103, readPort)
     hostname: str | None = optionField(None, readHostname)
     maxPacketSize: int = optionField(1200, _packetSize)
+    maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     parseMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
@@ -84,6 +87,7 @@ class UDPOptionsDict(TypedDict, total=False):
     port: int
     hostname: str | None
     maxPacketSize: int | str
+    maxCallsPerAddress: int | None
     parseMessage: Hook | None
     formatResponse: Hook | None
     routeMessage: Hook | None

@@ -58,7 +58,9 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
     def __init__(self, host: TransportContext, options: UDPOptions) -> None:
         self.host = host
         self.options = options
-        self.listener = ListenerState(host.invoker, host.clock)
+        self.listener = ListenerState(
+            host.invoker, host.clock, maxCallsPerAddress=options.maxCallsPerAddress
+        )
         self.dropped: Counter[str] = Counter()
         makeReplies = host.resources.makeReplies or partial(ReplyCache, host.clock.seconds)
         self.replies: IReplyCache = makeReplies()

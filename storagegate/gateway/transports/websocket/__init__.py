@@ -6,7 +6,14 @@ from typing import Any, Literal, TypedDict
 from attrs import field, frozen
 from attrs.converters import optional
 
-from storagegate.core.options import Hook, optionField, readFunction, readPath, readWord
+from storagegate.core.options import (
+    Hook,
+    optionField,
+    readFunction,
+    readNumber,
+    readPath,
+    readWord,
+)
 from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
@@ -39,6 +46,8 @@ class WebSocketOptions(WebSocketLimits):
 
     @ivar path: Where, on the port of HTTP.
     @ivar messageFormat: What clients speak that name no subprotocol.
+    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
+        three quarters.
     @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
         C{messageId}.
     @ivar formatResponse: C{(result, messageId, method)} gives the message.
@@ -48,6 +57,7 @@ class WebSocketOptions(WebSocketLimits):
 
     path: str = optionField("/ws", readPath)
     messageFormat: str = optionField("json", readWord, MESSAGE_FORMATS)
+    maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
@@ -62,6 +72,8 @@ class WebSocketOptionsDict(TypedDict, total=False):
     messageFormat: Literal["json", "binary", "msgpack"]
     maxMessageSize: int | str
     maxConnections: int
+    maxConnectionsPerAddress: int | None
+    maxCallsPerAddress: int | None
     pingSeconds: int
     routeMessage: Hook | None
     formatResponse: Hook | None

@@ -27,7 +27,9 @@ class WebSocketTransport(InvokedTransport):
     def __init__(self, host: TransportContext, options: WebSocketOptions) -> None:
         self.host = host
         self.options = options
-        self.listener = ListenerState(host.invoker, host.clock)
+        self.listener = ListenerState(
+            host.invoker, host.clock, maxCallsPerAddress=options.maxCallsPerAddress
+        )
         meter = host.meter(PROTOCOL)
         meter.connections = lambda: self.connections
         self._server = WebSocketServer(host.clock, options, meter, self._refuseCalls)
@@ -57,9 +59,11 @@ class WebSocketTransport(InvokedTransport):
         if raw.disconnected:
             # Its connection would not report the disconnect any more.
             return
+        client = self._clients.of(req)
+        address = client.address
         try:
             host = raw.headers.get(b"host", b"").decode("latin-1")
-            handshake = self._server.readHandshake(raw, host, raw.secure, MESSAGE_FORMATS)
+            handshake = self._server.readHandshake(raw, address, host, raw.secure, MESSAGE_FORMATS)
         except HandshakeRefused as error:
             status, body = httpError(error)
             self.host.nameTrace(raw.headers, res)
@@ -68,8 +72,8 @@ class WebSocketTransport(InvokedTransport):
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in raw.headers.items()
         }
-        makePeer = partial(self._makePeer, client=self._clients.of(req), headers=headers)
-        self._server.accept(raw, handshake, makePeer)
+        makePeer = partial(self._makePeer, client=client, headers=headers)
+        self._server.accept(raw, address, handshake, makePeer)
 
     def _makePeer(
         self, connection: "WebSocketConnection", client: ClientInfo, headers: dict[str, str]

@@ -87,6 +87,29 @@ class ConnectionLimitTests(TCPCase):
         self.connect(TCPStringTransport("2001:db8::1"))
         self.assertTurnedAway(connect(self.adapter, TCPStringTransport("2001:db8::2")))
 
+    def test_share(self) -> None:
+        """Without the option an address has three quarters: the rest is for others."""
+        self.adapter = self.makeAdapter(maxConnections=4)
+        clients = [self.connect() for _ in range(3)]
+        self.assertTurnedAway(connect(self.adapter))
+        self.assertTrue(self.connect(TCPStringTransport("192.0.2.2")).isOpen)
+        self.assertTrue(all(client.isOpen for client in clients))
+
+    def test_calls(self) -> None:
+        """An address has so many calls in flight, over however many connections."""
+        self.adapter = self.makeAdapter(maxCallsPerAddress=2)
+        clients = [self.connect() for _ in range(3)]
+        for client in clients:
+            client.call("slow", 1, data={"seconds": 1})
+        ((type, error),) = clients[2].received()
+        self.assertEqual((type, error["error"]), (3, "UNAVAILABLE"))
+        other = self.connect(TCPStringTransport("192.0.2.2"))
+        other.call("echo")
+        self.assertEqual(len(other.received()), 1)
+        clients[0].lose()
+        clients[2].call("echo")
+        self.assertEqual([type for type, _ in clients[2].received()], [2])
+
     def test_listener(self) -> None:
         """A listener has so many connections."""
         self.adapter = self.makeAdapter(maxConnections=1)

@@ -86,6 +86,21 @@ class CallTests(UDPCase):
         self.adapter.datagramReceived(datagram, ("127.0.0.2", 1))
         self.assertEqual(len(self.transport.sent), 20_001)
 
+    def test_callsOfAnAddress(self) -> None:
+        """An address has so many calls in flight, whatever its ports; others are answered."""
+        self.make(maxCallsPerAddress=2)
+        for port in (5001, 5002, 5003):
+            self.sendCall("slow", ("192.0.2.1", port))
+        ((type, error),) = self.answers
+        self.assertEqual((type, error["error"]), (ERROR, "UNAVAILABLE"))
+        self.sendCall("echo", ("192.0.2.2", 5001))
+        self.assertEqual([type for type, _ in self.answers], [RESPONSE])
+
+    def sendCall(self, method: str, source: tuple[str, int]) -> None:
+        """Begin a call of the fixture from an address."""
+        request = {"id": "1", "service": "Probe", "method": method, "padding": "x" * 200}
+        self.send(REQUEST, request, source)
+
     def test_cancel(self) -> None:
         """A cancelled call is not answered."""
         self.call("slow")

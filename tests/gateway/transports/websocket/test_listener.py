@@ -91,6 +91,32 @@ class HandshakeTests(WebSocketCase):
         self.assertEqual(self.adapter.connections, 1)
         self.assertIsNotNone(self.connect().wire)
 
+    def test_maxConnectionsPerAddress(self) -> None:
+        """An address has so many, by default three quarters; others come in all the same."""
+        for options in ({"maxConnections": 4}, {"maxConnectionsPerAddress": 3}):
+            self.configure(**options)
+            first, *_ = [self.connect() for _ in range(3)]
+            refused = self.connect()
+            self.assertEqual(refused.response.code, 503)
+            self.assertEqual(refused.response.body["error"], "UNAVAILABLE")
+            self.assertIsNotNone(self.connectFrom("192.0.2.2").wire)
+            first.send(closeFrame(1000))
+            self.clock.advance(0)
+            self.assertIsNotNone(self.connect().wire)
+
+    def test_maxCallsPerAddress(self) -> None:
+        """An address has so many calls in flight, over however many WebSockets."""
+        self.configure(maxCallsPerAddress=2)
+        clients = [self.connect() for _ in range(3)]
+        answers = [client.call("slow", {"seconds": 1}) for client in clients]
+        self.assertEqual(answers[:2], [[], []])
+        self.assertError(answers[2], "UNAVAILABLE", 1)
+        self.assertEqual(
+            self.data(self.connectFrom("192.0.2.2").call("echo", {"a": 1})), [{"a": 1}]
+        )
+        self.clock.advance(1)
+        self.assertEqual(self.data(clients[2].call("echo", {"a": 1})), [{"a": 1}])
+
     def test_client(self) -> None:
         """Methods are told who calls, from where, and what the handshake said."""
         contexts: list[Any] = []
