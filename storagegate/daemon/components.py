@@ -244,7 +244,7 @@ class Components:
             from storagegate.s3.observers import NUMBERS, TEXTS, S3Log
             from storagegate.telemetry.accesslog import AccessLog
 
-            log, sink = self._callLog, self.logs.sink
+            log, sink = self._callLog, self.logs.accessSink
             lines = AccessLog(
                 log.level,
                 log.fields,
@@ -298,7 +298,7 @@ class Components:
             }
         resources = GatewayResources(
             meters=self.meters,
-            logSink=self.logs.sink,
+            logSink=self.logs.accessSink,
             tracer=self._tracer,
             affinitySecret=affinitySecret,
             **shared,

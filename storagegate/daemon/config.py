@@ -269,6 +269,14 @@ KEYS = (
     Key("logFormat", "text", _oneOf("text", "json"), "the form of the log", reloads=True),
     Key("logLevel", "info", _oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
     Key(
+        "accessLog",
+        "",
+        _readText,
+        "the file of the lines of requests and calls; without it they are in the log",
+        "FILE",
+        isShared=True,
+    ),
+    Key(
         "verifyReads",
         "false",
         _readBoolean,
@@ -329,6 +337,7 @@ class Configuration:
     All options of the daemon.
 
     @ivar gateway: The table of that name in the file; the gateway validates it.
+    @ivar accessLog: The file of the access log; L{None}: the lines are in the log.
     @ivar values: The same by key.
     """
 
@@ -341,6 +350,7 @@ class Configuration:
     shutdownGraceSeconds: int
     logFormat: str
     logLevel: str
+    accessLog: str | None
     values: Mapping[str, Any] = field(repr=False)
 
     def endpoint(self, name: str) -> str | None:
@@ -504,6 +514,10 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
     root = None
     if "accessKey" in values:
         root = RootCredentials(values["accessKey"], values["secretKey"])
+    monitoring = gateway.get("monitoring", {})
+    if values.get("accessLog") is not None and isinstance(monitoring, Mapping):
+        # The file is there for lines.
+        gateway = {**gateway, "monitoring": {"logging": {}, **monitoring}}
     return Configuration(
         listeners=ListenerOptions(
             values["s3"],
@@ -520,5 +534,6 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
         logFormat=values["logFormat"],
         logLevel=values["logLevel"],
+        accessLog=values.get("accessLog"),
         values=values,
     )

@@ -155,7 +155,8 @@ class Daemon(ProcessService):
             self._log.info("configuration reloaded")
             self._logUnchanged(needRestart(self._started, self._configuration))
         finally:
-            # Certificates are read again, whatever became of the configuration.
+            # The access log and certificates are opened again, whatever the configuration became.
+            self._parts.logs.reopen()
             self._checks.check()
             self._notifyReady()
 

@@ -8,9 +8,10 @@ with C{--syslog} the system's: there, secrets are taken out, and the form is tha
 """
 
 import atexit
+import math
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from twisted.logger import (
@@ -52,7 +53,8 @@ class Logs:
     """
     The log of this process. It writes nothing before L{begin} or L{attach}.
 
-    @ivar sink: Where lines of calls go; C{None} if another observer writes the log.
+    @ivar sink: Where the log goes; C{None} if another observer writes it.
+    @ivar accessSink: Where lines of requests and calls go; C{None} for Twisted's log.
     @ivar redactor: Hides the secrets.
     """
 
@@ -60,9 +62,12 @@ class Logs:
 
     def __init__(self) -> None:
         self.sink: BufferedLogWriter | None = None
+        self.accessSink: BufferedLogWriter | None = None
         self.redactor = Redactor()
         self._writer: BufferedLogWriter | None = None
         self._file: FileOutput | None = None
+        self._accessFile: FileOutput | None = None
+        self._droppedLines = 0
         self._observer: LogObserver | None = None
 
     def begin(
@@ -77,6 +82,8 @@ class Logs:
         """
         self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = BufferedLogWriter(output)
+        if self._accessFile is None:
+            self.accessSink = writer
         self._observer = LogObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
         writer.bufferWhileRunning(reactor)
@@ -97,6 +104,11 @@ class Logs:
         @raise SystemExit: If the log cannot be opened, with one line.
         """
         self.configure(configuration)
+        if configuration.accessLog is not None:
+            try:
+                self.beginAccess(FileOutput(configuration.accessLog, limit=math.inf), reactor)
+            except OSError as error:
+                raise startError(f"cannot open the access log: {error}", twistdOptions) from error
         if twistdOptions is None or not isinstance(application, Componentized):
             return
         if twistdOptions.get("logger") or application.getComponent(ILogObserver, None) is not None:
@@ -113,26 +125,73 @@ class Logs:
             observer = self.begin(output, configuration, reactor)
         application.setComponent(ILogObserver, observer)
 
-    def end(self) -> None:
-        """Write the last lines and close the file; blocks for a second at most."""
-        atexit.unregister(self.end)
-        if self._writer is not None:
-            self._writer.finish(_LAST_SECONDS)
-        if self._file is not None:
-            self._file.close()
-        self._writer = self._file = self.sink = None
+    def beginAccess(self, file: FileOutput, reactor: Any) -> None:
+        """
+        Write lines of requests and calls to a file.
 
-    def handOver(self, inherit: Callable[[int], int]) -> list[Any] | None:
+        @param file: One that this process does not move aside: no line of it may be deleted here.
+        @param reactor: Lines are buffered while it runs.
+        """
+        self._accessFile = file
+        writer = self.accessSink = BufferedLogWriter(file)
+        # Its lines have a level of their own option.
+        writer.lowest = 0
+        writer.onChange = self._accessChanged
+        writer.bufferWhileRunning(reactor)
+        atexit.register(self.end)
+
+    def _accessChanged(self, error: OSError | None) -> None:
+        """Log that the access log cannot be written, or can be again."""
+        if self.accessSink is None or self._accessFile is None:
+            return
+        path, dropped = self._accessFile.path, self.accessSink.dropped
+        if error is not None:
+            reason = error.strerror or str(error)
+            self._droppedLines = dropped
+            self._log.error(
+                "cannot write the access log {path}: {reason}", path=path, reason=reason
+            )
+            return
+        count = dropped - self._droppedLines
+        self._log.info(
+            "the access log {path} is written again, {count} lines were dropped",
+            path=path,
+            count=count,
+        )
+
+    def reopen(self) -> None:
+        """Begin a new access log, if the file was moved away."""
+        if self._accessFile is not None:
+            self._accessFile.reopen()
+
+    def end(self) -> None:
+        """Write the last lines and close the files; blocks for a second each at most."""
+        atexit.unregister(self.end)
+        for writer in {self._writer, self.accessSink}:
+            if writer is not None:
+                writer.finish(_LAST_SECONDS)
+        for each in (self._file, self._accessFile):
+            if each is not None:
+                each.close()
+        self._writer = self._file = self._accessFile = self.sink = self.accessSink = None
+
+    def handOver(self, inherit: Callable[[int], int]) -> dict[str, Any]:
         """
         Return where the workers of this process log to, for L{takeOver}.
 
         @param inherit: Has workers inherit a descriptor, and returns its number there.
-        @return: C{None}: to their standard output.
+        @return: Descriptor and path of the files C{log}, without which they log to their standard
+            output, and C{access}.
         """
-        return None if self._file is None else [inherit(self._file.descriptor), self._file.path]
+        files = {"log": self._file, "access": self._accessFile}
+        return {
+            name: [inherit(file.descriptor), file.path]
+            for name, file in files.items()
+            if file is not None
+        }
 
     def takeOver(
-        self, handed: Sequence[Any] | None, configuration: Configuration, reactor: Any, index: int
+        self, handed: Mapping[str, Any], configuration: Configuration, reactor: Any, index: int
     ) -> None:
         """
         Begin the log of a worker.
@@ -140,10 +199,12 @@ class Logs:
         @param handed: What L{handOver} returned to its supervisor.
         @param index: The index of this worker.
         """
-        if handed is None:
-            output: Output = DescriptorOutput(sys.stdout.fileno())
-        else:
-            descriptor, path = handed
+        if "access" in handed:
+            descriptor, path = handed["access"]
+            self.beginAccess(FileOutput(path, descriptor=descriptor), reactor)
+        output: Output = DescriptorOutput(sys.stdout.fileno())
+        if "log" in handed:
+            descriptor, path = handed["log"]
             output = FileOutput(path, descriptor=descriptor)
         globalLogBeginner.beginLoggingTo([self.begin(output, configuration, reactor, index)])
 
@@ -164,8 +225,9 @@ class Logs:
         meters.watch(self._families)
 
     def _families(self) -> Iterable[MetricFamily]:
-        dropped = 0 if self._writer is None else self._writer.dropped
-        text = "Lines of the log that found no room, for it could not be written."
+        writers = {self._writer, self.accessSink}
+        dropped = sum(writer.dropped for writer in writers if writer is not None)
+        text = "Lines of the logs that found no room, for they could not be written."
         return [MetricFamily(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
 
 

@@ -274,7 +274,11 @@ class Supervisor(ProcessService):
                 mine[number] = each.fileno()
         values = self._configuration.values
         root = self._configuration.s3.root
-        options = {"values": values, "gateway": self._configuration.gateway, "log": log}
+        options: dict[str, Any] = {
+            "values": values,
+            "gateway": self._configuration.gateway,
+            "log": log,
+        }
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
         return WorkerCommand(

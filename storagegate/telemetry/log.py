@@ -10,6 +10,7 @@ A log that cannot be written, because a pipe is full or the disk is, must not st
 waits is bounded; lines beyond that are dropped and counted.
 """
 
+import errno
 import os
 import re
 import select
@@ -209,6 +210,8 @@ class BufferedLogWriter:
 
     @ivar lowest: The lowest level that is logged, by its index in L{LEVELS}. Callers check it.
     @ivar dropped: Lines dropped because too many bytes waited.
+    @ivar onChange: Called with the error when the output fails, and with C{None} when it is well
+        again; C{None} for nothing.
     """
 
     def __init__(self, output: Output, limit: int = LIMIT_BYTES) -> None:
@@ -217,6 +220,8 @@ class BufferedLogWriter:
         """
         self.lowest = LEVELS.index("info")
         self.dropped = 0
+        self.onChange: Callable[[OSError | None], None] | None = None
+        self._hasFailed = False
         self._output = output
         self._limit = limit
         # A signal handler or a finaliser may log in the middle of a write of the same thread.
@@ -340,13 +345,21 @@ class BufferedLogWriter:
                 self._lines.clear()
             try:
                 written = self._output.write(self._rest)
-            except OSError:
+            except OSError as error:
+                self._noteState(error)
                 return FAILED_SECONDS
             if not written:
                 return RETRY_SECONDS
+            self._noteState(None)
             self._rest = self._rest[written:]
             self._size -= written
         return None
+
+    def _noteState(self, error: OSError | None) -> None:
+        if self._hasFailed != (error is not None):
+            self._hasFailed = error is not None
+            if self.onChange is not None:
+                self.onChange(error)
 
     def _schedule(self, seconds: float) -> None:
         """Have the rest written later, unless that is scheduled."""
@@ -532,7 +545,7 @@ class FileOutput:
     def __init__(
         self,
         path: str,
-        limit: int = ROTATE_BYTES,
+        limit: float = ROTATE_BYTES,
         kept: int = KEPT_FILES,
         descriptor: int | None = None,
     ) -> None:
@@ -554,15 +567,41 @@ class FileOutput:
         """
         Write to the file that has the name now.
 
-        @raise OSError: If the disk is full, or fails.
+        @raise OSError: If the disk is full, or fails: then the file ends with a whole line, unless
+            another process has written at the same time.
         """
         mine = os.fstat(self.descriptor)
         isLarge = mine.st_size >= self._limit
         if self._mayRotate and mine.st_size and (self.isRotationDue or isLarge):
             self.isRotationDue = False
             self._rotate()
-        self._reopen(mine)
-        return os.write(self.descriptor, data)
+        if self._reopen(mine):
+            mine = os.fstat(self.descriptor)
+        written = os.write(self.descriptor, data)
+        if written < len(data):
+            return self._cutLine(mine.st_size, bytes(data[:written]))
+        return written
+
+    def reopen(self) -> None:
+        """Begin a new file, if the name is that of no file, or of another."""
+        self._reopen(os.fstat(self.descriptor))
+
+    def _cutLine(self, before: int, data: bytes) -> int:
+        """
+        Take a line that was not written whole away from the end of the file.
+
+        @param before: The size of the file before.
+        @param data: What was written.
+        @return: How much of it stays.
+        @raise OSError: If that is nothing.
+        """
+        whole = data.rfind(b"\n") + 1
+        if os.fstat(self.descriptor).st_size != before + len(data):
+            return len(data)
+        os.ftruncate(self.descriptor, before + whole)
+        if not whole:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return whole
 
     def close(self) -> None:
         """Close the file."""
@@ -573,21 +612,22 @@ class FileOutput:
         # The log is for the daemon's own user and group.
         return os.open(self.path, flags, 0o640)
 
-    def _reopen(self, mine: os.stat_result) -> None:
-        """Begin a new file if the name is that of no file, or of another."""
+    def _reopen(self, mine: os.stat_result) -> bool:
+        """Begin a new file if the name is that of no file, or of another; return whether it is."""
         try:
             if os.path.samestat(mine, os.stat(self.path)):
-                return
+                return False
         except OSError:
             pass
         try:
             descriptor = self._open()
         except OSError:
             # The directory is not writable any more: the open file is better than none.
-            return
+            return False
         # The number stays: workers that are started later inherit it.
         os.dup2(descriptor, self.descriptor, inheritable=False)
         os.close(descriptor)
+        return True
 
     def _rotate(self) -> None:
         try:

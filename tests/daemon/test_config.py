@@ -137,6 +137,15 @@ class ValueTests(ConfigurationCase):
         configuration = load({"config": path}, {"STORAGEGATE_SECRET_KEY": "geheimnis"})
         self.assertEqual(configuration.s3.root, RootCredentials("root", "geheimnis"))
 
+    def test_accessLog(self) -> None:
+        """A file of the access log has lines, with the options of the table where there is one."""
+        self.assertEqual(load({}, {}).gateway, {})
+        logged = load({"accessLog": "a.log"}, {})
+        self.assertEqual(logged.gateway, {"monitoring": {"logging": {}}})
+        path = self.file('accessLog = "a.log"\n[gateway.monitoring.logging]\nformat = "text"\n')
+        monitoring = load({"config": path}, {}).gateway["monitoring"]
+        self.assertEqual(monitoring, {"logging": {"format": "text"}})
+
     def test_secretIsNotShown(self) -> None:
         """A configuration that is printed does not show the secret."""
         configuration = load(
@@ -169,6 +178,7 @@ class RefusalTests(ConfigurationCase):
             "shutdownGraceSeconds": "1_0",
             "logFormat": "xml",
             "logLevel": "loud",
+            "accessLog": "",
             "verifyReads": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})

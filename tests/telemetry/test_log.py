@@ -318,6 +318,19 @@ class FullTests(WriterCase):
         self.reactor.advance(FAILED_SECONDS)
         self.assertEqual(self.output.data, b"one\n")
 
+    def test_change(self) -> None:
+        """The first failure is reported and its end, not each attempt."""
+        found: list[OSError | None] = []
+        self.writer.onChange = found.append
+        failure = self.output.failure = OSError(28, "No space left on device")
+        self.writer.write(b"one")
+        for _ in range(3):
+            self.reactor.advance(FAILED_SECONDS)
+        self.assertEqual(found, [failure])
+        self.output.failure = None
+        self.reactor.advance(FAILED_SECONDS)
+        self.assertEqual(found, [failure, None])
+
     def test_finish(self) -> None:
         """The end of a process waits for a reader, and not for ever."""
         self.output.room = 0

@@ -275,7 +275,8 @@ class PlaceTests(SynchronousTestCase):
             "from twisted.internet import reactor\n"
             "logs = Logs()\n"
             "configuration = load({}, {'STORAGEGATE_LOG_FORMAT': 'json'})\n"
-            "logs.takeOver([int(sys.argv[1]), sys.argv[2]], configuration, reactor, 1)\n"
+            "handed = {'log': [int(sys.argv[1]), sys.argv[2]]}\n"
+            "logs.takeOver(handed, configuration, reactor, 1)\n"
             "print('from a handler')\n"
         )
         output = FileOutput(str(self.path))

@@ -1,6 +1,7 @@
 """What the log is written to: real pipes, sockets and files."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -166,6 +167,23 @@ class FileTests(SynchronousTestCase):
         for _ in range(30):
             writer.write(b"123456789")
         self.assertEqual(writer.dropped, 20)
+
+    def test_cut(self) -> None:
+        """A disk that takes a part of some lines has no half of one, and gets each once."""
+        output = FileOutput(str(self.path))
+        self.addCleanup(output.close)
+        data = memoryview(b"first\nsecond\n")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9, hard))
+        try:
+            written = output.write(data)
+            with self.assertRaises(OSError):
+                output.write(data[written:])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        self.assertEqual(self.text(), "first\n")
+        output.write(data[written:])
+        self.assertEqual(self.text(), "first\nsecond\n")
 
     def test_mode(self) -> None:
         """Others on the machine do not read it."""
