@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +63,7 @@ class AccessLogTests(SynchronousTestCase):
         end = time.monotonic() + SECONDS
         while not isSo():
             self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
+            threading.Event().wait(0.02)
 
     def test_file(self) -> None:
         """Requests and calls are lines of the file alone, which needs no other option."""
