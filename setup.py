@@ -32,7 +32,7 @@ setup(
     package_dir={"storagegate.protos": "protos"},
     package_data={
         "storagegate": ["py.typed"],
-        "storagegate.gateway.transports.http": ["page/*"],
+        "storagegate.http": ["page/*"],
         "storagegate.protos": ["*.proto", "*.protoset"],
     },
 )

@@ -60,6 +60,7 @@ FRAMEWORK = [
     "compression",
     "cors",
     "json",
+    "openapi",
     "rateLimit",
     "raw",
     "requestLog",

@@ -67,6 +67,6 @@ class WheelTests(SynchronousTestCase):
         self.assertEqual(python, {PLUGIN, *modules})
         # Type checkers read the annotations of a package that has this.
         self.assertIn("storagegate/py.typed", names)
-        self.assertIn("storagegate/gateway/transports/http/page/page.js", names)
+        self.assertIn("storagegate/http/page/page.js", names)
         self.assertIn("storagegate", twistd(installed, "--help"))
         self.assertRegex(twistd(installed, "storagegate", "--version"), r"\Astoragegate \d")

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storagegate import __version__
+from storagegate.core.components import SchemaCollection, componentName, reference
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
-from storagegate.gateway.openapi import SchemaCollection, componentName, reference
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import findTransport, loadReference
 

@@ -2,8 +2,6 @@
 The description of services over HTTP: OpenAPI 3.1, U{https://spec.openapis.org/oas/v3.1.1.html}.
 
 All of it is made from the definitions of the services. A stream is described by one of its lines.
-Schemas of services stand in C{components/schemas}, and each C{$ref} in them is rewritten to point
-there.
 """
 
 import re
@@ -12,83 +10,18 @@ from typing import Any
 from urllib.parse import quote
 
 from storagegate import __version__
+from storagegate.core.components import (
+    JSON_TYPE,
+    SchemaCollection,
+    describeParameter,
+    pathTemplates,
+    reference,
+)
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL, HTTPRoute, readRoutes
 from storagegate.net.http.lines import EVENTS, NDJSON
-
-PLACE = "#/components/schemas/"
-
-_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
-
-
-def componentName(*parts: str) -> str:
-    """Make a name that components of a document may have."""
-    return _UNFIT.sub(lambda match: f"_{ord(match[0]):x}", ".".join(parts))
-
-
-def reference(name: str) -> dict[str, Any]:
-    """Refer to the schema of a component."""
-    return {"$ref": PLACE + name}
-
-
-class SchemaCollection:
-    """
-    The schemas of a document.
-
-    @ivar schemas: The schemas that are referred to, by name.
-    """
-
-    def __init__(self, modern: bool) -> None:
-        """
-        @param modern: Whether they are to be in the words of JSON Schema 2020-12, not of draft 7.
-        """
-        self.schemas: dict[str, Any] = {}
-        self._modern = modern
-
-    def request(self, bound: MethodEntry) -> dict[str, Any]:
-        """Refer to the schema of a method's request."""
-        return self._add(bound, "request", bound.input)
-
-    def response(self, bound: MethodEntry) -> dict[str, Any]:
-        """Refer to the schema of a method's response."""
-        return self._add(bound, "response", bound.output)
-
-    def resolved(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what L{request} or L{response} refers to."""
-        name = described.get("$ref", "").removeprefix(PLACE)
-        found: Mapping[str, Any] = self.schemas.get(name, described)
-        return found
-
-    def _add(self, bound: MethodEntry, kind: str, schema: Any) -> dict[str, Any]:
-        if schema is None:
-            return {}
-        name = componentName(bound.service.name, bound.name, kind)
-        if name not in self.schemas:
-            self.schemas[name] = self._placed(schema.document, PLACE + name)
-        return reference(name)
-
-    def _placed(self, part: Any, place: str) -> Any:
-        if isinstance(part, list | tuple):
-            return [self._placed(each, place) for each in part]
-        if not isinstance(part, Mapping):
-            return part
-        placed = {key: self._placed(value, place) for key, value in part.items()}
-        own = placed.get("$ref")
-        if isinstance(own, str) and own.startswith("#"):
-            placed["$ref"] = place + own[1:]
-        if self._modern and isinstance(placed.get("items"), list):
-            placed["prefixItems"] = placed.pop("items")
-            if "additionalItems" in placed:
-                placed["items"] = placed.pop("additionalItems")
-        return placed
-
-
-_JSON = "application/json"
-
-_PARAMETER = re.compile(r":([^\W\d]\w*)(\?)?")
-_OPTIONAL = re.compile(r"/:[^\W\d]\w*\?")
 
 _ERROR = {
     "type": "object",
@@ -187,11 +120,9 @@ class _Describing:
         known: dict[str, str] = {}
         for route in self._routes:
             bound = byName.get((route.service, route.method))
-            if bound is None or "*" in route.path:
+            if bound is None:
                 continue
-            # As a whole, and without what is optional.
-            shapes = (route.path, _OPTIONAL.sub("", route.path) or "/")
-            for path in dict.fromkeys(_PARAMETER.sub(r"{\1}", shape) for shape in shapes):
+            for path in pathTemplates(route.path):
                 if known.setdefault(re.sub(r"\{.*?\}", "{}", path), path) == path:
                     operation = self._route(bound, route, path)
                     paths.setdefault(path, {}).setdefault(route.verb.lower(), operation)
@@ -212,12 +143,14 @@ class _Describing:
         inPath = re.findall(r"\{(.*?)\}", path)
         for name in inPath:
             part = properties.get(name, {"type": "string"})
-            operation["parameters"].append(_parameter(name, "path", part, True))
+            operation["parameters"].append(describeParameter(name, "path", part, True))
         rest = {name: part for name, part in properties.items() if name not in inPath}
         needed = [name for name in required if name in rest]
         if not route.takesBody:
             for name, part in rest.items():
-                operation["parameters"].append(_parameter(name, "query", part, name in needed))
+                operation["parameters"].append(
+                    describeParameter(name, "query", part, name in needed)
+                )
         elif bound.method.streamsRequests or not inPath:
             operation["requestBody"] = _body(bound, request or {"type": "object"})
         else:
@@ -233,7 +166,7 @@ class _Describing:
         if bound.method.streamsResponses:
             content = {NDJSON: {"schema": schema}, EVENTS: {"schema": {"type": "string"}}}
         else:
-            content = {_JSON: {"schema": schema}}
+            content = {JSON_TYPE: {"schema": schema}}
         ok = {"description": "The result", "headers": self._traced, "content": content}
         return {
             "operationId": operationId,
@@ -250,11 +183,7 @@ def _body(bound: MethodEntry, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"required": True, "content": {NDJSON: {"schema": schema}}}
     # An empty body is an empty object.
     isNeeded = bound.input is not None and bool(bound.input.document.get("required"))
-    return {"required": isNeeded, "content": {_JSON: {"schema": schema}}}
-
-
-def _parameter(name: str, place: str, schema: Any, required: bool) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": required, "schema": schema}
+    return {"required": isNeeded, "content": {JSON_TYPE: {"schema": schema}}}
 
 
 def _errors(bound: MethodEntry) -> dict[str, Any]:
@@ -278,7 +207,7 @@ def _errorResponse(status: str, traced: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": _STATUSES[status],
         "headers": headers,
-        "content": {_JSON: {"schema": reference("Error")}},
+        "content": {JSON_TYPE: {"schema": reference("Error")}},
     }
 
 

@@ -25,6 +25,7 @@ EXPORTS = (
     "storagegate.http.middleware.compression:compression",
     "storagegate.http.middleware.cors:cors",
     "storagegate.http.middleware.bodyparser:json",
+    "storagegate.http.middleware.openapi:openapi",
     "storagegate.http.middleware.ratelimit:rateLimit",
     "storagegate.http.middleware.bodyparser:raw",
     "storagegate.http.middleware.requestlog:requestLog",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from storagegate.http.middleware.bodyparser import urlencoded as urlencoded
     from storagegate.http.middleware.compression import compression as compression
     from storagegate.http.middleware.cors import cors as cors
+    from storagegate.http.middleware.openapi import openapi as openapi
     from storagegate.http.middleware.ratelimit import rateLimit as rateLimit
     from storagegate.http.middleware.requestlog import requestLog as requestLog
     from storagegate.http.middleware.securityheaders import sameOrigin as sameOrigin
@@ -82,6 +84,7 @@ __all__ = [
     "compression",
     "cors",
     "json",
+    "openapi",
     "rateLimit",
     "raw",
     "requestLog",

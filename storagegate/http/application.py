@@ -334,6 +334,17 @@ class Application(Router):
 
         runUntilStopped(reactor, listening, lambda: self.close(graceMs), listeners)
 
+    def openapi(self, title: str = "Application", version: str = "1.0.0") -> dict[str, Any]:
+        """
+        Describe the routes: OpenAPI 3.1, see L{storagegate.http.middleware.openapi}.
+
+        @param title: The name of the application.
+        @param version: Its version.
+        """
+        from storagegate.http.middleware.openapi import describeRoutes
+
+        return describeRoutes(self, title, version)
+
     def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """
         Make a function that serves standard requests, without a listener.

@@ -349,7 +349,7 @@ class Router(LayerList, _Registration):
 
     def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
         """List the routes, with those of mounted routers, all or those of one method."""
-        routes = (info for info, _ in _walk(self, ""))
+        routes = (info for info, _ in walkRoutes(self, ""))
         return [route for route in routes if method is None or route.method == method.upper()]
 
     def hasRoute(self, method: str, path: str) -> bool:
@@ -409,19 +409,23 @@ def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
 
 
 def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
-    for info, pattern in _walk(router, ""):
+    for info, pattern in walkRoutes(router, ""):
         if info.path == path or pattern.match(path) is not None:
             yield info
 
 
-def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
-    """Yield the routes of a router and of those mounted in it, with their full patterns."""
+def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
+    """
+    Yield the routes of a router and of those mounted in it, with their full patterns.
+
+    @param prefix: The path that it is mounted at; empty for an application.
+    """
     for layer in router.layers:
         pattern, route = layer.pattern, layer.route
         source = pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
         path = (prefix or "/") if source == "/" else prefix.rstrip("/") + source
         if layer.router is not None:
-            yield from _walk(layer.router, path)
+            yield from walkRoutes(layer.router, path)
         elif route is not None:
             if prefix and isinstance(pattern.source, str):
                 pattern = compilePattern(

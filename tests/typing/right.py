@@ -29,6 +29,7 @@ from storagegate.http import (
     compression,
     cors,
     json,
+    openapi,
     rateLimit,
     raw,
     requestLog,
@@ -120,6 +121,7 @@ app.route("/h").get(plain).put(middleware, later).all(plain)
 
 
 app.post("/m", plain, body=Item, response=list[Item]).get("/n", plain, query=ItemDict)
+app.use(openapi(title="Items"), openapi({"docs": False})).openapi(version="2")
 app.route("/o/:id").put(plain, params=Item, body=list[ItemDict]).post(plain, body={"type": "x"})
 
 

@@ -17,6 +17,7 @@ from storagegate.http import (
     compression,
     cors,
     json,
+    openapi,
     rateLimit,
     requestLog,
     securityHeaders,
@@ -99,6 +100,8 @@ Router(strict="yes")  # error
 # Middleware
 json(limt="1mb")  # error
 json(strict="yes")  # error
+openapi(titel="Pens")  # error
+app.openapi(version=2)  # error
 urlencoded(extended="yes")  # error
 urlencoded({"extended": False}, {"limit": 1})  # error
 cors(origin=7)  # error

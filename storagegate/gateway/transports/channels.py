@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from storagegate.core.components import reference
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
-from storagegate.gateway.openapi import reference
 
 _SEQ = {"type": "integer", "minimum": 0}
 

@@ -12,7 +12,9 @@ from unittest import skipUnless
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from storagegate import server
 from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.http import openapi
 from tests.support.browser import CHROMIUM, Browser
 
 SECONDS = 30
@@ -32,6 +34,13 @@ class Receipt:
 
     total: int
     user: str
+
+
+@dataclass
+class Paging:
+    """A query."""
+
+    page: int = 1
 
 
 async def create(order: Order, context: Any) -> Receipt:
@@ -137,6 +146,43 @@ class BrowserTests(PageCase):
             refused = self.call(browser, "create", 0, {"item": 1})
             self.assertEqual(refused[0], "HTTP 400")
             self.assertIn("item expected str, got int", refused[1])
+
+    async def test_routes(self) -> None:
+        """It lists the routes of an application too, and calls them."""
+        from twisted.internet import reactor
+
+        app = server.http().use(openapi(title="Shop"))
+
+        @app.put("/orders/:id", body=Order, query=Paging, response=Receipt)
+        def put(req: Any, res: Any) -> Receipt:
+            """Change an order."""
+            return Receipt(req.body.count + req.query.page, req.params["id"])
+
+        port = await app.listen(0, reactor=reactor)
+        self.addCleanup(app.close, 0)
+        address = f"http://127.0.0.1:{port.getHost().port}/docs"
+        await deferToThread(self.driveRoutes, Path(self.mktemp()).absolute(), address)
+
+    def driveRoutes(self, directory: Path, address: str) -> None:
+        """Use it as a person would."""
+        with Browser(self, directory) as browser:
+            browser.open(address)
+            shown = browser.wait(
+                "(each => each && each.textContent)(document.getElementById('put'))"
+            )
+            for text in ("PUT /orders/{id}", "Change an order.", '"required": [\n    "item"\n  ]'):
+                self.assertIn(text, shown)
+            self.assertTrue(browser.evaluate("document.getElementById('asyncapi').hidden"))
+            for number, value in enumerate(("a/b", "2")):
+                browser.evaluate(
+                    f"document.querySelectorAll('#put input')[{number}].value = '{value}'"
+                )
+            browser.evaluate("document.querySelector('#put button').click()")
+            text = browser.wait(
+                "(text => /user/.test(text) && text)"
+                "(document.querySelector('#put > pre').textContent)"
+            )
+            self.assertEqual(text.splitlines(), ["HTTP 200", '{"total":3,"user":"a/b"}'])
 
     def call(self, browser: Browser, method: str, button: int, request: Any) -> list[str]:
         """Type a request, press a button, and give the lines that come; C{} leaves the example."""

@@ -11,7 +11,6 @@ Streams, both ways, are lines of JSON, see L{storagegate.net.http.lines}.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -199,10 +198,10 @@ class HTTPTransport(InvokedTransport):
             if req.method in allowed:
                 self._host.nameTrace(req.raw.headers, res)
                 return res.type("json").send(document)
-        if not allowed and req.path in _PAGE and self._options.docs:
+        if not allowed and self._options.docs and _isPage(req.path):
             allowed = ["GET", "HEAD"]
             if req.method in allowed:
-                return _sendPage(res, *_PAGE[req.path])
+                return _sendPage(res, req.path)
         if allowed:
             return self._refuseMethod(req, res, allowed)
         if not isOwn and not req.baseUrl:
@@ -273,26 +272,6 @@ class HTTPTransport(InvokedTransport):
         return written[1]
 
 
-_PAGE: Mapping[str, tuple[str, str]] = {
-    "/docs": ("index.html", "html"),
-    "/docs/page.js": ("page.js", "text/javascript"),
-    "/docs/page.css": ("page.css", "css"),
-}
-"""The files of the page for people, with their types, by their path below the base."""
-
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""The content security policy of the page: its own files and this server, and nothing else."""
-
-
-def _sendPage(res: Any, name: str, kind: str) -> Any:
-    content = (Path(__file__).parent / "page" / name).read_bytes()
-    res.header("Content-Security-Policy", _POLICY).header("X-Content-Type-Options", "nosniff")
-    return res.type(kind).send(content)
-
-
 # Imported with the first request, because they are rare and an idle daemon stays small.
 
 
@@ -300,6 +279,18 @@ def _describeHTTP(*arguments: Any, **more: Any) -> Any:
     from storagegate.gateway.openapi import describeHTTP
 
     return describeHTTP(*arguments, **more)
+
+
+def _isPage(path: str) -> bool:
+    from storagegate.http.middleware.openapi import PAGE
+
+    return path in PAGE
+
+
+def _sendPage(res: Any, path: str) -> Any:
+    from storagegate.http.middleware.openapi import sendPage
+
+    return sendPage(res, path)
 
 
 def _describeMessages(*arguments: Any) -> Any:

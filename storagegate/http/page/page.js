@@ -99,15 +99,8 @@ function callWebSocket(address, service, name, kind, requests, show) {
   socket.onerror = () => show("The connection failed", true);
 }
 
-function methodView(api, path, operation, socketAddress) {
-  const [service, name] = [operation.tags[0], operation.operationId.slice(operation.tags[0].length + 1)];
-  const kind = operation["x-streaming"];
-  const streams = kind === "client" || kind === "bidirectional";
-  const request = contentSchema(operation.requestBody && operation.requestBody.content, api);
-  const response = contentSchema(operation.responses["200"].content, api);
-  const result = resolve((response.properties || {}).data, api);
-  const input = element("textarea", { spellcheck: false, ariaLabel: `Request of ${operation.operationId}` });
-  input.value = JSON.stringify(example(request, api), null, streams ? 0 : 2);
+// What a method and a route have in common: schemas, a form, and buttons that call; a call shows lines.
+function view(id, title, note, operation, schemas, form, actions) {
   const output = element("pre", { hidden: true });
   let count = 0;
   const show = (text, failed = false) => {
@@ -117,61 +110,123 @@ function methodView(api, path, operation, socketAddress) {
     if (count <= SHOWN) output.append(text, "\n");
     else if (count === SHOWN + 1) output.append("More is not shown.\n");
   };
-  const begin = (call) => async () => {
-    output.replaceChildren();
-    output.classList.remove("failed");
-    count = 0;
-    try {
-      await call(requestsOf(input.value, streams));
-    } catch (error) {
-      show(String(error), true);
-    }
-  };
-  const server = (api.servers && api.servers[0] && api.servers[0].url) || "";
-  const http = element("button", { textContent: "Call over HTTP" });
-  http.onclick = begin((requests) => callHTTP(server.replace(/\/$/, "") + path, kind, requests, show));
-  const buttons = [http];
-  if (socketAddress) {
-    const button = element("button", { textContent: "Call over WebSocket" });
-    button.onclick = begin((requests) => callWebSocket(socketAddress, service, name, kind, requests, show));
-    buttons.push(button);
-  }
-  const schema = (title, value) =>
+  const buttons = actions.map(([textContent, call]) => {
+    const onclick = async () => {
+      output.replaceChildren();
+      output.classList.remove("failed");
+      count = 0;
+      try {
+        await call(show);
+      } catch (error) {
+        show(String(error), true);
+      }
+    };
+    return element("button", { textContent, onclick });
+  });
+  const schema = ([title, value]) =>
     element("div", {}, element("h4", { textContent: title }), element("pre", { textContent: JSON.stringify(value, null, 2) }));
   return element(
     "details",
-    { id: operation.operationId },
-    element("summary", {}, element("code", { textContent: name }), " ",
-      element("span", { className: "kind", textContent: KINDS[kind] || "" })),
+    { id },
+    element("summary", {}, element("code", { textContent: title }), " ", element("span", { className: "kind", textContent: note })),
     element("p", { textContent: operation.description || operation.summary || "" }),
-    element("div", { className: "columns" }, schema("Request", request), schema("Response", result)),
-    element("h4", { textContent: streams ? "Try it: a line for each request" : "Try it" }),
-    input,
+    element("div", { className: "columns" }, ...schemas.map(schema)),
+    ...form,
     element("p", {}, ...buttons),
     output,
   );
 }
 
+function requestArea(operation, text) {
+  const area = element("textarea", { spellcheck: false, ariaLabel: `Request of ${operation.operationId}` });
+  area.value = text;
+  return area;
+}
+
+// The path of an operation on its server.
+function target(api, path) {
+  const server = (api.servers && api.servers[0] && api.servers[0].url) || "";
+  return server.replace(/\/$/, "") + path;
+}
+
+function methodView(api, path, operation, socketAddress) {
+  const [service, name] = [operation.tags[0], operation.operationId.slice(operation.tags[0].length + 1)];
+  const kind = operation["x-streaming"];
+  const streams = kind === "client" || kind === "bidirectional";
+  const request = contentSchema(operation.requestBody && operation.requestBody.content, api);
+  const response = contentSchema(operation.responses["200"].content, api);
+  const result = resolve((response.properties || {}).data, api);
+  const input = requestArea(operation, JSON.stringify(example(request, api), null, streams ? 0 : 2));
+  const requests = () => requestsOf(input.value, streams);
+  const actions = [["Call over HTTP", (show) => callHTTP(target(api, path), kind, requests(), show)]];
+  if (socketAddress) {
+    actions.push(["Call over WebSocket", (show) => callWebSocket(socketAddress, service, name, kind, requests(), show)]);
+  }
+  const form = [element("h4", { textContent: streams ? "Try it: a line for each request" : "Try it" }), input];
+  const schemas = [["Request", request], ["Response", result]];
+  return view(operation.operationId, name, KINDS[kind] || "", operation, schemas, form, actions);
+}
+
+function routeView(api, path, verb, operation) {
+  const inputs = (operation.parameters || []).map((parameter) => [parameter, element("input", { placeholder: parameter.in })]);
+  const form = [element("h4", { textContent: "Try it" })];
+  inputs.forEach(([{ name, required }, input]) => {
+    form.push(element("p", {}, element("label", {}, required ? `${name} (required) ` : `${name} `, input)));
+  });
+  const schemas = [];
+  let area = null;
+  if (operation.requestBody) {
+    const request = contentSchema(operation.requestBody.content, api);
+    area = requestArea(operation, JSON.stringify(example(request, api), null, 2));
+    form.push(area);
+    schemas.push(["Request", request]);
+  }
+  const content = Object.values(operation.responses).map((each) => each.content).find(Boolean);
+  if (content) schemas.push(["Response", contentSchema(content, api)]);
+  const call = async (show) => {
+    const query = new URLSearchParams();
+    let url = target(api, path);
+    inputs.forEach(([{ name, in: place }, { value }]) => {
+      if (place === "path") url = url.replace(`{${name}}`, encodeURIComponent(value));
+      else if (value) query.append(name, value);
+    });
+    const headers = { ...authorization(), ...(area ? { "Content-Type": "application/json" } : {}) };
+    const sent = { method: verb.toUpperCase(), headers, ...(area ? { body: area.value } : {}) };
+    const response = await fetch(query.size ? `${url}?${query}` : url, sent);
+    show(`HTTP ${response.status}`, !response.ok);
+    show(await response.text(), !response.ok);
+  };
+  return view(operation.operationId, `${verb.toUpperCase()} ${path}`, operation.summary || "", operation, schemas, form, [["Call", call]]);
+}
+
 async function main() {
   const services = document.getElementById("services");
   try {
-    const [api, messages] = await Promise.all(["openapi.json", "asyncapi.json"].map(async (name) => (await fetch(name)).json()));
+    const read = async (name) => {
+      const response = await fetch(name);
+      return response.ok ? response.json() : null;
+    };
+    const [api, messages] = await Promise.all(["openapi.json", "asyncapi.json"].map(read));
     document.querySelector("h1").textContent = document.title = api.info.title;
-    const channel = (messages.channels || {}).websocket;
+    document.getElementById("asyncapi").hidden = !messages;
+    const channel = messages && (messages.channels || {}).websocket;
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const socketAddress = channel && `${scheme}//${location.host}${channel.address}`;
     services.replaceChildren();
     const sections = new Map();
     for (const [path, verbs] of Object.entries(api.paths)) {
-      const operation = verbs.post;
-      // Configured routes are further ways to the same methods.
-      if (!operation || !path.endsWith(`/${operation.operationId.replace(".", "/")}`)) continue;
-      const service = operation.tags[0];
-      if (!sections.has(service)) sections.set(service, element("section", {}, element("h2", { textContent: service })));
-      sections.get(service).append(methodView(api, path, operation, socketAddress));
+      for (const [verb, operation] of Object.entries(verbs)) {
+        const isMethod = "x-streaming" in operation;
+        // Configured routes are further ways to the same methods.
+        if (isMethod && (verb !== "post" || !path.endsWith(`/${operation.operationId.replace(".", "/")}`))) continue;
+        const tag = (operation.tags || ["Routes"])[0];
+        if (!sections.has(tag)) sections.set(tag, element("section", {}, element("h2", { textContent: tag })));
+        const made = isMethod ? methodView(api, path, operation, socketAddress) : routeView(api, path, verb, operation);
+        sections.get(tag).append(made);
+      }
     }
     services.append(...sections.values());
-    if (!sections.size) services.append("There are no services.");
+    if (!sections.size) services.append("Nothing is described.");
   } catch (error) {
     services.replaceChildren(`The descriptions could not be read: ${error}`);
   }
