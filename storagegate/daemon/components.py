@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
+from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
 from storagegate.daemon.config import Configuration, S3Options, StoreOptions
 from storagegate.daemon.logs import Logs
@@ -58,6 +59,11 @@ class Components:
         self._tracer: Any = None
 
     tuneProcess = staticmethod(tuneProcess)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Apply the options of the process that a reload may change."""
+        self.logs.configure(configuration)
+        PROCESS_BUDGET.limit = configuration.heldBytes
 
     def show(self, text: str) -> None:
         """Print text that must not be in a log file, if the process has a standard output."""

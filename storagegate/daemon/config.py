@@ -15,7 +15,7 @@ from typing import Any
 from attrs import field, frozen
 
 from storagegate.core.files import readSmallFile
-from storagegate.core.options import parseDecimal
+from storagegate.core.options import parseDecimal, readSize
 from storagegate.daemon.rootcredentials import CREDENTIAL, RootCredentials, checkCredential
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.telemetry.log import LEVELS
@@ -97,6 +97,17 @@ def _readBoolean(value: object) -> bool:
     if isinstance(value, bool) or value in ("true", "false"):
         return value in (True, "true")
     raise ValueError("expected true or false")
+
+
+def _readBytes(value: object) -> int:
+    """Accept a size of at least a mebibyte."""
+    try:
+        size = readSize(value)
+    except ValueError:
+        size = 0
+    if size < 1024 * 1024:
+        raise ValueError('expected a size of at least 1 MiB, such as "256mb"')
+    return size
 
 
 def _readServices(value: object) -> tuple[str, ...]:
@@ -266,6 +277,13 @@ KEYS = (
         "how long a stop waits for what is in flight",
         reloads=True,
     ),
+    Key(
+        "heldBytes",
+        "256mb",
+        _readBytes,
+        "how much a process holds for requests that are incomplete, on all listeners together",
+        reloads=True,
+    ),
     Key("logFormat", "text", _oneOf("text", "json"), "the form of the log", reloads=True),
     Key("logLevel", "info", _oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
     Key(
@@ -348,6 +366,7 @@ class Configuration:
     gateway: Mapping[str, Any] = field(repr=False)
     workers: int
     shutdownGraceSeconds: int
+    heldBytes: int
     logFormat: str
     logLevel: str
     accessLog: str | None
@@ -532,6 +551,7 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         gateway=gateway,
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
+        heldBytes=values["heldBytes"],
         logFormat=values["logFormat"],
         logLevel=values["logLevel"],
         accessLog=values.get("accessLog"),

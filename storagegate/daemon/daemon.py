@@ -151,7 +151,7 @@ class Daemon(ProcessService):
             self._configuration = old
             self._logRefusedReload(error)
         else:
-            self._parts.logs.configure(self._configuration)
+            self._parts.configure(self._configuration)
             self._log.info("configuration reloaded")
             self._logUnchanged(needRestart(self._started, self._configuration))
         finally:

@@ -167,6 +167,7 @@ class ProcessService(Service):
         @raise SystemExit: If one cannot be bound.
         """
         self._parts.tuneProcess()
+        self._parts.configure(self._configuration)
         self._signals.install()
 
     def stopService(self) -> Deferred[None]:

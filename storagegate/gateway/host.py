@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.core.errors import ServiceError, asServiceError
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.gateway.options import GatewayOptions
@@ -102,6 +103,7 @@ class TransportContext:
     @ivar reactor: The whole reactor: every transport needs another part of it to listen.
     @ivar resources: What the gateway shares with others.
     @ivar protos: Services of protos that are loaded already, by full name.
+    @ivar budget: Counts the bytes of incomplete messages.
     @ivar apiKeyHeader: The header field that API keys are in.
     @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
     @ivar traceName: The same in lower case.
@@ -119,6 +121,7 @@ class TransportContext:
     reactor: Any = None
     resources: GatewayResources = field(factory=GatewayResources)
     protos: Mapping[str, Any] = field(factory=dict)
+    budget: HeldBytes = PROCESS_BUDGET
     apiKeyHeader: str = "X-API-Key"
     traceName: str = Factory(lambda self: self.correlationHeader.lower(), takes_self=True)
     traceKey: bytes = Factory(lambda self: self.traceName.encode("ascii"), takes_self=True)

@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from storagegate import __version__
+from storagegate.core.heldbytes import PROCESS_BUDGET
 
 MAX_LABEL_SETS = 500
 """
@@ -374,6 +375,10 @@ def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
         runs = [((str(at),), each["collections"]) for at, each in enumerate(gc.get_stats())]
         name, help = "storagegate_gc_collections_total", "Runs of Python's garbage collector."
         yield counterFamily(name, help, ("generation",), runs)
+        name, help = "storagegate_held_bytes", "Bytes of incomplete requests, on all listeners."
+        yield gaugeFamily(name, help, PROCESS_BUDGET.total)
+        name, help = "storagegate_held_refused_total", "Requests refused as they were too many."
+        yield counterFamily(name, help, (), [((), PROCESS_BUDGET.refused)])
         name, version = "storagegate_build_info", [((__version__,), 1)]
         yield gaugesFamily(name, "1, for the version.", ("version",), version, "max")
 

@@ -176,6 +176,7 @@ class RefusalTests(ConfigurationCase):
             "s3Domain": "-.example",
             "requireSignedPayload": "1",
             "shutdownGraceSeconds": "1_0",
+            "heldBytes": "1kb",
             "logFormat": "xml",
             "logLevel": "loud",
             "accessLog": "",
@@ -281,7 +282,8 @@ class RestartTests(SynchronousTestCase):
             {key.name for key in KEYS if key.reloads},
             {
                 *("accessKey", "secretKey", "region", "s3Domain"),
-                *("requireSignedPayload", "shutdownGraceSeconds", "logFormat", "logLevel"),
+                *("requireSignedPayload", "shutdownGraceSeconds", "heldBytes"),
+                *("logFormat", "logLevel"),
             },
         )
 

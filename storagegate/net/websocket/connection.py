@@ -32,6 +32,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.errors import ServiceError
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.shares import AddressShare
 from storagegate.net.scheduling import InputScheduler
 from storagegate.net.transport import FastServer
@@ -42,6 +44,9 @@ LONGEST = 4096
 """Bytes of a message that is read here: for longer ones Autobahn's C code is faster."""
 
 _TEXT, _BINARY = 0x81, 0x82
+
+_CONTROL = 8
+"""The first opcode of control frames, which come between the frames of a message."""
 
 _packShort = Struct("!BBH").pack
 _packLong = Struct("!BBQ").pack
@@ -156,11 +161,13 @@ class WebSocketConnection(WebSocketServerProtocol):
     @ivar isFull: Whether the peer is behind with reading.
     @ivar isPaused: Whether the peer is not read.
     @ivar openedAt: When it was made, in seconds of the reactor's clock.
+    @ivar held: Bytes of an incomplete message.
     """
 
     log = NullLogger()
     transport: Any
     message_data: Any
+    inside_message = False
     maxMessagePayloadSize: int
 
     def __init__(self, handshake: Handshake, meter: WebSocketMeter) -> None:
@@ -173,6 +180,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.share: AddressShare
         self.meter = meter
         self.openedAt = 0.0
+        self.held = 0
         self.hasReceived = True
         self._isPinged = False
         self._seenSent = -1
@@ -287,6 +295,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             return
         self._isOver = True
         self._pending = b""
+        self._hold()
         self.receiver.lost()
         while self._drained:
             waiting = self._drained.popleft()
@@ -322,6 +331,28 @@ class WebSocketConnection(WebSocketServerProtocol):
         finally:
             self._isReading = False
             self._flushRead()
+            if self.inside_message or self.held:
+                self._hold()
+
+    def _hold(self) -> None:
+        """Account for the bytes of an incomplete message."""
+        held = 0
+        if self.inside_message and not self._isOver:
+            held = self.message_data_total_length
+            frame = self.current_frame
+            if frame is not None and frame.opcode < _CONTROL:
+                # Autobahn counts all bytes of a frame as it begins.
+                held -= frame.length - self.current_frame_masker.pointer()
+        if held != self.held:
+            self.held = held
+            self.factory.budget.update(self, held)
+
+    def refuseHeld(self, error: ServiceError) -> None:
+        """Close: no reply could name the incomplete message, see L{IByteHolder}."""
+        self._fail_connection(TRY_LATER, error.message)
+        # The client may take seconds to go.
+        self.message_data = self.frame_data = []
+        self._joinedFrames = bytearray()
 
     def _readPlain(self) -> None:
         """Read plain messages without Autobahn, which saves 14 microseconds each."""
@@ -569,12 +600,15 @@ class WebSocketFactory(WebSocketServerFactory):
         clock: IReactorTime,
         limits: WebSocketLimits,
         onLost: Callable[[WebSocketConnection], None],
+        budget: HeldBytes = PROCESS_BUDGET,
     ) -> None:
         """
         @param onLost: Called when the connection is gone.
+        @param budget: Counts the bytes of incomplete messages.
         """
         super().__init__(server="", reactor=clock)
         self.onLost = onLost
+        self.budget = budget
         self.clock = clock
         self.scheduler = InputScheduler(clock)
         # Else Autobahn takes its timers from the process's reactor.

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
 
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.shares import AddressShares, shareOf
 from storagegate.core.task import IdleWaiters
 from storagegate.net.http.message import ChannelRequest
@@ -37,13 +38,16 @@ class WebSocketServer:
         limits: WebSocketLimits,
         meter: WebSocketMeter,
         onDraining: Callable[[], None] = lambda: None,
+        budget: HeldBytes = PROCESS_BUDGET,
     ) -> None:
         """
         @param limits: Those of all WebSockets together, and of each.
         @param meter: Counts connections, messages and bytes.
         @param onDraining: Called when no further WebSockets are taken.
+        @param budget: Counts the bytes of incomplete messages.
         """
         self.limits = limits
+        self.budget = budget
         self._clock = clock
         self._meter = meter
         self._onDraining = onDraining
@@ -83,7 +87,7 @@ class WebSocketServer:
         if self._factory is None:
             from storagegate.net.websocket.connection import WebSocketFactory
 
-            self._factory = WebSocketFactory(self._clock, self.limits, self._forget)
+            self._factory = WebSocketFactory(self._clock, self.limits, self._forget, self.budget)
             if self._graces is not None:
                 self._closedLate = self.close(*self._graces)
         handshake = readHandshake(

@@ -133,7 +133,6 @@ class TCPLimits:
     @ivar probeSeconds: Until the first probe of a client that has shut its writing side; each
         further wait is twice as long.
     @ivar lastProbeSeconds: The longest of these waits.
-    @ivar heldBytes: Bytes of incomplete frames that a listener holds: sixteen of the longest.
     @ivar batchBytes: Bytes of replies that are sent at once.
     """
 
@@ -144,5 +143,4 @@ class TCPLimits:
     lingerBytes: int = 1024 * 1024
     probeSeconds: float = 1
     lastProbeSeconds: float = 30
-    heldBytes: int = 256 * 1024 * 1024
     batchBytes: int = 64 * 1024

@@ -186,7 +186,11 @@ _numbers = count(1)
 
 @implementer(IPushProducer, IHalfCloseableProtocol)
 class TCPConnection(Protocol):
-    """One connection."""
+    """
+    One connection.
+
+    @ivar held: Bytes of incomplete messages.
+    """
 
     client: ClientInfo
     share: AddressShare
@@ -209,7 +213,7 @@ class TCPConnection(Protocol):
         self._batch: list[bytes] = []
         self._batched = 0
         self._drains: deque[Deferred[None]] = deque()
-        self._held = 0
+        self.held = 0
         self._discardable = self._limits.lingerBytes
         # When a closed connection is given up.
         self._deadline: float | None = None
@@ -376,8 +380,8 @@ class TCPConnection(Protocol):
         """Refuse a message that arrives too slowly; drop a client that has gone."""
         limits = self._limits
         isWaiting = not self._isWanted or self._isFull
-        isPart = self._held and not isWaiting
-        intake = (self._taken, self._held // limits.frameProgress) if isPart else None
+        isPart = self.held and not isWaiting
+        intake = (self._taken, self.held // limits.frameProgress) if isPart else None
         if self._intake.seconds(intake, now) >= limits.frameSeconds:
             message = f"The message was not complete after {limits.frameSeconds:g} seconds"
             self._refuse(codedError("DEADLINE_EXCEEDED", message))
@@ -438,11 +442,13 @@ class TCPConnection(Protocol):
     def _hold(self) -> None:
         """Account for the bytes of incomplete messages."""
         held = 0 if self._peer is None else self._peer.decoder.held
-        if held != self._held:
-            self._owner.heldBytes += held - self._held
-            self._held = held
-            if self._owner.heldBytes > self._limits.heldBytes:
-                self._refuse(codedError("UNAVAILABLE", "Too much is on its way at a time"))
+        if held != self.held:
+            self.held = held
+            self._owner.host.budget.update(self, held)
+
+    def refuseHeld(self, error: ServiceError) -> None:
+        """Refuse the incomplete message, see L{IByteHolder}."""
+        self._refuse(error)
 
     def _flush(self) -> None:
         batch = self._batch

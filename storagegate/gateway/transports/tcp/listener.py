@@ -26,7 +26,6 @@ class TCPTransport(InvokedTransport, Factory):
     The TCP listener of a gateway.
 
     @ivar listener: What the sessions of its connections share.
-    @ivar heldBytes: How many bytes of incomplete frames it holds.
     @ivar isLeaving: Whether clients were notified to reconnect, while their calls are still served.
     @ivar now: The time, up to a second old, for connections.
     """
@@ -42,11 +41,10 @@ class TCPTransport(InvokedTransport, Factory):
         self.listener = ListenerState(
             host.invoker, host.clock, maxCallsPerAddress=options.maxCallsPerAddress
         )
-        self.heldBytes = 0
         self.isLeaving = False
         self.meter = host.meter(PROTOCOL)
         self.meter.connections = lambda: self.connections
-        self.meter.held = lambda: (self.heldBytes, self.limits.heldBytes)
+        self.meter.held = lambda: (self.heldBytes, host.budget.limit)
         self.now = 0.0
         self._ports: list[IListeningPort] = []
         self._connections: set[TCPConnection] = set()
@@ -58,6 +56,11 @@ class TCPTransport(InvokedTransport, Factory):
     def connections(self) -> int:
         """Count the connections."""
         return len(self._connections)
+
+    @property
+    def heldBytes(self) -> int:
+        """Count the bytes of incomplete messages."""
+        return sum(each.held for each in self._connections)
 
     def open(self, address: str) -> Deferred[IListeningPort]:
         """

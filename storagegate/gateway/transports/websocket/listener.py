@@ -32,7 +32,7 @@ class WebSocketTransport(InvokedTransport):
         )
         meter = host.meter(PROTOCOL)
         meter.connections = lambda: self.connections
-        self._server = WebSocketServer(host.clock, options, meter, self._refuseCalls)
+        self._server = WebSocketServer(host.clock, options, meter, self._refuseCalls, host.budget)
         self._clients = Clients()
 
     @property

@@ -1,5 +1,8 @@
 """Connections of the TCP listener in memory: flow and patience."""
 
+from attrs import evolve
+
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
 from storagegate.gateway.transports.tcp import TCPLimits
 from tests.support.tcp import frame, seconds
@@ -93,18 +96,20 @@ class FlowTests(TCPCase):
         self.assertEqual(client.transport.producerState, "paused")
 
     def test_heldBytes(self) -> None:
-        """Who brings more incomplete frames than the listener holds is refused."""
-        self.adapter = self.makeAdapter(TCPLimits(heldBytes=1000))
+        """Of incomplete frames that are more than the budget, the largest is refused."""
+        self.host = evolve(self.host, budget=HeldBytes(1000))
+        self.adapter = self.makeAdapter()
         first, second = self.connect(), self.connect()
-        part = frame(6, b"x" * 5000)[:600]
-        first.connection.dataReceived(part)
-        self.assertEqual(self.adapter.heldBytes, 600)
-        second.connection.dataReceived(part)
-        self.assertEqual(second.received()[0][1]["error"], "UNAVAILABLE")
+        part = frame(6, b"x" * 5000)
+        first.connection.dataReceived(part[:400])
+        second.connection.dataReceived(part[:600])
+        self.assertEqual((self.adapter.heldBytes, self.host.budget.total), (1000, 1000))
+        first.connection.dataReceived(part[400:450])
+        self.assertEqual(second.received()[0][1]["error"], "RESOURCE_EXHAUSTED")
         self.assertFalse(second.isOpen)
-        self.assertEqual(self.adapter.heldBytes, 600)
+        self.assertEqual((self.adapter.heldBytes, self.host.budget.total), (450, 450))
         first.lose()
-        self.assertEqual(self.adapter.heldBytes, 0)
+        self.assertEqual((self.adapter.heldBytes, self.host.budget.total), (0, 0))
 
     def test_fullClientStream(self) -> None:
         """A handler that takes no items makes the client wait, and goes on where it stopped."""

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.task import deferLater
 
 from storagegate.core.definitions import readService
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.json import MAX_ANSWER
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
-from storagegate.net.websocket.connection import MAX_UNSENT
+from storagegate.net.websocket.connection import MAX_UNSENT, TRY_LATER
 from tests.gateway.wscase import Talker, WebSocketCase
-from tests.support.wsclient import PING, PONG, TEXT, ServerFrame, frame
+from tests.support.wsclient import CONTINUATION, PING, PONG, TEXT, ServerFrame, frame
 
 PING_SECONDS = 30
 
@@ -242,3 +244,52 @@ class WatchTests(WebSocketCase):
         for _ in range(3):
             self.clock.advance(PING_SECONDS)
         self.assertTrue(client.transport.isAborted)
+
+
+class HeldBytesTests(WebSocketCase):
+    """Incomplete messages, of which the budget of all transports has 1,000 bytes."""
+
+    def configure(self, *services: Any, **options: Any) -> Any:
+        """Make the adapter."""
+        super().configure(*services, **options)
+        self.host = evolve(self.host, budget=HeldBytes(1000))
+        self.adapter._server.budget = self.host.budget
+        return self.adapter
+
+    def test_counted(self) -> None:
+        """Bytes count as they come, and no more when the message is complete."""
+        client, other = self.connect(), self.connect()
+        budget = self.host.budget
+        whole = frame(TEXT, b"[" + b" " * 598 + b"]")
+        client.send(whole)
+        self.assertEqual(budget.total, 0)
+        client.send(whole[:500])
+        held = budget.total
+        self.assertTrue(480 < held < 500, held)
+        client.send(whole[500:])
+        self.assertEqual(budget.total, 0)
+        other.send(frame(TEXT, b"[" * 100, fin=False), frame(PING, b"12"))
+        self.assertEqual(budget.total, 100)
+        other.send(frame(CONTINUATION, b"]" * 100, fin=False))
+        self.assertEqual(budget.total, 200)
+        other.send(frame(CONTINUATION, b"]"))
+        self.assertEqual(budget.total, 0)
+
+    def test_refused(self) -> None:
+        """Over the limit the largest is closed with 1013, and the others are served."""
+        first, second, third = self.connect(), self.connect(), self.connect()
+        first.send(frame(TEXT, b"[" * 400, fin=False))
+        second.send(frame(TEXT, b"[" * 500, fin=False))
+        self.assertEqual(self.host.budget.total, 900)
+        third.send(frame(TEXT, b"[" * 101, fin=False))
+        self.assertEqual((first.closeCode, second.closeCode), (None, TRY_LATER))
+        self.assertEqual((self.host.budget.total, self.host.budget.refused), (501, 1))
+        self.assertEqual(self.data(self.connect().call("echo", {"text": "a"})), [{"text": "a"}])
+
+    def test_lost(self) -> None:
+        """A client that goes in the middle of its message leaves nothing."""
+        client = self.connect()
+        client.send(frame(TEXT, b"[" * 400, fin=False))
+        client.transport.abortConnection()
+        self.clock.advance(0)
+        self.assertEqual(self.host.budget.total, 0)

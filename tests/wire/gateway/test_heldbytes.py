@@ -1,0 +1,103 @@
+"""Messages that never end: their bytes are bounded for all transports together."""
+
+import json
+import subprocess
+import sys
+import time
+from http.client import HTTPConnection
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.daemon import Daemon, daemonEnvironment
+from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.modules import CHECKOUT
+
+MIB = 1 << 20
+
+BUDGET = 64 * MIB
+
+MEMORY = 192 * MIB
+"""How much the daemon may grow meanwhile: the budget, reads of the kernel, what is copied, joined or
+freed but not yet given back."""
+
+PATIENCE = 10.0
+"""Seconds for a call of another client meanwhile: that machine has two processors for all."""
+
+
+class HeldBytesCase(SynchronousTestCase):
+    """A daemon with a budget of 64 MiB, processes that fill it, and a client here."""
+
+    def setUp(self) -> None:
+        """Start the daemon, and let a first call load what it needs."""
+        stream, other = "tcp:0:interface=127.0.0.1", "127.0.0.1:0"
+        places = ("--http", stream, "--tcp", stream, "--grpc", other)
+        service = ("--service", "tests.support.greedyclients:ECHO")
+        self.daemon = Daemon(
+            self.mktemp(),
+            *places,
+            *service,
+            environment={"STORAGEGATE_HELD_BYTES": str(BUDGET)},
+            expect=("http", "grpc", "tcp"),
+        ).start()
+        self.addCleanup(self.daemon.kill)
+        self.client = HTTPConnection(*self.daemon.address("http"), timeout=60)
+        self.addCleanup(self.client.close)
+        self.call()
+        forgetPeak(self.daemon.pid)
+        self.before = residentMemory(self.daemon.pid)
+
+    def call(self) -> float:
+        """Make a call; return how many seconds it took."""
+        begin = time.perf_counter()
+        self.client.request("POST", "/api/Echo/echo", b"{}")
+        response = self.client.getresponse()
+        response.read()
+        self.assertEqual(response.status, 200)
+        return time.perf_counter() - begin
+
+    def start(self, kind: str, listener: str) -> "subprocess.Popen[bytes]":
+        """Start a process that is gone when the test ends."""
+        port = self.daemon.address(listener)[1]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.heldclients", kind, str(port)],
+            cwd=CHECKOUT,
+            env=daemonEnvironment(),
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"begun\n")
+        return process
+
+    def refusals(self, process: "subprocess.Popen[bytes]") -> dict[str, int]:
+        """Wait until nothing moves; return how often each refusal came."""
+        assert process.stdout is not None
+        found: dict[str, int] = json.loads(process.stdout.readline())
+        return found
+
+    def assertBounded(self) -> None:
+        """Check the memory, and that others are served."""
+        grown = peakMemory(self.daemon.pid) - self.before
+        self.assertLess(grown / MIB, MEMORY / MIB)
+        for _ in range(5):
+            self.assertLess(self.call(), PATIENCE)
+
+    def assertRefused(self, kind: str, listener: str, code: str) -> None:
+        """Check that some of such clients are refused so, and none in another way."""
+        found = self.refusals(self.start(kind, listener))
+        self.assertEqual(set(found), {code, "open"}, found)
+        self.assertBounded()
+
+
+class OneKindTests(HeldBytesCase):
+    """Each transport alone."""
+
+    def test_frames(self) -> None:
+        """Frames of TCP are refused with an error."""
+        self.assertRefused("frames", "tcp", "RESOURCE_EXHAUSTED")
+
+    def test_messages(self) -> None:
+        """Messages of WebSocket are refused by a close that says to try later."""
+        self.assertRefused("messages", "http", "1013")
