@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from hpack import Encoder
+from hpack import Decoder, Encoder
 from hyperframe.frame import (
     DataFrame,
     Frame,
@@ -141,7 +141,7 @@ class Call(Sender):
 
     def __init__(self, port: int) -> None:
         opening = PREFACE + SettingsFrame(0).serialize()
-        encoder = Encoder()
+        encoder, self._decoder = Encoder(), Decoder()
         fields = [(":method", "POST"), (":scheme", "http"), (":path", self.path)]
         fields += [("content-type", "application/grpc"), ("te", "trailers")]
         self._lefts: dict[int, int] = {}
@@ -194,8 +194,7 @@ class Call(Sender):
             elif isinstance(frame, WindowUpdateFrame):
                 self._windows[frame.stream_id] += frame.window_increment
             elif isinstance(frame, HeadersFrame):
-                match = re.search(rb"grpc-status.(.+?)(@|$)", frame.data)
-                found = "grpc" if match else "grpc"
+                found = str(dict(self._decoder.decode(frame.data)).get("grpc-status", found))
                 self._lefts.pop(frame.stream_id, None)
             elif isinstance(frame, RstStreamFrame):
                 self._lefts.pop(frame.stream_id, None)

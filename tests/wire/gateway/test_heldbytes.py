@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 from http.client import HTTPConnection
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -17,8 +18,10 @@ MIB = 1 << 20
 BUDGET = 64 * MIB
 
 MEMORY = 192 * MIB
-"""How much the daemon may grow meanwhile: the budget, reads of the kernel, what is copied, joined or
-freed but not yet given back."""
+"""
+How much the daemon may grow meanwhile: the budget, reads of the kernel, what is copied, joined or
+freed but not yet given back.
+"""
 
 PATIENCE = 10.0
 """Seconds for a call of another client meanwhile: that machine has two processors for all."""
@@ -40,8 +43,6 @@ class HeldBytesCase(SynchronousTestCase):
             expect=("http", "grpc", "tcp"),
         ).start()
         self.addCleanup(self.daemon.kill)
-        self.client = HTTPConnection(*self.daemon.address("http"), timeout=60)
-        self.addCleanup(self.client.close)
         self.call()
         forgetPeak(self.daemon.pid)
         self.before = residentMemory(self.daemon.pid)
@@ -49,10 +50,10 @@ class HeldBytesCase(SynchronousTestCase):
     def call(self) -> float:
         """Make a call; return how many seconds it took."""
         begin = time.perf_counter()
-        self.client.request("POST", "/api/Echo/echo", b"{}")
-        response = self.client.getresponse()
-        response.read()
-        self.assertEqual(response.status, 200)
+        client = HTTPConnection(*self.daemon.address("http"), timeout=60)
+        with closing(client):
+            client.request("POST", "/api/Echo/echo", b"{}")
+            self.assertEqual(client.getresponse().status, 200)
         return time.perf_counter() - begin
 
     def start(self, kind: str, listener: str) -> "subprocess.Popen[bytes]":

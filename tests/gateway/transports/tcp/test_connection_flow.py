@@ -4,7 +4,6 @@ from attrs import evolve
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
-from storagegate.gateway.transports.tcp import TCPLimits
 from tests.support.tcp import frame, seconds
 from tests.support.tcpcases import TCPCase
 
