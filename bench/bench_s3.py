@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Measure the S3 server side by side with C{rclone serve s3} and nginx.
+Measure the S3 server side by side with its floor, C{rclone serve s3} and nginx.
 
     python bench/bench_s3.py [--rounds 3] [--durability full|os|both] [--cases put4k get4k ...]
 
@@ -19,13 +19,14 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.blast import buildClient
+from bench.processes import FLOOR_NAME
 from bench.running import Recorder, addCommonOptions, describe, measureCases, runProgram
 from bench.s3cases import CASES, Case
 from bench.s3measuring import canMeasure, measure
 from bench.s3recipes import chooseRecipes
 from bench.s3server import S3Server
 
-SERVERS = ("storagegate", "rclone", "nginx")
+SERVERS = ("storagegate", FLOOR_NAME, "rclone", "nginx")
 
 
 def readOptions(arguments: Sequence[str] | None) -> argparse.Namespace:

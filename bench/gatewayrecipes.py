@@ -10,8 +10,8 @@ from attrs import frozen
 from bench.grpcrecipes import ECHO
 from bench.grpcrecipes import RECIPES as GRPC_RECIPES
 from bench.peers import describeNode, describePython, node, prepareNode, pythonOf
-from bench.places import CHECKOUT, GATEWAY_PEERS
-from bench.processes import Recipe
+from bench.places import CHECKOUT, FLOOR, GATEWAY_PEERS
+from bench.processes import FLOOR_NAME, Recipe
 from bench.programs import storagegateVersion
 
 
@@ -39,6 +39,24 @@ def _storagegate(wire: str) -> GatewayRecipe:
         describe=partial(storagegateVersion, ("twisted", "autobahn", "msgspec", "grpcio")),
         # The checkout comes first, or an installed copy would be measured.
         environment={"PYTHONPATH": str(CHECKOUT)},
+        wire=wire,
+    )
+
+
+def _floor(wire: str, packages: Sequence[str]) -> GatewayRecipe:
+    """
+    Describe the floor of a wire.
+
+    @param packages: The distributions whose versions matter.
+    """
+
+    def command(folder: Path, port: int) -> list[str]:
+        return [sys.executable, str(FLOOR / f"{wire}_floor.py"), str(port)]
+
+    return GatewayRecipe(
+        name=FLOOR_NAME,
+        command=command,
+        describe=partial(storagegateVersion, packages),
         wire=wire,
     )
 
@@ -103,13 +121,16 @@ RECIPES = (
     _storagegate("http"),
     _nodePeer("moleculer", "http", ("moleculer", "moleculer-web")),
     _storagegate("websocket"),
+    _floor("websocket", ("twisted",)),
     _pythonPeer("autobahn", "websocket", ("autobahn", "twisted")),
     _nodePeer("ws", "websocket", ("ws",)),
     _storagegate("grpc"),
     _grpcPeer(),
     _storagegate("tcp"),
+    _floor("tcp", ()),
     _pythonPeer("twisted", "tcp", ("twisted",)),
     _storagegate("udp"),
+    _floor("udp", ()),
     _pythonPeer("twisted", "udp", ("twisted",)),
 )
 

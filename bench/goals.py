@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
+from bench.processes import FLOOR_NAME as FLOOR
 from bench.results import Results
 
 OURS = "storagegate"
@@ -103,6 +104,10 @@ S3_GOALS = (
     # One connection: there the rate is the inverse of the time that a list takes.
     Goal("list1m", 1, 1 / 1.5, OURS, "list10k"),
     Goal("listgroups", 1, 1 / 10, OURS, "list1m"),
+    Goal("get4k", 64, 0.7, FLOOR, isPaired=True),
+    Goal("head", 16, 0.7, FLOOR, isPaired=True),
+    Goal("put4k", 64, 0.65, FLOOR, isPaired=True),
+    Goal("mixed", 16, 0.7, FLOOR, isPaired=True),
 )
 
 HTTP_GOALS = (
@@ -115,6 +120,7 @@ HTTP_GOALS = (
     Goal("static10m", 64, 3, "twisted.web"),
     Goal("static10m", 64, 0.8, "nginx"),
     Goal("route100", 64, 0.8, OURS, "route10"),
+    Goal("hello", 64, 0.65, FLOOR, isPaired=True),
 )
 
 GRPC_GOALS = (
@@ -127,6 +133,9 @@ GATEWAY_GOALS = (
     Goal("websocket", 64, 0.8, "autobahn"),
     Goal("tcp", 64, 0.7, "twisted"),
     Goal("udp", 64, 0.5, "twisted"),
+    Goal("websocket", 64, 0.75, FLOOR, isPaired=True),
+    Goal("tcp", 64, 0.75, FLOOR, isPaired=True),
+    Goal("udp", 64, 0.5, FLOOR, isPaired=True),
 )
 
 OVERHEAD_GOALS = (

@@ -31,7 +31,7 @@ class HTTPServer(Server):
 def canMeasure(server: HTTPServer, case: Case) -> bool:
     """Say whether a server has what a case asks for."""
     recipe = server.recipe
-    return recipe.routes == case.routes and (bool(case.file) or not recipe.filesOnly)
+    return recipe.routes == case.routes and recipe.offers(case)
 
 
 def makeFiles(folder: Path) -> Path:

@@ -10,8 +10,8 @@ from attrs import frozen
 from bench import nginx as nginxServer
 from bench.httpcases import FEW_ROUTES, Case
 from bench.peers import describeNode, describePython, node, prepareNode, pythonOf
-from bench.places import CHECKOUT, HTTP_PEERS
-from bench.processes import Recipe
+from bench.places import CHECKOUT, FLOOR, HTTP_PEERS
+from bench.processes import FLOOR_NAME, Recipe
 from bench.programs import storagegateVersion
 
 
@@ -22,10 +22,18 @@ class HTTPRecipe(Recipe):
 
     @ivar routes: How many routes with a parameter it has.
     @ivar filesOnly: It has nothing but the files.
+    @ivar helloOnly: It has nothing but the text.
     """
 
     routes: int = FEW_ROUTES
     filesOnly: bool = False
+    helloOnly: bool = False
+
+    def offers(self, case: Case) -> bool:
+        """Say whether it has what a case asks for, apart from the number of routes."""
+        if self.helloOnly:
+            return case.name == "hello"
+        return bool(case.file) or not self.filesOnly
 
 
 def storagegate(files: Path, routes: int) -> HTTPRecipe:
@@ -91,6 +99,21 @@ def nodePeer(name: str, app: str, packages: Sequence[str], files: Path, routes: 
     )
 
 
+def floor(files: Path, routes: int) -> HTTPRecipe:
+    """Describe the floor."""
+
+    def command(folder: Path, port: int) -> list[str]:
+        return [sys.executable, str(FLOOR / "http_floor.py"), str(port)]
+
+    return HTTPRecipe(
+        name=FLOOR_NAME,
+        command=command,
+        describe=partial(storagegateVersion, ("twisted", "httptools")),
+        routes=routes,
+        helloOnly=True,
+    )
+
+
 def nginx(files: Path, routes: int) -> HTTPRecipe:
     """Describe nginx with the files alone."""
 
@@ -110,6 +133,7 @@ def nginx(files: Path, routes: int) -> HTTPRecipe:
 
 RECIPES = {
     "storagegate": storagegate,
+    FLOOR_NAME: floor,
     "twisted.web": partial(pythonPeer, "twisted.web", "twisted_app.py", "core", ["twisted"]),
     "klein": partial(pythonPeer, "klein", "klein_app.py", "core", ["klein", "twisted"]),
     "starlette": partial(
@@ -136,7 +160,7 @@ def chooseRecipes(names: Iterable[str], cases: Iterable[Case], files: Path) -> l
     cases = list(cases)
     for name in names:
         recipe = RECIPES[name](files, FEW_ROUTES)
-        asked = [case for case in cases if case.file or not recipe.filesOnly]
+        asked = [case for case in cases if recipe.offers(case)]
         for routes in sorted({case.routes for case in asked}):
             chosen.append(RECIPES[name](files, routes))
     return chosen

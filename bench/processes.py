@@ -18,6 +18,9 @@ from typing import Self
 from attrs import field, frozen
 
 SERVER_CORE = "0"
+FLOOR_NAME = "floor"
+"""The name of the programs of C{floor/} as servers of a bench."""
+
 _ASK_SECONDS = 0.05
 """Between two questions whether a server answers yet."""
 

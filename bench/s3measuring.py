@@ -24,8 +24,11 @@ SERIAL_DELETES = 1_000
 
 
 def canMeasure(server: S3Server, case: Case) -> bool:
-    """Say whether a server can do what a case asks: not all can list, or list so much."""
-    return case.work != "list" or case.keys <= server.recipe.listLimit
+    """Say whether a server can do what a case asks: not all list so much, or take so much."""
+    recipe = server.recipe
+    if recipe.largest is not None and case.size > recipe.largest:
+        return False
+    return case.work != "list" or case.keys <= recipe.listLimit
 
 
 def settleDisk(folder: Path) -> None:

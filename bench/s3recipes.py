@@ -9,8 +9,8 @@ from pathlib import Path
 from attrs import field, frozen
 
 from bench import nginx as nginxServer
-from bench.places import BULK_FILL, CHECKOUT, peersFolder
-from bench.processes import Recipe
+from bench.places import BULK_FILL, CHECKOUT, FLOOR, peersFolder
+from bench.processes import FLOOR_NAME, Recipe
 from bench.programs import firstVersion, program, storagegateVersion
 from bench.s3cases import Case
 from bench.signing import Credentials
@@ -21,12 +21,18 @@ WIRE_LIMIT = 100_000
 """Buckets with more keys are filled in bulk: by requests a million takes minutes."""
 
 
+FLOOR_LIST_LIMIT = 10_000
+FLOOR_LARGEST = 32 * 1024
+"""Larger objects are files with the daemon; the floor has none."""
+
+
 @frozen
 class S3Recipe(Recipe):
     """
     An S3 server to be.
 
     @ivar listLimit: The largest bucket that it is asked to list; 0: none.
+    @ivar largest: The largest object that it takes, in bytes; L{None} where that does not matter.
     @ivar plainFolders: Its buckets are folders under C{data}: large ones are made as plain files.
     @ivar quickHeaders: It takes the key pair in headers: lists are filled without signing.
     @ivar prefilled: The buckets to list that C{prepare} makes, and how many keys each has.
@@ -34,6 +40,7 @@ class S3Recipe(Recipe):
 
     credentials: Credentials | None = None
     listLimit: int = 0
+    largest: int | None = None
     plainFolders: bool = False
     quickHeaders: bool = False
     prefilled: Mapping[str, int] = field(factory=dict)
@@ -81,6 +88,24 @@ def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case]
     )
 
 
+def floor() -> S3Recipe:
+    """Describe the floor: small objects, as the daemon keeps them in its catalog."""
+
+    def command(folder: Path, port: int) -> list[str]:
+        app = FLOOR / "s3_floor.py"
+        pair = (CREDENTIALS.access, CREDENTIALS.secret)
+        return [sys.executable, str(app), str(port), str(folder / "data"), *pair]
+
+    return S3Recipe(
+        name=FLOOR_NAME,
+        command=command,
+        describe=storagegateVersion,
+        credentials=CREDENTIALS,
+        listLimit=FLOOR_LIST_LIMIT,
+        largest=FLOOR_LARGEST,
+    )
+
+
 def rclone() -> S3Recipe:
     """Describe C{rclone serve s3} on a folder, with its defaults."""
 
@@ -122,7 +147,7 @@ def chooseRecipes(names: Sequence[str], durability: str, cases: Iterable[Case]) 
     """
     Choose the servers of a run.
 
-    @param names: Of C{storagegate}, C{rclone}, C{nginx}.
+    @param names: Of C{storagegate}, C{floor}, C{rclone}, C{nginx}.
     @param durability: C{full}, C{os} or C{both}. With both, only C{full} lists a million keys:
         reading does not depend on it.
     """
@@ -135,6 +160,8 @@ def chooseRecipes(names: Sequence[str], durability: str, cases: Iterable[Case]) 
             chosen.append(storagegate("os", listLimit=WIRE_LIMIT, lists=lists))
         elif durability == "os":
             chosen.append(storagegate("os", lists=lists))
+    if FLOOR_NAME in names:
+        chosen.append(floor())
     if "rclone" in names:
         chosen.append(rclone())
     if "nginx" in names:

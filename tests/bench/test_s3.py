@@ -20,7 +20,7 @@ from bench import s3cases as cases
 from bench import s3recipes as recipes
 from bench.bench_s3 import readOptions, takeTurns
 from bench.running import processorName
-from bench.s3measuring import complaints, makeCell
+from bench.s3measuring import canMeasure, complaints, makeCell
 from bench.s3server import S3Server
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -60,7 +60,7 @@ class ProgramTests(SynchronousTestCase):
         """Without options all cases run on all servers, three rounds each, durability full."""
         options = readOptions([])
         self.assertEqual(options.cases, list(cases.CASES))
-        self.assertEqual(options.servers, ["storagegate", "rclone", "nginx"])
+        self.assertEqual(options.servers, ["storagegate", "floor", "rclone", "nginx"])
         self.assertEqual((options.rounds, options.durability), (3, "full"))
 
     def test_turns(self) -> None:
@@ -73,6 +73,14 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(names, ["rclone", "nginx", "nginx", "rclone", "rclone", "nginx"])
         lists = takeTurns(both, cases.CASES["list10k"], 1)
         self.assertEqual([server.recipe.name for server in lists], ["rclone"])
+
+    def test_floor(self) -> None:
+        """The floor is asked for small objects and a small list only."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        server = S3Server(recipes.floor(), folder)
+        able = [name for name, case in cases.CASES.items() if canMeasure(server, case)]
+        self.assertEqual(able, ["put4k", "get4k", "head", "mixed", "delete", "list10k"])
 
     def test_processorName(self) -> None:
         """The processor's name is read from its line."""
