@@ -32,7 +32,9 @@ from storagegate.core.options import (
     readSize,
     readWord,
 )
+from storagegate.core.shares import shareOf
 from storagegate.net.endpoints import processReactor, runUntilStopped
+from storagegate.net.forwarded import Trust
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.credentials import (
     GRPCCertificates,
@@ -137,6 +139,8 @@ class GRPCServerOptions:
         core enforces this in clients only: its servers ping as often as C{keepaliveTimeMs}.
     @ivar http2MinTimeBetweenPingsMs: The minimum time between a client's pings.
     @ivar http2MaxPingStrikes: How many pings below that close the connection; 0 for any number.
+    @ivar maxConnections: Connections at a time; more are closed. grpc core accepts them itself, so
+        that addresses have no shares of them.
     @ivar maxConnectionIdle: The time without a call after which a connection is closed.
     @ivar maxConnectionAge: The time after which a connection accepts no more calls; a tenth more or
         less, so that clients do not all reconnect together.
@@ -144,6 +148,7 @@ class GRPCServerOptions:
     @ivar compression: C{"gzip"}, C{"deflate"}, or C{"identity"} or C{None} for none. A client that
         accepts only the other of the two gets that one; one that accepts neither, plain messages.
     @ivar maxConcurrentRpcs: Calls at a time; more are refused with C{RESOURCE_EXHAUSTED}.
+    @ivar maxCallsPerAddress: How many of them one address may have; C{None} for three quarters.
     @ivar maxConcurrentStreams: Calls at a time on one connection; more wait at the client.
     @ivar overloadProtection: Whether a call counts on its connection until the server has processed
         its end, against clients that reset calls as fast as they make them. A client with more than
@@ -178,6 +183,8 @@ class GRPCServerOptions:
         "grpc.http2.min_ping_interval_without_data_ms", _millisecondsFromZero
     )
     http2MaxPingStrikes: int | None = _argument("grpc.http2.max_ping_strikes", _countFromZero)
+    # As many as the other listeners take.
+    maxConnections: int | None = _argument("grpc.max_allowed_incoming_connections", _count, 4096)
     maxConnectionIdle: int | None = _argument("grpc.max_connection_idle_ms", _milliseconds)
     maxConnectionAge: int | None = _argument("grpc.max_connection_age_ms", _milliseconds)
     maxConnectionAgeGrace: int | None = _argument(
@@ -193,6 +200,7 @@ class GRPCServerOptions:
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
     # An open call takes some 25 kB: these are up to 26 MB.
     maxConcurrentRpcs: int = optionField(1024, _count)
+    maxCallsPerAddress: int | None = optionField(None, _count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
 
@@ -243,6 +251,7 @@ class RPCOptions:
             grpc.maxConcurrentRpcs,
             inf if streams is None else _RESET_FACTOR * streams,
             inf if grpc.compression is None else grpc.compressionOptions.threshold,
+            shareOf(grpc.maxConcurrentRpcs, grpc.maxCallsPerAddress),
         )
 
 
@@ -267,6 +276,7 @@ class GRPCSettingsDict(TypedDict, total=False):
     http2MaxPingsWithoutData: int | None
     http2MinTimeBetweenPingsMs: int | None
     http2MaxPingStrikes: int | None
+    maxConnections: int | None
     maxConnectionIdle: int | None
     maxConnectionAge: int | None
     maxConnectionAgeGrace: int | None
@@ -277,6 +287,7 @@ class GRPCSettingsDict(TypedDict, total=False):
     compression: Literal["gzip", "deflate", "identity"] | None
     compressionOptions: MessageCompressionDict | CompressionOptions
     maxConcurrentRpcs: int
+    maxCallsPerAddress: int | None
     reflection: bool
     health: bool
 
@@ -402,11 +413,15 @@ class GRPCServer:
 
     _log = Logger()
 
-    def __init__(self) -> None:
+    def __init__(self, trust: Trust | None = None) -> None:
+        """
+        @param trust: Decides which proxies may name the client whose calls are counted, in
+            C{x-forwarded-for}; C{None} for none.
+        """
         self.settings = RPCOptions()
         self.health = Health()
         self.traffic: MessageByteCounter = NullByteCounter()
-        self._router = CallRouter()
+        self._router = CallRouter(trust)
         self.services = self._router.services
         self._clock: Any = None
         self._ports: list[RPCPort] = []

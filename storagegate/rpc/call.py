@@ -29,6 +29,14 @@ connection for one of these.
 _NOTHING = object()
 
 
+def hostOf(peer: str) -> str:
+    """Return the address of a peer without its port; that of a UNIX socket unchanged."""
+    if peer.startswith("["):
+        return peer[1:].partition("]")[0]
+    host, colon, port = peer.rpartition(":")
+    return host if colon and ":" not in host and port.isdigit() else peer
+
+
 @define(eq=False)
 class CallMetadata:
     """The metadata of a call; names are compared without regard to case."""

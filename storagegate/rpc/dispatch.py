@@ -29,9 +29,11 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.schemas import ResultStream, checkedResults, checkResult
+from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
 from storagegate.core.typeschemas import TypeSchema
-from storagegate.rpc.call import Call, RequestStream
+from storagegate.net.forwarded import Trust, clientAddresses
+from storagegate.rpc.call import Call, RequestStream, hostOf
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
@@ -270,11 +272,17 @@ class CallLimits:
     @ivar calls: Calls at a time in all.
     @ivar perConnection: Handlers at a time for one connection; infinite for any number.
     @ivar compressAbove: Longer messages are compressed, in bytes; infinite for none.
+    @ivar perAddress: Calls at a time of one address; infinite for any number.
     """
 
     calls: int
     perConnection: float = inf
     compressAbove: float = inf
+    perAddress: float = inf
+
+
+_MAX_PEERS = 4096
+"""Connections whose share is remembered while they have no calls: a busy server's."""
 
 
 class CallRouter:
@@ -288,13 +296,20 @@ class CallRouter:
     @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trust: Trust | None = None) -> None:
+        """
+        @param trust: Decides which proxies may name the client of a call; C{None} for none.
+        """
         self.services: dict[str, RPCService] = {}
         self.routes: Routes = {}
         self.middleware: list[Middleware] = []
         self.activeCalls = 0
         self.onRefused: Refused | None = None
         self._callsOf: dict[str, int] = {}
+        self._trust = trust
+        self._shares = AddressShares()
+        # By peer, for calls that no proxy passes on.
+        self._known: dict[str, AddressShare] = {}
 
     def accept(self, limits: CallLimits, engineCall: IServerCall) -> None:
         """
@@ -312,9 +327,12 @@ class CallRouter:
             return
         peer = engineCall.peer()
         running = self._callsOf.get(peer, 0)
+        share = self._known.get(peer) or self._shareOf(engineCall, peer)
         problem = None
         if self.activeCalls >= limits.calls:
             problem = "too many calls at a time"
+        elif share.calls >= limits.perAddress:
+            problem = "too many calls at a time from this address"
         elif running >= limits.perConnection and not peer.startswith("unix:"):
             # grpc core enforces the limit, but forgets a call that its client has reset. All
             # clients of a UNIX socket have one name.
@@ -324,7 +342,24 @@ class CallRouter:
             return
         self.activeCalls += 1
         self._callsOf[peer] = running + 1
-        CallDispatch(engineCall, route, self, limits.compressAbove, peer).begin()
+        share.calls += 1
+        CallDispatch(engineCall, route, self, limits.compressAbove, peer, share).begin()
+
+    def _shareOf(self, engineCall: IServerCall, peer: str) -> AddressShare:
+        """Return what the client's address has of the calls."""
+        kind, _, address = peer.partition(":")
+        host = hostOf(address) if kind in ("ipv4", "ipv6") else ""
+        if self._trust is not None:
+            # All values: the last ones are those that proxies have added.
+            named = [str(value) for name, value in engineCall.metadata if name == "x-forwarded-for"]
+            return self._shares.of(clientAddresses(host, ",".join(named), self._trust)[-1])
+        share = self._shares.of(host)
+        # All clients of a UNIX socket have one name.
+        if host:
+            if len(self._known) >= _MAX_PEERS:
+                self._known.clear()
+            self._known[peer] = share
+        return share
 
     def _refuse(self, engineCall: IServerCall, service: str, status: int, reason: str) -> None:
         if self.onRefused is not None:
@@ -347,13 +382,15 @@ class CallRouter:
             # The call gets its status all the same.
             _log.failure("{path} was refused, and could not be counted", path=call.path)
 
-    def ended(self, peer: str) -> None:
+    def ended(self, peer: str, share: AddressShare) -> None:
         """
         Count the end of a handler, which may come after the client has left.
 
         @param peer: The client's address as it was counted at the start.
+        @param share: What the call was counted in.
         """
         self.activeCalls -= 1
+        share.calls -= 1
         left = self._callsOf[peer] - 1
         if left:
             self._callsOf[peer] = left
@@ -369,7 +406,7 @@ class CallDispatch(Task):
     C{_received} and C{returned}.
     """
 
-    __slots__ = ("_call", "_compressAbove", "_engineCall", "_peer", "_route", "_router")
+    __slots__ = ("_call", "_compressAbove", "_engineCall", "_peer", "_route", "_router", "_share")
 
     def __init__(
         self,
@@ -378,12 +415,14 @@ class CallDispatch(Task):
         router: CallRouter,
         compressAbove: float,
         peer: str,
+        share: AddressShare,
     ) -> None:
         self._engineCall = engineCall
         self._route = route
         self._router = router
         self._compressAbove = compressAbove
         self._peer = peer
+        self._share = share
         self._call = Call(engineCall, route.service.name, route.method.name)
 
     def begin(self) -> None:
@@ -517,7 +556,7 @@ class CallDispatch(Task):
                 reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
-            self._router.ended(self._peer)
+            self._router.ended(self._peer, self._share)
             self._engineCall.finish(0, "", self._call.trailers)
             return
         try:
@@ -525,12 +564,12 @@ class CallDispatch(Task):
         except Exception as error:
             self.onError(error)
             return
-        self._router.ended(self._peer)
+        self._router.ended(self._peer, self._share)
         self._engineCall.reply(message, self._call.trailers, self._isCompressed(message))
 
     def onError(self, error: BaseException) -> None:
         """Send the status of an error."""
-        self._router.ended(self._peer)
+        self._router.ended(self._peer, self._share)
         try:
             self._report(error)
         except Exception:

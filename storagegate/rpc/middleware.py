@@ -22,6 +22,7 @@ from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
 from storagegate.core.task import resolveThen
+from storagegate.rpc.call import hostOf
 from storagegate.telemetry.log import escapeField, escapeLine
 
 _log = Logger()
@@ -265,14 +266,6 @@ def rateLimit(
         raise GrpcError("RESOURCE_EXHAUSTED", TOO_MANY, details)
 
     return limit
-
-
-def hostOf(peer: str) -> str:
-    """Return the address of a peer without its port; that of a UNIX socket unchanged."""
-    if peer.startswith("["):
-        return peer[1:].partition("]")[0]
-    host, colon, port = peer.rpartition(":")
-    return host if colon and ":" not in host and port.isdigit() else peer
 
 
 FORMAT = "{timestamp} {peer} {path} {status} {durationMs:.3f} ms"

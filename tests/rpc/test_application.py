@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import server
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.options import OptionError
+from storagegate.net.forwarded import compileTrust
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.protos import loadProto
@@ -144,9 +145,12 @@ class AcceptTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make an application with a service."""
-        self.app: GRPCServer = server.grpc().addService(
-            name="pkg.A", methods={"echo": lambda request: request}
-        )
+        self.app = self.make()
+
+    def make(self, app: GRPCServer | None = None) -> GRPCServer:
+        """Add the service to an application."""
+        made = app or server.grpc()
+        return made.addService(name="pkg.A", methods={"echo": lambda request: request})
 
     def statusOf(self, path: str) -> tuple[int, str]:
         """Tell how a call ends."""
@@ -192,6 +196,40 @@ class AcceptTests(SynchronousTestCase):
         first.arrive(b"")
         self.assertIsNone(begin(one).status)
         self.assertEqual(self.app.activeCalls, 14)
+
+    def test_oneAddress(self) -> None:
+        """An address has three quarters of the calls; the rest is for others."""
+        for options in ({"maxConcurrentRpcs": 4}, {"maxCallsPerAddress": 3}):
+            self.app = self.make().withOptions(grpc=options)
+            refusal = 8, "too many calls at a time from this address", ()
+            calls = [self.begin(f"ipv4:192.0.2.1:{port}") for port in range(4)]
+            self.assertEqual([each.status for each in calls], [None] * 3 + [refusal])
+            self.assertIsNone(self.begin("ipv4:192.0.2.2:0").status)
+            calls[0].arrive(b"")
+            self.assertIsNone(self.begin("ipv4:192.0.2.1:3").status)
+
+    def test_networks(self) -> None:
+        """The addresses of one IPv6 network are one; clients of a UNIX socket are not."""
+        self.app.withOptions(grpc={"maxCallsPerAddress": 1})
+        calls = [self.begin(f"ipv6:[2001:db8::{port}]:{port}") for port in (1, 2)]
+        self.assertEqual([each.status is None for each in calls], [True, False])
+        self.assertEqual([self.begin("unix:").status for _ in range(3)], [None] * 3)
+
+    def test_proxies(self) -> None:
+        """A call that a trusted proxy passes on counts for the client that it names."""
+        self.app = self.make(GRPCServer(compileTrust("192.0.2.1")))
+        self.app.withOptions(grpc={"maxCallsPerAddress": 1})
+        found = [
+            self.begin("ipv4:192.0.2.1:5", [("x-forwarded-for", named)]).status is None
+            for named in ("198.51.100.1", "198.51.100.2", "9.9.9.9, 198.51.100.2")
+        ]
+        self.assertEqual(found, [True, True, False])
+
+    def begin(self, address: str, metadata: Any = ()) -> FakeServerCall:
+        """Begin a call from an address."""
+        call = FakeServerCall("/pkg.A/echo", metadata, address=address)
+        self.app._router.accept(self.app.settings.callLimits(), call)
+        return call
 
     def test_told(self) -> None:
         """Who asks for it is told of each of these, before it is answered."""

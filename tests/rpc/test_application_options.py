@@ -20,6 +20,7 @@ DEFAULTS = {
     "grpc.max_metadata_size": 8 << 10,
     "grpc.absolute_max_metadata_size": 16 << 10,
     "grpc.so_reuseport": 0,
+    "grpc.max_allowed_incoming_connections": 4096,
     "grpc.http.overload_protection": 0,
 }
 
@@ -53,8 +54,10 @@ KEYS = {
         "grpc.absolute_max_metadata_size": 32 << 10,
     },
     ("reusePort", True): {"grpc.so_reuseport": 1},
+    ("maxConnections", 5): {"grpc.max_allowed_incoming_connections": 5},
     # What the library knows nothing of.
     ("maxConcurrentRpcs", 5): {},
+    ("maxCallsPerAddress", 5): {},
     ("reflection", True): {},
     ("health", False): {},
 }
@@ -80,6 +83,8 @@ WRONG: list[tuple[str, Any]] = [
     ("compressionOptions", None),
     ("maxConcurrentRpcs", 0),
     ("maxConcurrentRpcs", None),
+    ("maxCallsPerAddress", 0),
+    ("maxConnections", 0),
     ("maxConcurrentStreams", 0),
     ("maxMetadataSize", 1023),
     ("maxMetadataSize", "1gb"),

@@ -5,7 +5,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore
-from storagegate.rpc.middleware import hostOf, rateLimit
+from storagegate.rpc.call import hostOf
+from storagegate.rpc.middleware import rateLimit
 from tests.rpc.middlewarecase import MiddlewareCase
 
 OTHER = "ipv4:192.0.2.8:5000"

@@ -1,6 +1,8 @@
 """Options of connections, as a client that counts frames sees them."""
 
 import contextlib
+import socket
+import time
 from typing import Any
 
 import grpc
@@ -53,6 +55,33 @@ def _acknowledged(client: H2Client) -> int:
 
 def _isOver(client: H2Client) -> bool:
     return any(isinstance(frame, GoAwayFrame) for frame in client.frames)
+
+
+class CountTests(OptionCase):
+    """C{maxConnections}."""
+
+    async def test_maxConnections(self) -> None:
+        """A connection more than these is closed, and served when another one has gone."""
+        port = await self.serve({"maxConnections": 2})
+
+        def isClosed() -> bool:
+            with socket.create_connection(("127.0.0.1", port), 30) as third:
+                try:
+                    return third.recv(1) == b""
+                except ConnectionError:
+                    return True
+
+        def use() -> tuple[bool, int | None]:
+            with H2Client(port) as first:
+                first.waitFor(SettingsFrame)
+                with H2Client(port) as second:
+                    second.waitFor(SettingsFrame)
+                    found = isClosed()
+                while isClosed():
+                    time.sleep(0.01)
+                return found, first.call(ECHO, struct()).status
+
+        self.assertEqual(await deferToThread(use), (True, 0))
 
 
 class KeepaliveTests(OptionCase):

@@ -13,6 +13,7 @@ from storagegate.core.options import (
     readFunction,
     readHostname,
     readNames,
+    readNumber,
     readPort,
     readSize,
     readTexts,
@@ -46,6 +47,9 @@ class GRPCOptions:
     @ivar methodMapping: The names of RPCs, with those of methods; the same name and its camelCase
         are found without.
     @ivar maxMessageSize: Bytes of a message, in either direction.
+    @ivar maxConnections: Connections at a time; more are closed.
+    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
+        three quarters.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
         is C{true} where it has several workers.
     @ivar transformRequest: C{(request, method)} gives the request.
@@ -58,6 +62,9 @@ class GRPCOptions:
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
+    # As those of TCP.
+    maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
+    maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     protoFiles: tuple[str, ...] = optionField((), readTexts)
     services: Mapping[str, str] = field(factory=dict, converter=readNames)
     methodMapping: Mapping[str, str] = field(factory=dict, converter=readNames)
@@ -74,6 +81,8 @@ class GRPCOptionsDict(TypedDict, total=False):
     reflection: bool
     reusePort: bool
     maxMessageSize: int | str
+    maxConnections: int
+    maxCallsPerAddress: int | None
     protoFiles: list[str] | tuple[str, ...]
     services: Mapping[str, str]
     methodMapping: Mapping[str, str]

@@ -59,13 +59,15 @@ class GRPCTransport:
         self._host = host
         self._options = options
         self._trust = compileTrust(host.settings.trustedProxies)
-        self._server = GRPCServer().withOptions(
+        self._server = GRPCServer(self._trust).withOptions(
             tls=options.tls,
             grpc={
                 "reflection": options.reflection,
                 "reusePort": options.reusePort,
                 "maxReceiveMessageLength": options.maxMessageSize,
                 "maxSendMessageLength": options.maxMessageSize,
+                "maxConnections": options.maxConnections,
+                "maxCallsPerAddress": options.maxCallsPerAddress,
             },
         )
         meter = host.meter(PROTOCOL)
