@@ -19,6 +19,7 @@ from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
 from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.systemd import Notifier
+from storagegate.net.heap import HeapTrimmer
 from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
@@ -71,7 +72,10 @@ class Components:
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
 
-    freezeHeap = staticmethod(freezeHeap)
+    def freezeHeap(self) -> None:
+        """Settle the heap after the start, and give memory back to the system from now on."""
+        freezeHeap()
+        HeapTrimmer(self._reactor).start()
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals, see L{SignalHandlers}."""

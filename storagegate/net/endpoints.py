@@ -30,6 +30,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from storagegate.net.heap import HeapTrimmer
 from storagegate.net.tls import ServerTLSOptions
 from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, GivenUnixPort
 
@@ -437,6 +438,7 @@ def runUntilStopped(
     else:
         opening.addCallbacks(lambda result: reactor.callWhenRunning(opened), failed)
     reactor.addSystemEventTrigger("before", "shutdown", stop)
+    HeapTrimmer(reactor).start()
     reactor.run()
     if failures:
         raise SystemExit(failures[0])

@@ -34,6 +34,9 @@ class ScriptReactor:
         else:
             self._calls.append(function)
 
+    def callLater(self, seconds: float, function: Callable[[], object]) -> None:
+        """Time stands still."""
+
     def addSystemEventTrigger(self, phase: str, event: str, function: Callable[[], Any]) -> None:
         """Remember what is done before the end."""
         self.events.append(f"{phase} {event}")
