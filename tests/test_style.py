@@ -28,9 +28,12 @@ KEY_MATERIAL = re.compile(
 # Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
 FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 
-# Hooks of libraries that keep their own names: botocore's, grpcio's and http.server's.
+# Hooks of libraries that keep their own names: botocore's, grpcio's, http.server's and asyncio's.
 FOREIGN_METHODS = frozenset(
-    {"call_later", "headers_to_sign", "start_server_batch", "do_POST", "log_message"}
+    {
+        *("call_later", "headers_to_sign", "start_server_batch", "do_POST", "log_message"),
+        *("connection_made", "data_received"),
+    }
 )
 
 _SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
