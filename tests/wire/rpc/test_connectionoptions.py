@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import time
 from typing import Any
 
 import grpc
@@ -78,7 +77,7 @@ class CountTests(OptionCase):
                     second.waitFor(SettingsFrame)
                     found = isClosed()
                 while isClosed():
-                    time.sleep(0.01)
+                    pass
                 return found, first.call(ECHO, struct()).status
 
         self.assertEqual(await deferToThread(use), (True, 0))
