@@ -1,7 +1,9 @@
 """The documentation, for the tests that hold it against the code."""
 
+import ast
 import csv
 import doctest
+import inspect
 import re
 import textwrap
 from pathlib import Path
@@ -92,6 +94,37 @@ def runBlocks(page: Path) -> dict[str, Any]:
         )
         assert not failed, "".join(told)
     return names
+
+
+def pageModules(page: Path) -> dict[str, str]:
+    """
+    Give the programs and sessions of a page as modules for type checkers.
+
+    @return: The source by name: the whole page, with the numbers of its lines, as a function where
+        it awaits; and each block that begins with the name of its file, such as C{# greeter.py}.
+    """
+    lines: dict[int, str] = {}
+    modules: dict[str, str] = {}
+    for block in codeBlocks(page, "python", "pycon"):
+        parts = [(0, block.code)]
+        named = re.match(r"# (\w+)\.py\n", block.code)
+        if named is not None:
+            modules[named[1]] = block.code
+        if block.language == "pycon":
+            examples = doctest.DocTestParser().get_examples(block.code, page.name)
+            parts = [(each.lineno, each.source) for each in examples]
+        for first, code in parts:
+            lines.update(enumerate(code.splitlines(), block.line + first))
+    text = ["# pyright: reportRedeclaration=false", ""]
+    text += [lines.get(number, "") for number in range(3, max(lines, default=0) + 1)]
+    code = compile("\n".join(text), page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        text[1:] = [
+            "async def page() -> None:",
+            *(textwrap.indent(each, "    ") for each in text[2:]),
+        ]
+    modules[f"{page.stem.lower()}_page"] = "\n".join(text) + "\n"
+    return modules
 
 
 @frozen

@@ -1,11 +1,11 @@
 """Mypy and pyright, run as users of the package run them: without the project's own settings."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from attrs import frozen
 
@@ -35,12 +35,13 @@ class TypeProblem:
     message: str
 
 
-def mypyProblems(files: Sequence[str], cache: str) -> list[TypeProblem]:
+def mypyProblems(files: Sequence[str], cache: str, *more: str) -> list[TypeProblem]:
     """
     Check files with C{mypy --strict}, without the plugins that the project's own run has. Blocks.
 
     @param files: Relative to the checkout.
     @param cache: The directory for what mypy keeps.
+    @param more: Further options.
     @raise ImportError: If mypy is not installed.
     """
     import mypy
@@ -48,7 +49,7 @@ def mypyProblems(files: Sequence[str], cache: str) -> list[TypeProblem]:
     options = ["--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary"]
     # What the package itself looks like is the affair of the project's own run.
     options += ["--follow-imports=silent", "--namespace-packages", "--explicit-package-bases"]
-    command = [sys.executable, "-m", mypy.__name__, *options, *files]
+    command = [sys.executable, "-m", mypy.__name__, *options, *more, *files]
     found = [_MYPY_LINE.fullmatch(line) for line in _run(command).splitlines()]
     return sorted(
         TypeProblem(each["path"], int(each["line"]), each["message"]) for each in found if each
@@ -59,15 +60,16 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
     """
     Check files with pyright. Blocks.
 
-    @param files: Relative to the checkout.
+    @param files: Relative to the checkout, or of one other folder, which may import each other.
     @raise NodeMissing: If pyright cannot be had.
     """
     program = nodeModules(PYRIGHT) / "pyright" / "index.js"
     command = ["node", str(program), "--outputjson", "--pythonpath", sys.executable, *files]
-    found = json.loads(_run(command))["generalDiagnostics"]
+    folder = os.path.dirname(os.path.abspath(files[0]))
+    found = json.loads(_run(command, folder))["generalDiagnostics"]
     return sorted(
         TypeProblem(
-            str(Path(each["file"]).relative_to(CHECKOUT)),
+            os.path.relpath(each["file"], CHECKOUT),
             each["range"]["start"]["line"] + 1,
             each["message"],
         )
@@ -76,14 +78,21 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
     )
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], folder: str = str(CHECKOUT)) -> str:
     """
     Run a checker in the checkout and give what it prints.
 
+    @param folder: Where modules are found besides.
     @raise RuntimeError: If it did not run to its end.
     """
     done = subprocess.run(
-        command, cwd=CHECKOUT, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+        command,
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": folder},
+        capture_output=True,
+        text=True,
+        timeout=CHECK_SECONDS,
+        check=False,
     )
     # 1: something is to be reported.
     if done.returncode not in (0, 1):

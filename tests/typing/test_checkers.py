@@ -1,10 +1,12 @@
 """What mypy and pyright say of the public names: right uses pass, wrong ones are reported."""
 
 import re
+from pathlib import Path
 from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.documents import DOCS, README, pageModules
 from tests.support.modules import CHECKOUT
 from tests.support.nodepackages import NodeMissing
 from tests.support.typecheckers import TypeProblem, mypyProblems, pyrightProblems
@@ -27,6 +29,48 @@ def markedLines(checker: str) -> set[int]:
         if mark is not None and mark["only"] in (None, checker):
             found.add(number)
     return found
+
+
+class PageTests(SynchronousTestCase):
+    """The programs and sessions of README and docs/, by both checkers."""
+
+    def setUp(self) -> None:
+        """Write each page as a module."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        self.files = []
+        for page in (README, *sorted(DOCS.glob("*.rst"))):
+            for name, source in pageModules(page).items():
+                path = folder / f"{name}.py"
+                path.write_text(source)
+                self.files.append(str(path))
+        self.assertGreater(len(self.files), 6)
+
+    def accept(self, problems: list[TypeProblem]) -> None:
+        """See that there are no problems."""
+        found = [f"{Path(each.path).stem}:{each.line}: {each.message}" for each in problems]
+        self.assertEqual("\n".join(found), "")
+
+    def test_mypy(self) -> None:
+        """C{mypy --strict} accepts them, but that handlers have no annotations and names change."""
+        options = [
+            *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
+            *("--allow-untyped-decorators", "--disable-error-code=no-redef"),
+            *("--allow-redefinition-new", "--local-partial-types"),
+        ]
+        try:
+            problems = mypyProblems(self.files, self.mktemp(), *options)
+        except ImportError:
+            raise SkipTest("mypy is not installed: pip install .[test]") from None
+        self.accept(problems)
+
+    def test_pyright(self) -> None:
+        """So does pyright."""
+        try:
+            problems = pyrightProblems(self.files)
+        except NodeMissing as error:
+            raise SkipTest(f"pyright cannot be had: {error}") from None
+        self.accept(problems)
 
 
 class CheckerTests(SynchronousTestCase):
