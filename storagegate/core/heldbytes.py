@@ -14,16 +14,26 @@ from typing import Any, Protocol
 
 from attrs import define
 
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import CODES, ServiceError
 
 HELD_BYTES = 256 * 1024 * 1024
 """The default of the limit: sixteen of the longest messages of TCP, 64 of the longest of gRPC."""
 
 
+class TooMuchHeld(ServiceError):
+    """A request is refused because all together hold too much."""
+
+    def __init__(self) -> None:
+        status, grpcCode = CODES["RESOURCE_EXHAUSTED"]
+        message = "Too much is on its way at a time"
+        details = {"retryAfterMs": 1000}
+        super().__init__("RESOURCE_EXHAUSTED", message, status, details, grpcCode)
+
+
 class IByteHolder(Protocol):
     """A connection, body or call whose request is incomplete."""
 
-    def refuseHeld(self, error: ServiceError) -> None:
+    def refuseHeld(self, error: TooMuchHeld) -> None:
         """
         Refuse the request, and drop its bytes: L{HeldBytes.update} is called with 0 meanwhile.
 
@@ -99,14 +109,11 @@ class HeldBytes:
                 if self.total <= enough:
                     break
                 before = self.total
-                holder.refuseHeld(codedError("RESOURCE_EXHAUSTED", TOO_MUCH))
+                holder.refuseHeld(TooMuchHeld())
                 self.refused += self.total < before
         finally:
             self._isRefusing = False
 
-
-TOO_MUCH = "Too much is on its way at a time"
-"""The message of the error for a request that is refused."""
 
 PROCESS_BUDGET = HeldBytes()
 """

@@ -360,19 +360,21 @@ class HTTPRequest:
         self._checkDeclared(self.app.settings.wholeBodySize)
         return self.raw.body.readAvailable()
 
-    async def read(self, limit: int | None = None) -> bytes:
+    async def read(self, limit: int | None = None, isHeld: bool = False) -> bytes:
         """
         Return the raw body.
 
         @param limit: How long it may be; never more than the application lets a body be.
+        @param isHeld: Whether it counts as held until C{raw.body.hold(0)}: it is parsed first.
         @raise HTTPError: 413 if it is longer; if that is declared, before a byte is read. 400 if
             it was cut short.
+        @raise TooMuchHeld: 429 if all requests together hold too much.
         """
         bound = self.app.settings.wholeBodySize
         bound = bound if limit is None else min(limit, bound)
         self._checkDeclared(bound)
         try:
-            return await self.raw.body.read(bound)
+            return await self.raw.body.read(bound, isHeld)
         except BodyTooLarge:
             raise bodyTooLarge(bound, None) from None
         except IncompleteBody:

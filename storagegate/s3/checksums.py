@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from storagegate.core import files
+from storagegate.net.http.parser import RequestBody
 from storagegate.s3.errors import S3Error
 from storagegate.storage.interfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
@@ -407,14 +408,22 @@ async def ingest(
     return IngestedBody(content, etag, checksum, sink)
 
 
-async def gather(body: ReadableBody, expectation: BodyExpectation) -> bytes:
-    """Read a small body into memory, with the same checks, up to the limit of its expectation."""
+async def gather(body: RequestBody, expectation: BodyExpectation) -> bytes:
+    """
+    Read a small body into memory, with the same checks, up to the limit of its expectation.
+
+    @raise TooMuchHeld: If all requests together hold too much.
+    """
     hasher = BodyHasher(expectation)
     pieces: list[bytes] = []
-    async for chunk in body:
-        pieces += hasher.update(chunk)
-    hasher.verify()
-    return b"".join(pieces)
+    try:
+        async for chunk in body:
+            pieces += hasher.update(chunk)
+            body.hold(body.taken)
+        hasher.verify()
+        return b"".join(pieces)
+    finally:
+        body.hold(0)
 
 
 def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:

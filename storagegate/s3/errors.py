@@ -8,6 +8,7 @@ service is seen to send where that page is vague): programs match the code, some
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
+from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.s3.xml.writer import document, element, escapeReadable
 from storagegate.storage import errors as store
@@ -228,5 +229,7 @@ def fromStoreError(error: BaseException) -> S3Error:
     """
     if isinstance(error, S3Error):
         return error
+    if isinstance(error, TooMuchHeld):
+        return S3Error("SlowDown")
     code = _CODES.get(type(error)) if isinstance(error, store.StoreError) else None
     return S3Error(code or "InternalError")

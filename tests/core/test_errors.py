@@ -94,7 +94,7 @@ class TableTests(SynchronousTestCase):
             "NOT_FOUND": (404, 5),
             "ALREADY_EXISTS": (409, 6),
             "PAYLOAD_TOO_LARGE": (413, 8),
-            "RESOURCE_EXHAUSTED": (503, 8),
+            "RESOURCE_EXHAUSTED": (429, 8),
             "RATE_LIMITED": (429, 8),
             "CANCELLED": (499, 1),
             "INTERNAL_ERROR": (500, 13),

@@ -146,17 +146,21 @@ class BodyParser:
         """Receive, inflate and parse a body."""
         run = req.app.runtime.run
         if body is None:
-            body = await req.read(_encodedLimit(limit, coding))
+            body = await req.read(_encodedLimit(limit, coding), isHeld=True)
         req.bodyParsed = True
-        if coding is not None and body:
-            body = await _inflateBody(run, coding, body, limit)
-        if len(body) > limit:
-            raise bodyTooLarge(limit, None)
-        if self._verify is not None:
-            self._check(req, res, body, charset)
-        if self._parse is None:
-            return body
-        return await run(self._parse, body, codec) if _isLarge(body) else self._parse(body, codec)
+        try:
+            if coding is not None and body:
+                body = await _inflateBody(run, coding, body, limit)
+            if len(body) > limit:
+                raise bodyTooLarge(limit, None)
+            if self._verify is not None:
+                self._check(req, res, body, charset)
+            if self._parse is None:
+                return body
+            parse = self._parse
+            return await run(parse, body, codec) if _isLarge(body) else parse(body, codec)
+        finally:
+            req.raw.body.hold(0)
 
     def _readType(self, contentType: bytes | None) -> tuple[bool, str | None, str | None]:
         """Return whether a Content-Type matches, its charset, and the codec if that is known."""

@@ -336,6 +336,8 @@ class UploadReader:
                         await self._begin(event)
                     else:
                         await self._end()
+                if isinstance(self._store, MemoryStore):
+                    request.raw.body.hold(self.received)
             decoder.close()
         except BadMultipart as error:
             status = 413 if error.isTooLarge else 400

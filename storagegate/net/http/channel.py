@@ -156,6 +156,8 @@ class HTTPChannel(Protocol):
         self._request: ChannelRequest | None = None
         # The body that is arriving.
         self._body: ArrivingBody | None = None
+        # The one of whose bytes the reader keeps some.
+        self._heldBody: ArrivingBody | None = None
         self._keepAlive = True
         self._closesAfterResponse = False
         # Whether the client waits for a 100 Continue to send a body that is empty.
@@ -429,6 +431,8 @@ class HTTPChannel(Protocol):
             ends, request.ends = request.ends, ()
             for end in ends:
                 end()
+        if self._heldBody is not None:
+            self._heldBody.hold(0)
         self._request = None
         self.owner.requests -= 1
         self.requestShare.calls -= 1
@@ -454,6 +458,11 @@ class HTTPChannel(Protocol):
             if self._request is not None and not self._request.started:
                 self.connection.transport.write(_CONTINUE)
         self.connection.setReading(True)
+
+    def holdBody(self, body: ArrivingBody, size: int) -> None:
+        """Account for bytes of the request's body that its reader keeps."""
+        self._heldBody = body if size else None
+        self.owner.budget.update(body, size)
 
     def takeTransport(self) -> tuple[Any, bytes]:
         """Hand the connection over to another protocol."""
@@ -538,6 +547,8 @@ class HTTPChannel(Protocol):
             self.owner.requests -= 1
             self.requestShare.calls -= 1
             request.connectionLost(reason, bodyError)
+            if self._heldBody is not None:
+                self._heldBody.hold(0)
 
     def _close(self, linger: bool = False) -> None:
         """

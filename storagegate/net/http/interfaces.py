@@ -50,6 +50,14 @@ class IRequestChannel(Interface):
     def resumeBody() -> None:
         """Let more of the request's body come: its reader waits, and none is held."""
 
+    def holdBody(body: Any, size: int) -> None:
+        """
+        Account for bytes of the request's body that its reader keeps, until the request ends.
+
+        @param body: An L{ArrivingBody<storagegate.net.http.parser.ArrivingBody>}.
+        @param size: Bytes; 0 for none any more.
+        """
+
     def takeTransport() -> tuple[Any, bytes]:
         """
         Hand the connection over to another protocol. The request has ended with that.
@@ -114,6 +122,10 @@ class IChannelOwner(Interface):
 
     limits: Any = Attribute("The L{HTTPLimits<storagegate.net.http.interfaces.HTTPLimits>}.")
     reactor: Any = Attribute("An C{IReactorTime}.")
+    budget: Any = Attribute(
+        "The L{HeldBytes<storagegate.core.heldbytes.HeldBytes>} that count bodies that are read "
+        "whole."
+    )
     scheduler: Any = Attribute(
         "The L{InputScheduler<storagegate.net.scheduling.InputScheduler>} of its channels."
     )

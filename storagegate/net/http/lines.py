@@ -33,7 +33,7 @@ class NDJSONDecoder:
         """
         self._maxLength = maxLength
         self._pieces: list[bytes] = []
-        self._held = 0
+        self.held = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """
@@ -46,10 +46,10 @@ class NDJSONDecoder:
         *ended, rest = data.split(b"\n")
         if ended:
             ended[0] = self._whole(ended[0])
-        self._held += len(rest)
+        self.held += len(rest)
         if rest:
             self._pieces.append(rest)
-        if self._held > self._maxLength + 1 or any(map(self._isTooLong, ended)):
+        if self.held > self._maxLength + 1 or any(map(self._isTooLong, ended)):
             raise LineTooLong
         return [line for line in map(_stripped, ended) if line]
 
@@ -64,7 +64,7 @@ class NDJSONDecoder:
 
     def _whole(self, last: bytes) -> bytes:
         pieces, self._pieces = self._pieces, []
-        self._held = 0
+        self.held = 0
         return b"".join([*pieces, last]) if pieces else last
 
     def _isTooLong(self, line: bytes) -> bool:

@@ -24,6 +24,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from storagegate.core.errors import untraced
+from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream
 from storagegate.net.http.interfaces import BadRequest, BodyTooLarge, HTTPLimits, IRequestChannel
@@ -466,24 +467,45 @@ class RequestBody:
         """
         raise NotImplementedError
 
-    async def read(self, limit: int) -> bytes:
+    async def read(self, limit: int, isHeld: bool = False) -> bytes:
         """
         Read the whole body.
 
         @param limit: Bytes.
+        @param isHeld: Whether its bytes count as held after this until L{hold} is called, because
+            the request is not called yet.
         @raise BodyTooLarge: If it is longer; if that is declared, before any byte is read.
         @raise BodyLost: If the client goes away.
+        @raise TooMuchHeld: If all requests together hold too much.
         """
         if self.length is not None and self.length > limit:
             raise BodyTooLarge(limit)
         chunks: list[bytes] = []
         size = 0
-        async for chunk in self:
-            size += len(chunk)
-            if size > limit:
-                raise BodyTooLarge(limit)
-            chunks.append(chunk)
+        try:
+            async for chunk in self:
+                size += len(chunk)
+                if size > limit:
+                    raise BodyTooLarge(limit)
+                chunks.append(chunk)
+                self.hold(size)
+        except BaseException:
+            isHeld = False
+            raise
+        finally:
+            if not isHeld:
+                self.hold(0)
         return b"".join(chunks)
+
+    def hold(self, size: int) -> None:
+        """
+        Account for bytes that the reader keeps until the request is called, see L{HeldBytes}.
+
+        At the end of the request they are forgotten. A body that is complete in one read never
+        counts.
+
+        @param size: All of them.
+        """
 
     def __aiter__(self) -> Self:
         return self
@@ -535,6 +557,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     @ivar isWanted: Whether it is still read; see L{discard}.
     @ivar isWhole: Whether its reader waits for all of it.
+    @ivar kept: Bytes that count as held, see L{hold}.
     @ivar owesContinue: Whether the client waits for C{100 Continue}.
     """
 
@@ -545,6 +568,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         "_received",
         "isWanted",
         "isWhole",
+        "kept",
         "length",
         "owesContinue",
         "taken",
@@ -558,6 +582,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self.trailers = ()
         self.isWanted = True
         self.isWhole = False
+        self.kept = 0
         self.owesContinue = head.expectsContinue
         self._channel = channel
         self._limits = limits
@@ -596,10 +621,22 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self.taken += len(chunk)
         return chunk
 
-    async def read(self, limit: int) -> bytes:
+    async def read(self, limit: int, isHeld: bool = False) -> bytes:
         """Read the whole body, see L{RequestBody.read}; the channel sets it a deadline."""
         self.isWhole = True
-        return await super().read(limit)
+        return await super().read(limit, isHeld)
+
+    def hold(self, size: int) -> None:
+        """Account for bytes that the reader keeps."""
+        if size != self.kept and (self.kept or not self.isEnded):
+            self.kept = size
+            self._channel.holdBody(self, size)
+
+    def refuseHeld(self, error: TooMuchHeld) -> None:
+        """Fail, unless all of it has been read, see L{IByteHolder}."""
+        if not self.isEnded:
+            self.fail(error)
+            self.hold(0)
 
     # For the channel
 

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.shares import AddressShare, AddressShares, shareOf
 from storagegate.core.task import IdleWaiters, Task
 from storagegate.net.forwarded import Trust, clientAddresses
@@ -173,16 +174,19 @@ class Site(Factory):
         limits: HTTPLimits,
         reactor: IReactorTime,
         describeRejection: Callable[[BadRequest], tuple[bytes, bytes]] = plainText,
+        budget: HeldBytes = PROCESS_BUDGET,
     ) -> None:
         """
         @param limits: The limits of all connections of the listener.
         @param reactor: Its clock is read once a second.
         @param describeRejection: Returns the content type and the body of the response to a request
             that never reaches the resource.
+        @param budget: Counts bodies that are read whole.
         """
         self.resource: Any = resource
         self._describeRejection = describeRejection
         self.limits = limits
+        self.budget = budget
         self.reactor = reactor
         self.scheduler = InputScheduler(reactor)
         self.now = 0.0

@@ -19,6 +19,7 @@ from twisted.web import server
 from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource, _IEncodingResource, getChildForRequest
 
+from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http.interfaces import (
     BodyLost,
     BodyTooLarge,
@@ -90,6 +91,9 @@ class WebSite:
         except BodyTooLarge:
             reply = web.channel.reply
             reply.respond(413, [(b"Content-Type", b"text/plain")], b"The body is too large\n")
+        except TooMuchHeld as error:
+            fields = [(b"Content-Type", b"text/plain"), (b"Retry-After", b"1")]
+            web.channel.reply.respond(429, fields, error.message.encode() + b"\n")
         except BodyLost:
             # The client has gone.
             return

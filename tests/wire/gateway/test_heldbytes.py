@@ -102,3 +102,7 @@ class OneKindTests(HeldBytesCase):
     def test_messages(self) -> None:
         """Messages of WebSocket are refused by a close that says to try later."""
         self.assertRefused("messages", "http", "1013")
+
+    def test_bodies(self) -> None:
+        """Bodies of HTTP are refused with 429."""
+        self.assertRefused("bodies", "http", "429")

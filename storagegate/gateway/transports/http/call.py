@@ -400,16 +400,20 @@ class HTTPCall:
         return readObject(data)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
+        body = self._req.raw.body
         if data is None:
             try:
-                data = await self._req.raw.body.read(limit)
+                data = await body.read(limit, isHeld=True)
             except BodyTooLarge:
                 raise tooLarge(limit) from None
-        if len(data) > limit:
-            raise tooLarge(limit)
-        if len(data) <= INLINE_SIZE:
-            return readObject(data)
-        return await self._shared.host.run(readObject, data)
+        try:
+            if len(data) > limit:
+                raise tooLarge(limit)
+            if len(data) <= INLINE_SIZE:
+                return readObject(data)
+            return await self._shared.host.run(readObject, data)
+        finally:
+            body.hold(0)
 
     # The response
 
@@ -548,6 +552,7 @@ async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
         async for chunk in body:
             for line in lines.feed(chunk):
                 yield readObject(line)
+            body.hold(lines.held)
         for line in lines.end():
             yield readObject(line)
     except LineTooLong:
@@ -555,6 +560,8 @@ async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
     except BodyLost:
         # A stream that was cut has no end: its reader is cancelled.
         raise CancelledError from None
+    finally:
+        body.hold(0)
 
 
 async def _stream(*requests: Any) -> AsyncIterator[Any]:
