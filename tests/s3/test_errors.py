@@ -5,8 +5,9 @@ import xml.etree.ElementTree as ElementTree
 from botocore.parsers import RestXMLParser
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http.interfaces import BadRequest
-from storagegate.s3.errors import S3Error, describeRejection, errorDocument
+from storagegate.s3.errors import S3Error, describeRejection, errorDocument, fromStoreError
 
 
 class S3ErrorTests(SynchronousTestCase):
@@ -80,6 +81,11 @@ class ErrorDocumentTests(SynchronousTestCase):
             b"<BucketName>photos</BucketName><Resource>/photos/a%26b</Resource>"
             b"<RequestId>R1</RequestId></Error>",
         )
+
+    def test_tooMuchHeld(self) -> None:
+        """A document that is refused because all hold too much is to be sent later."""
+        error = fromStoreError(TooMuchHeld())
+        self.assertEqual((error.code, error.status), ("SlowDown", 503))
 
     def test_alwaysReadable(self) -> None:
         """Markup is escaped, and what XML cannot hold is replaced: any parser reads an error."""

@@ -37,6 +37,12 @@ class Body:
     def __init__(self, pieces: Sequence[bytes], ready: bool = False) -> None:
         self._pieces = list(pieces)
         self._ready = ready
+        self.taken = 0
+        self.held: list[int] = []
+
+    def hold(self, size: int) -> None:
+        """As RequestBody."""
+        self.held.append(size)
 
     def readAvailable(self) -> bytes | None:
         """As ReadableBody."""
@@ -45,6 +51,7 @@ class Body:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """As ReadableBody."""
         for piece in self._pieces:
+            self.taken += len(piece)
             yield piece
 
 
@@ -183,8 +190,10 @@ class ReceiveTests(SynchronousTestCase):
 
     def test_gather(self) -> None:
         """A document is read whole, up to its limit, with the same checks."""
-        good = gather(Body([b"<a>", b"</a>"]), BodyExpectation(length=7, limit=7))
+        body = Body([b"<a>", b"</a>"])
+        good = gather(body, BodyExpectation(length=7, limit=7))
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(good)), b"<a></a>")
+        self.assertEqual(body.held, [3, 7, 0])
         bad = gather(Body([b"<a>", b"</a>"]), BodyExpectation(limit=6))
         failure = self.failureResultOf(Deferred.fromCoroutine(bad), S3Error)
         self.assertEqual(failure.value.code, "EntityTooLarge")

@@ -106,3 +106,16 @@ class OneKindTests(HeldBytesCase):
     def test_bodies(self) -> None:
         """Bodies of HTTP are refused with 429."""
         self.assertRefused("bodies", "http", "429")
+
+
+class TogetherTests(HeldBytesCase):
+    """All transports at once."""
+
+    def test_together(self) -> None:
+        """The budget is one."""
+        kinds = {"frames": "tcp", "messages": "http", "bodies": "http"}
+        started = [self.start(kind, listener) for kind, listener in kinds.items()]
+        found = [self.refusals(each) for each in started]
+        self.assertBounded()
+        refused = sum(sum(each.values()) - each.get("open", 0) for each in found)
+        self.assertGreater(refused, 100, found)
