@@ -234,7 +234,9 @@ def untraced(error: E) -> E:
 
     The traceback of a raised error holds frames, and these mostly the object: a cycle.
     """
-    copy = error.__class__.__new__(error.__class__, *error.args)
+    # Not its args, which of an OSError lack the name of the file.
+    copy = error.__class__.__new__(error.__class__, *error.__reduce__()[1])
+    copy.args = error.args
     copy.__dict__.update(error.__dict__)
     copy.__cause__ = error.__cause__
     return copy

@@ -21,7 +21,7 @@ A caller's value is sent only if it is a valid field value: callers cannot injec
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from math import ceil
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 from attrs import frozen
@@ -36,6 +36,7 @@ from storagegate.core.errors import (
     GrpcError,
     ServiceError,
     asServiceError,
+    causedBy,
     codedError,
 )
 from storagegate.core.invoker import CallCredentials
@@ -209,6 +210,11 @@ def _error(value: Mapping[str, Any], status: int | None) -> ServiceError:
     return ServiceError(code, message, known, value.get("details"), grpcCode)
 
 
+def _final(failed: BaseException) -> BaseException:
+    """Return the error of a call that is not repeated."""
+    return failed.error if isinstance(failed, AttemptFailed) else failed
+
+
 def encodeRequest(request: Any) -> bytes:
     """
     Encode a request.
@@ -347,7 +353,7 @@ class Attempt:
         try:
             return await self._body(await self._head())
         except BaseException as error:
-            self._raise(error)
+            raise self._failed(error)  # noqa: B904
         finally:
             self.close()
 
@@ -367,7 +373,7 @@ class Attempt:
             lines = await self._lines(decoder)
         except BaseException as error:
             self.close()
-            self._raise(error)
+            raise self._failed(error)  # noqa: B904
         self._observe()
         return self._items(decoder, lines)
 
@@ -379,10 +385,7 @@ class Attempt:
                 lines = await self._lines(decoder)
         except BaseException as error:
             self.close()
-            try:
-                self._raise(error)
-            except AttemptFailed as failed:
-                raise failed.error from error
+            raise _final(self._failed(error))  # noqa: B904
         self.close()
         self._end("ok")
 
@@ -438,22 +441,28 @@ class Attempt:
         if self.request is not None:
             self.request.close()
 
-    def _raise(self, error: BaseException) -> NoReturn:
-        """End the attempt, and raise the error for its caller."""
+    def _failed(self, error: BaseException) -> BaseException:
+        """
+        End the attempt, and return the error for its caller.
+
+        It is not raised here: the traceback of an error must not lead to a frame that refers to it.
+        """
         if self._pumpError is not None:
             self._end("cancelled")
-            raise self._pumpError from error
+            # Its traceback leads to this attempt.
+            failed, self._pumpError = self._pumpError, None
+            return causedBy(failed, error)
         if isinstance(error, ServiceError):
             self._end("error")
-            raise error
+            return error
         if isinstance(error, AttemptFailed):
             self._end("failed")
-            raise error
+            return error
         if not isinstance(
             error, ConnectionLostError | HTTPClientError | ResponseError | LineTooLong
         ):
             self._end("cancelled")
-            raise error
+            return error
         self._end("timeout" if self._isLate else "failed")
         isUnread = isinstance(error, ConnectionLostError) and error.isUnread
         if self._isLate:
@@ -464,7 +473,7 @@ class Attempt:
         else:
             reported = self._unavailable("gave no valid response")
         # The requests of a stream were taken from the caller, and cannot be sent again.
-        raise AttemptFailed(reported, isUnread and not self._hasPumped) from error
+        return AttemptFailed(causedBy(reported, error), isUnread and not self._hasPumped)
 
     def _unavailable(self, reason: str) -> ServiceError:
         return codedError("UNAVAILABLE", f"An instance of {self._shared.service} {reason}")

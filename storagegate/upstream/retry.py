@@ -124,15 +124,22 @@ class Upstream:
         count = 0
         while True:
             slot = await self._acquire(policy, tried)
+            error: ServiceError | None = None
             try:
                 return await attempt(slot)
             except AttemptFailed as failed:
                 count += 1
                 if not (failed.isUnsent or policy.isRepeatable) or count > retries:
-                    raise failed.error from failed
-                if not self._budget.take():
+                    error = failed.error
+                elif not self._budget.take():
                     self._metrics.refusedRetries.add(1, (name,))
-                    raise failed.error from failed
+                    error = failed.error
+            # Neither the failure, which refers to it, nor this frame is part of its cycle.
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error
             tried.add(slot.member.id)
             await deferLater(self._clock, BACKOFF.seconds(count - 1, self._random.uniform))
             self._metrics.retries.add(1, (name,))

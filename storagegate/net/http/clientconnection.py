@@ -29,6 +29,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.errors import untraced
 from storagegate.core.streams import SharedFuture
 from storagegate.core.task import IdleWaiters
 from storagegate.net.tls import ServerContext, refusesCertificate
@@ -196,7 +197,7 @@ class ClientRequest:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise untraced(self._error)
 
     def _more(self) -> Deferred[None]:
         self._check()
@@ -364,6 +365,8 @@ class HTTPClientConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End the request with the connection."""
         self.isLost = True
+        # It refers to this connection.
+        self._parser = None
         request = self._request
         if request is not None:
             if self._hasHead and not self._isFramed and reason.check(ConnectionDone):

@@ -540,7 +540,11 @@ class FileBlobs:
             except OSError as failure:
                 error = failure
         if error is not None:
-            raise storeError(error) from error
+            try:
+                raise storeError(error) from error
+            finally:
+                # Its traceback refers to this frame.
+                del error
         for shard in sorted({self._layout.shard(blob) for blob in blobs}):
             try:
                 self._durability.syncDirectory(shard)

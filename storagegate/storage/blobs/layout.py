@@ -15,6 +15,7 @@ from threading import Event, Lock
 
 from attrs import define, field, frozen
 
+from storagegate.core.errors import untraced
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files
 
@@ -148,7 +149,7 @@ class SyncGroup:
                 if not directory.users:
                     del self._directories[path]
         if mine.error is not None:
-            raise mine.error
+            raise untraced(mine.error)
 
     def _lead(self, path: str, directory: _Directory, mine: _SyncBatch) -> None:
         with directory.lock:
@@ -164,7 +165,9 @@ class SyncGroup:
                     self._files.close(fd)
                 mine.error = None
             except (StoreError, OSError) as error:
-                mine.error = error
+                mine.error = untraced(error)
+                # Its text says the cause, whose traceback leads to this frame.
+                mine.error.__cause__ = None
             finally:
                 mine.ended.set()
 

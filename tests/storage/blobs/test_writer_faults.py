@@ -9,6 +9,7 @@ from storagegate.storage.errors import StoreBusy, StoreFull, StoreReadOnly
 from tests.contract.blobs import KIB, claim
 from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
 from tests.support.faultyfiles import Fault
+from tests.support.garbage import findCycles, withoutCollector
 
 
 class FaultTests(BlobsCase):
@@ -129,3 +130,26 @@ class FaultTests(BlobsCase):
         self.pool.goAll()
         self.failureResultOf(discarded, OSError)
         self.assertEqual(len(filesBelow(self.directory)), 1)
+
+    def test_lifetimes(self) -> None:
+        """No error is part of a reference cycle when its caller has dropped it."""
+
+        def use(name: str) -> None:
+            blob = self.put(b"x")
+            self.files.arm(Fault(1, errno.EIO, sticky=True, only=frozenset({name})))
+            opening = Deferred.fromCoroutine(self.blobs.open(blob))
+            self.pool.goAll()
+            opening.addCallbacks(lambda handle: handle.close(), lambda failure: None)
+            removing = self.blobs.remove([blob])
+            self.pool.goAll()
+            removing.addErrback(lambda failure: None)
+            self.files.arm(None)
+
+        for name in ("openForReading", "size", "close", "unlink", "syncDirectory"):
+            self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
+            use(name)
+            self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
+            with withoutCollector():
+                use(name)
+                cycles = findCycles()
+            self.assertEqual((name, cycles), (name, []))

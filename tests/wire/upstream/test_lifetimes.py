@@ -1,0 +1,85 @@
+"""What forwarded calls leave behind."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from storagegate.core.errors import ServiceError
+from tests.support.garbage import findCycles, withoutCollector
+from tests.support.ports import heldPort
+from tests.support.rawupstream import Answer, RawConnection
+from tests.wire.upstream.upstreamcase import CHUNKED, UpstreamCase, chunk
+
+_ITEM = CHUNKED + chunk(b'{"data": 1}\n')
+
+ANSWERS: dict[str, Answer] = {
+    "result": lambda connection: connection.json(b'{"data": 1}'),
+    "error": lambda connection: connection.json(b'{"error": "NOT_FOUND", "message": ""}', 404),
+    "unavailable": lambda connection: connection.json(
+        b'{"error": "UNAVAILABLE", "message": ""}', 503
+    ),
+    "nonsense": lambda connection: connection.json(b"nonsense"),
+    "hangs up": RawConnection.close,
+    "items": lambda connection: connection.write(_ITEM + chunk(b"")),
+    "late error": lambda connection: connection.write(
+        _ITEM + chunk(b'{"error": "NOT_FOUND", "message": ""}\n') + chunk(b"")
+    ),
+    "late nonsense": lambda connection: connection.write(_ITEM + chunk(b"nonsense\n")),
+    "breaks off": lambda connection: (connection.write(_ITEM), connection.close()),
+}
+
+
+async def _requests() -> AsyncIterator[Any]:
+    yield {"a": 1}
+
+
+async def _broken() -> AsyncIterator[Any]:
+    yield {"a": 1}
+    raise ServiceError("SOLD_OUT", "", 409)
+
+
+class LifetimeTests(UpstreamCase):
+    """No call and no error is part of a reference cycle when it has ended."""
+
+    async def findCycles(self, method: str, requests: Callable[[], Any] = dict) -> list[str]:
+        """Call twice, for the first time makes caches; return what the second has left."""
+        await self.end(method, requests())
+        with withoutCollector():
+            await self.end(method, requests())
+            await deferLater(self.reactor, 0.02)
+            return findCycles()
+
+    async def end(self, method: str, request: Any) -> None:
+        """Call, and wait for the end, whatever it is."""
+        try:
+            result = await self.call(method, request)
+            if hasattr(result, "__aiter__"):
+                async for _ in result:
+                    pass
+        except ServiceError:
+            pass
+
+    maxDiff = None
+
+    async def test_responses(self) -> None:
+        """Whatever the instance responds."""
+        found = {}
+        for name, answer in ANSWERS.items():
+            self.serve(self.upstream(answer).port, ejectAfter=100)
+            for method in ("unary", "safe", "server"):
+                found[name, method] = await self.findCycles(method)
+            for method in ("client", "bidirectional"):
+                found[name, method] = await self.findCycles(method, _requests)
+        self.assertEqual({key: cycles for key, cycles in found.items() if cycles}, {})
+
+    async def test_unreachable(self) -> None:
+        """If no instance can be reached."""
+        self.serve(heldPort(self), heldPort(self), ejectAfter=100)
+        self.assertEqual(await self.findCycles("unary"), [])
+
+    async def test_requests(self) -> None:
+        """If the caller's own stream fails."""
+        self.serve(self.upstream(lambda connection: None).port)
+        self.assertEqual(await self.findCycles("client", _broken), [])
+        self.assertEqual(await self.findCycles("bidirectional", _broken), [])
