@@ -12,6 +12,10 @@ MAX_TOKEN_LENGTH = 8 * 1024
 MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
 """A day: a longer deadline is a mistake in the unit."""
 
+REQUEST_SECONDS = 600.0
+"""How long a request may take to arrive that is called when it is complete, on every transport: the
+longest of the gateway over HTTP (10 MiB) at 17 kB/s."""
+
 
 @frozen
 class ClientInfo:

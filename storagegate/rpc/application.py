@@ -16,6 +16,7 @@ from attrs.converters import optional
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.error import CannotListenError
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
@@ -40,6 +41,7 @@ from storagegate.rpc.credentials import (
     GRPCCertificates,
 )
 from storagegate.rpc.dispatch import (
+    CHECK_SECONDS,
     CallLimits,
     CallRouter,
     Middleware,
@@ -373,8 +375,13 @@ class RPCPort:
         engine: Any,
         address: IPv4Address | IPv6Address | UNIXAddress,
         certificates: GRPCCertificates | None = None,
+        watch: LoopingCall | None = None,
     ) -> None:
+        """
+        @param watch: Checks the calls of the port, until it is closed.
+        """
         self.certificates = certificates
+        self._watch = watch
         self._engine = engine
         self._address = address
 
@@ -397,6 +404,8 @@ class RPCPort:
 
         @param graceMs: How long calls may take, in milliseconds, before they are cancelled.
         """
+        if self._watch is not None and self._watch.running:
+            self._watch.stop()
         stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
         return stopped
 
@@ -590,7 +599,10 @@ class GRPCServer:
             own = UNIXAddress(host.removeprefix("unix:"))
         else:
             own = (IPv6Address if ":" in host else IPv4Address)("TCP", host, bound)
-        opened = RPCPort(engine, own, certificates)
+        watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
+        watch.clock = reactor
+        watch.start(CHECK_SECONDS)
+        opened = RPCPort(engine, own, certificates, watch)
         engine.start(partial(self._router.accept, self.settings.callLimits()))
         self._ports.append(opened)
         return opened

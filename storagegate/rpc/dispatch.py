@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.definitions import (
     DefinitionError,
     ServiceDefinition,
@@ -255,6 +256,7 @@ Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
+_LATE = GRPC_STATUSES["DEADLINE_EXCEEDED"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 
@@ -281,6 +283,9 @@ class CallLimits:
     perAddress: float = inf
 
 
+CHECK_SECONDS = 10.0
+"""The pause between two checks of the requests that have not arrived."""
+
 _MAX_PEERS = 4096
 """Connections whose share is remembered while they have no calls: a busy server's."""
 
@@ -294,6 +299,8 @@ class CallRouter:
     @ivar middleware: The first one outermost.
     @ivar activeCalls: How many handlers are running.
     @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
+    @ivar unread: The calls whose request has not arrived, the oldest first, with the time of the
+        last check before them.
     """
 
     def __init__(self, trust: Trust | None = None) -> None:
@@ -306,6 +313,8 @@ class CallRouter:
         self.activeCalls = 0
         self.onRefused: Refused | None = None
         self._callsOf: dict[str, int] = {}
+        self.unread: dict[CallDispatch, float] = {}
+        self.now = 0.0
         self._trust = trust
         self._shares = AddressShares()
         # By peer, for calls that no proxy passes on.
@@ -366,6 +375,19 @@ class CallRouter:
             call = Call(engineCall, service, engineCall.path.rpartition("/")[2])
             self.refused(call, GrpcError(status, reason))
         engineCall.finish(status, reason)
+
+    def checkRequests(self, now: float) -> None:
+        """
+        Refuse the calls whose request is not complete in time.
+
+        @param now: Seconds of a monotonic clock.
+        """
+        self.now = now
+        while self.unread:
+            oldest, since = next(iter(self.unread.items()))
+            if now - since < REQUEST_SECONDS:
+                break
+            oldest.expire()
 
     def refused(self, call: Call, error: Exception) -> None:
         """
@@ -433,9 +455,18 @@ class CallDispatch(Task):
             self._call.requests = RequestStream(self._engineCall, decode)
             self._callHandler()
         else:
+            self._router.unread[self] = self._router.now
             self._engineCall.read(self._received)
 
+    def expire(self) -> None:
+        """Refuse the call: its request was not complete in time."""
+        del self._router.unread[self]
+        reason = f"the request was not complete after {REQUEST_SECONDS:.0f} seconds"
+        self._refuse(GrpcError(_LATE, reason))
+
     def _received(self, message: bytes | None) -> None:
+        if self._router.unread.pop(self, None) is None:
+            return
         if message is None:
             self._refuseNothing()
             return

@@ -13,6 +13,7 @@ from storagegate.core import codecs
 from storagegate.core.context import (
     MAX_DEADLINE_MS,
     MAX_TOKEN_LENGTH,
+    REQUEST_SECONDS,
     ClientInfo,
     RequestContext,
     Tracing,
@@ -219,6 +220,7 @@ class ShapeTests(SynchronousTestCase):
             MAX_TOKEN_LENGTH,
             session.MAX_ID_LENGTH,
             MAX_DEADLINE_MS,
+            int(REQUEST_SECONDS),
             session.ITEMS_AHEAD,
             json.MAX_ANSWER,
             connection.MAX_EMPTY_FRAMES,

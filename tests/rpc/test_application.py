@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
+from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.options import OptionError
 from storagegate.net.forwarded import compileTrust
@@ -230,6 +232,30 @@ class AcceptTests(SynchronousTestCase):
         call = FakeServerCall("/pkg.A/echo", metadata, address=address)
         self.app._router.accept(self.app.settings.callLimits(), call)
         return call
+
+    def test_lateRequest(self) -> None:
+        """A request has ten minutes to arrive; a stream of them, and a handler, have no limit."""
+        self.app.addService(
+            "pkg.B",
+            {
+                "collect": {"handler": lambda request: Deferred(), "streaming": "client"},
+                "wait": lambda request: Deferred(),
+            },
+        )
+        calls = {name: FakeServerCall(f"/pkg.{name}") for name in ("A/echo", "B/wait", "B/collect")}
+        for call in calls.values():
+            self.app._router.accept(self.app.settings.callLimits(), call)
+        calls["B/wait"].arrive(b"")
+        router = self.app._router
+        for seconds in (0.0, REQUEST_SECONDS - 1):
+            router.checkRequests(seconds)
+        self.assertEqual([call.status for call in calls.values()], [None] * 3)
+        router.checkRequests(REQUEST_SECONDS)
+        statuses = [call.status and call.status[:2] for call in calls.values()]
+        refusal = (4, "the request was not complete after 600 seconds")
+        self.assertEqual(statuses, [refusal, None, None])
+        calls["A/echo"].arrive(None)
+        self.assertEqual(self.app.activeCalls, 2)
 
     def test_told(self) -> None:
         """Who asks for it is told of each of these, before it is answered."""

@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import rpc, server
+from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.definitions import ServiceMethod
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
 from storagegate.core.options import OptionError, changeOptions
@@ -279,6 +280,8 @@ class LimitTests(SynchronousTestCase):
         text = {row[0]: row[1] for row in table(PAGE, "Limits")}
         self.assertEqual(text["how deep messages nest"], f"{DEPTH_LIMIT}")
         self.assertEqual(text["the message of a status"], f"{status.MESSAGE_LENGTH} bytes")
+        seconds = f"{REQUEST_SECONDS:.0f} seconds"
+        self.assertEqual(text["how long a request may take to arrive"], seconds)
         self.assertEqual(text["the details of an error"], f"{status.MAX_DETAILS} bytes")
         self.assertEqual(text["a token for ``authentication``"], f"{MAX_TOKEN} characters")
         self.assertEqual(

@@ -6,6 +6,8 @@ from typing import Any
 from attrs import frozen
 from zope.interface import Attribute, Interface
 
+from storagegate.core.context import REQUEST_SECONDS
+
 
 class IRequestChannel(Interface):
     """The connection that a request came on and its response is sent on."""
@@ -203,8 +205,7 @@ class HTTPLimits:
     @ivar requestTimeout: How long a request may go without progress of its body or its response.
     @ivar progressSize: Fewer bytes than this of a body or its trailers are no progress: a client
         cannot hold a connection with a byte a minute.
-    @ivar bodyTimeout: How long a body may take whose reader waits for all of it: the longest of
-        the gateway at 17 kB/s.
+    @ivar bodyTimeout: How long a body may take whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may have more than one request.
     @ivar keepAliveTimeout: How long a connection may idle between requests.
     @ivar pipelinedRequests: How many requests may wait behind the one in flight before reading
@@ -230,7 +231,7 @@ class HTTPLimits:
     headersTimeout: float = 60.0
     requestTimeout: float = 300.0
     progressSize: int = 4 * 1024
-    bodyTimeout: float = 600.0
+    bodyTimeout: float = REQUEST_SECONDS
     keepAlive: bool = True
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16

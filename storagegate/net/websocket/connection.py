@@ -32,6 +32,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.errors import ServiceError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.shares import AddressShare
@@ -106,6 +107,7 @@ def writeHead(first: int, length: int) -> bytes:
 
 
 GOING_AWAY = 1001
+POLICY = 1008
 TOO_BIG = 1009
 INTERNAL = 1011
 TRY_LATER = 1013
@@ -183,6 +185,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.held = 0
         self.hasReceived = True
         self._isPinged = False
+        # Since when a part of a message is known to be here, in seconds of the reactor's clock.
+        self._partSince: float | None = None
         self._seenSent = -1
         self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = False
@@ -235,8 +239,7 @@ class WebSocketConnection(WebSocketServerProtocol):
     def _settle(self) -> None:
         """Send the output that was held back, and close if no call is in flight."""
         self._isSettling = False
-        isMidway = self.data or self.inside_message or self.current_frame is not None
-        if self.isOpen and self.receiver.isIdle and not (self._pending or isMidway):
+        if self.isOpen and self.receiver.isIdle and not (self._pending or self._isMidway):
             self.goAway()
         else:
             self._flush()
@@ -265,12 +268,19 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def checkAlive(self) -> None:
         """
-        Check whether the peer is alive. Called every C{pingSeconds}.
+        Check whether the peer is alive and its message complete. Called every C{pingSeconds}.
 
         A silent one is pinged; one that sends no pong by the next time, reads nothing of its
         output, or does not go after the close is dropped. The pong of one that is paused because of
         its calls is not read: the ping is for its system, which reports that it has gone.
         """
+        if not self._isMidway or self.isPaused or not self.isOpen:
+            self._partSince = None
+        elif self._partSince is None:
+            self._partSince = self.factory.clock.seconds()
+        elif self.factory.clock.seconds() - self._partSince >= REQUEST_SECONDS:
+            self._fail_connection(POLICY, "A message was not complete in time")
+            return
         sent = getattr(self.transport, "sentBytes", 0)
         isMoving = sent != self._seenSent
         self._seenSent = sent
@@ -283,6 +293,11 @@ class WebSocketConnection(WebSocketServerProtocol):
         else:
             self._isPinged = True
             self.sendPing()
+
+    @property
+    def _isMidway(self) -> bool:
+        """Return whether a part of a message is here."""
+        return bool(self.data or self.inside_message or self.current_frame is not None)
 
     @property
     def isOpen(self) -> bool:
@@ -435,6 +450,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def _deliver(self, payload: bytes, isBinary: bool) -> None:
         self.meter.messagesIn += 1
+        self._partSince = None
         try:
             self.receiver.received(payload, isBinary)
         except Exception:

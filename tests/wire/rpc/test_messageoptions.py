@@ -8,9 +8,11 @@ from hyperframe.frame import SettingsFrame
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
+from storagegate.rpc import application, dispatch
 from tests.support.h2client import H2Client, H2Stream
 from tests.wire.rpc.optioncase import BIG, BIGS, ECHO, HOLD, WAIT, OptionCase, sized, struct
 
+DEADLINE_EXCEEDED = 4
 RESOURCE_EXHAUSTED = 8
 
 GZIP = (("grpc-accept-encoding", "identity,gzip"),)
@@ -208,6 +210,21 @@ class LimitTests(OptionCase):
         self.waiting.pop().callback(None)
         self.assertEqual([stream.status for stream in await gatherResults(held)], [0, 0])
         self.assertEqual((await self.within(port, calling(ECHO, struct()))).status, 0)
+
+    async def test_lateRequest(self) -> None:
+        """A call whose request does not arrive in time is refused, and its connection goes on."""
+        self.patch(application, "CHECK_SECONDS", 0.05)
+        self.patch(dispatch, "REQUEST_SECONDS", 0.1)
+        port = await self.serve()
+
+        def use(client: H2Client) -> list[int | None]:
+            late = client.begin(ECHO)
+            client.sendData(late, b"\0\0\0\0\x09half", isLast=False)
+            client.readUntil(lambda: late.isEnded)
+            return [late.status, client.call(ECHO, struct()).status]
+
+        self.assertEqual(await self.within(port, use), [DEADLINE_EXCEEDED, 0])
+        self.assertEqual(self.app.activeCalls, 0)
 
     def use(self, port: int, use: Callable[[H2Client], H2Stream]) -> H2Stream:
         """Do something with a connection. In a thread."""

@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from attrs import field, frozen
 
+from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.options import (
     optionField,
     readFlag,
@@ -127,6 +128,7 @@ class TCPLimits:
 
     @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
         bytes meanwhile: a slow modem brings that in a tenth of the time.
+    @ivar messageSeconds: How long it may take at all.
     @ivar stallSeconds: How long a client may read nothing of its output, as long as one of HTTP.
     @ivar lingerSeconds: How long a client that was refused may take to read the error.
     @ivar lingerBytes: Bytes of its input that are dropped meanwhile.
@@ -138,6 +140,7 @@ class TCPLimits:
 
     frameSeconds: float = 30
     frameProgress: int = 16 * 1024
+    messageSeconds: float = REQUEST_SECONDS
     stallSeconds: float = 300
     lingerSeconds: float = 2
     lingerBytes: int = 1024 * 1024

@@ -218,7 +218,7 @@ class TCPConnection(Protocol):
         # When a closed connection is given up.
         self._deadline: float | None = None
         self._taken = 0
-        self._intake, self._outflow = StallTimer(), StallTimer()
+        self._intake, self._message, self._outflow = StallTimer(), StallTimer(), StallTimer()
         self._detector = DeadPeerDetector(self._limits.probeSeconds, self._limits.lastProbeSeconds)
 
     # The transport's side
@@ -382,8 +382,10 @@ class TCPConnection(Protocol):
         isWaiting = not self._isWanted or self._isFull
         isPart = self.held and not isWaiting
         intake = (self._taken, self.held // limits.frameProgress) if isPart else None
-        if self._intake.seconds(intake, now) >= limits.frameSeconds:
-            message = f"The message was not complete after {limits.frameSeconds:g} seconds"
+        isStalled = self._intake.seconds(intake, now) >= limits.frameSeconds
+        passed = self._message.seconds(self._taken if isPart else None, now)
+        if isStalled or passed >= limits.messageSeconds:
+            message = f"The message was not complete after {passed:.0f} seconds"
             self._refuse(codedError("DEADLINE_EXCEEDED", message))
         elif isWaiting or self._isEnded:
             isProbe = self._detector.check(self.transport, now)

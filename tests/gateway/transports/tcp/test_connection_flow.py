@@ -166,6 +166,19 @@ class PatienceTests(TCPCase):
             client.connection.dataReceived(ping[3:] + ping[:3])
         self.assertTrue(client.isOpen)
 
+    def test_deadline(self) -> None:
+        """A message that makes progress has ten minutes all the same."""
+        client = self.connect()
+        client.connection.dataReceived(frame(6, b"x" * 2_000_000)[:20_000])
+        for _ in range(23):
+            seconds(self.clock, 25)
+            client.connection.dataReceived(b"x" * 20_000)
+        seconds(self.clock, 23)
+        self.assertTrue(client.isOpen)
+        seconds(self.clock, 3)
+        self.assertFalse(client.isOpen)
+        self.assertIn(b"DEADLINE_EXCEEDED", client.transport.value())
+
     def test_ourFault(self) -> None:
         """A frame that waits because we do not read does not count."""
         client = self.connect()

@@ -9,7 +9,7 @@ from storagegate.core.definitions import readService
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.json import MAX_ANSWER
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
-from storagegate.net.websocket.connection import MAX_UNSENT, TRY_LATER
+from storagegate.net.websocket.connection import MAX_UNSENT, POLICY, TRY_LATER
 from tests.gateway.wscase import Talker, WebSocketCase
 from tests.support.wsclient import CONTINUATION, PING, PONG, TEXT, ServerFrame, frame
 
@@ -212,6 +212,36 @@ class WatchTests(WebSocketCase):
             client.call("echo")
             self.clock.advance(PING_SECONDS)
         self.assertEqual(self.pings(client), 0)
+
+    def test_unfinishedMessage(self) -> None:
+        """A message has ten minutes, in one frame or in fragments, whatever comes meanwhile."""
+        for beginning, rest in (
+            (frame(TEXT, b"x" * 1000)[:20], b"x"),
+            (frame(TEXT, b"x" * 5000)[:3], b""),
+            (frame(TEXT, b"{", fin=False), frame(CONTINUATION, b" ", fin=False)),
+            (frame(TEXT, b"{", fin=False), frame(PING, b"")),
+        ):
+            client, other = self.connect(), self.connect()
+            client.send(beginning)
+            for _ in range(20):
+                other.call("echo")
+                self.clock.advance(PING_SECONDS)
+                client.send(rest or frame(PING)[:0])
+                client.wire.hasReceived = True
+            self.assertIsNone(client.closeCode)
+            self.clock.advance(PING_SECONDS)
+            self.assertEqual(client.closeCode, POLICY)
+            self.assertIsNone(other.closeCode)
+
+    def test_manyMessages(self) -> None:
+        """Each message has its own ten minutes: one that always has a part of the next may stay."""
+        client = self.connect()
+        whole = frame(TEXT, b"x" * 300)
+        client.send(whole[:100])
+        for _ in range(50):
+            self.clock.advance(PING_SECONDS)
+            client.send(whole[100:] + whole[:100])
+        self.assertIsNone(client.closeCode)
 
     def test_waitingForCalls(self) -> None:
         """One that is not read because its calls take long cannot answer, and is not dropped."""
