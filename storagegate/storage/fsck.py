@@ -24,6 +24,7 @@ from storagegate.storage.catalog.connections import (
     prepare,
     readSecret,
 )
+from storagegate.storage.catalog.usage import recountUsage, setUsage
 from storagegate.storage.catalog.writer import (
     Apply,
     Mutation,
@@ -183,6 +184,7 @@ class _Check:
             self._problem(foreign)
             # They would seem to be garbage.
             self._repair = False
+        self._usage()
         unknown = self._references()
         self._staging()
         self._rows(verify)
@@ -202,6 +204,18 @@ class _Check:
         else:
             self._left += 1
             self._report(text)
+
+    def _usage(self) -> None:
+        """Check what is recorded of each bucket."""
+        for each in recountUsage(self._connection):
+            kinds = ("objects", "bytes", "uploads", "bytes of uploads")
+            wrong = ", ".join(
+                f"{recorded} {kind}, not {counted}"
+                for kind, recorded, counted in zip(kinds, each.recorded, each.counted, strict=True)
+                if recorded != counted
+            )
+            name = f"bucket {each.name}" if each.name else f"no bucket {each.bucketId}"
+            self._problem(f"{name} is said to have {wrong}", partial(self._mutate, setUsage, each))
 
     def _references(self) -> frozenset[str]:
         """Check reference counts; return the blobs with references that have no row."""

@@ -27,6 +27,7 @@ from storagegate.storage.records import (
     ObjectRecord,
     Part,
     Segment,
+    StoreUsage,
     WriteCondition,
 )
 
@@ -250,6 +251,14 @@ class ICatalog(Interface):
         @param key: The key in UTF-8 that the upload was created for.
         @param uploadId: The id of the upload that ends.
         @raise NoSuchUpload: The upload does not exist (any more).
+        """
+
+    async def usage(limit: int) -> StoreUsage:
+        """
+        Read how many objects and bytes the buckets hold, which each mutation counts; nothing is
+        counted here.
+
+        @param limit: The most buckets in the result by themselves.
         """
 
     async def accessKeys() -> tuple[int, list[AccessKey]]:

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from storagegate.storage.files import Files
+from storagegate.storage.records import StoreUsage
 from storagegate.telemetry.metrics import (
+    MAX_LABEL_SETS,
+    OTHER,
     Histogram,
     MetricFamily,
     MetricsRegistry,
@@ -77,6 +82,58 @@ class _Timings:
             return list(self._values)
 
 
+_BUCKETS = MAX_LABEL_SETS - 1
+"""Buckets that have samples of their own; the newer ones have one together."""
+
+
+class _UsageReader:
+    """
+    Reads what the buckets hold at each scrape.
+
+    The embedded catalog returns it at once; of one behind a network it is that of the last scrape.
+    """
+
+    def __init__(self, catalog: Any) -> None:
+        """@param catalog: An L{ICatalog<storagegate.storage.interfaces.ICatalog>}."""
+        self._catalog = catalog
+        self._usage: StoreUsage | None = None
+        self._isReading = False
+
+    def families(self) -> Iterable[MetricFamily]:
+        """Read, and make the families of what was read last."""
+        if not self._isReading:
+            self._isReading = True
+            reading = Deferred.fromCoroutine(self._catalog.usage(_BUCKETS))
+            # A catalog that fails, or is closed, has no new figures; the readiness reports it.
+            reading.addCallbacks(self._took, lambda failure: None).addBoth(self._ended)
+        usage = self._usage
+        if usage is None:
+            return
+        for name, help in (
+            ("objects", "Objects of a bucket."),
+            ("bytes", "Bytes of the objects of a bucket."),
+            ("uploads", "Multipart uploads of a bucket that are in progress."),
+            ("uploadBytes", "Bytes of the parts of these uploads."),
+        ):
+            samples = {(each.bucket,): getattr(each, name) for each in usage.buckets}
+            if len(usage.buckets) == _BUCKETS:
+                # A bucket may have that name.
+                samples[(OTHER,)] = samples.get((OTHER,), 0) + getattr(usage.others, name)
+            word = name.replace("uploadBytes", "upload_bytes")
+            yield gaugesFamily(
+                f"storagegate_bucket_{word}", help, ("bucket",), samples.items(), "max"
+            )
+        yield gaugeFamily(
+            "storagegate_access_keys", "Access keys that are issued.", usage.accessKeys, "max"
+        )
+
+    def _took(self, usage: StoreUsage) -> None:
+        self._usage = usage
+
+    def _ended(self, _: object) -> None:
+        self._isReading = False
+
+
 def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
     """
     Register the metrics of a store.
@@ -97,6 +154,7 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
     store.catalog.measure(rows.observe, seconds.observe)
     wal = os.path.join(directory, "catalog.sqlite-wal")
     meters.watch(lambda: _families(store, wal, rows))
+    meters.watch(_UsageReader(store.catalog).families)
 
 
 def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:

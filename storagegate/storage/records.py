@@ -243,6 +243,38 @@ class BlobRow:
     damaged: bool
 
 
+@frozen
+class BucketUsage:
+    """
+    What a bucket holds.
+
+    @ivar bucket: Its name; empty for several.
+    @ivar bytes: Of all objects, parts of uploads not included.
+    @ivar uploadBytes: Of the parts of all uploads in progress.
+    """
+
+    bucket: str
+    objects: int
+    bytes: int
+    uploads: int
+    uploadBytes: int
+
+
+@frozen
+class StoreUsage:
+    """
+    What a store holds.
+
+    @ivar buckets: The oldest ones.
+    @ivar others: All others together.
+    @ivar accessKeys: How many keys are issued.
+    """
+
+    buckets: tuple[BucketUsage, ...]
+    others: BucketUsage
+    accessKeys: int
+
+
 InlinePosition = tuple[int, bytes]
 """Where a check of inline bytes has come to: the number of a bucket, and a key in it."""
 

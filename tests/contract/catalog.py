@@ -9,6 +9,7 @@ from tests.contract.cataloglists import ListContract
 from tests.contract.catalogobjects import BucketContract, DeleteContract, ObjectContract
 from tests.contract.catalogreferences import ReferenceContract
 from tests.contract.cataloguploads import UploadContract
+from tests.contract.catalogusage import UsageContract
 
 
 class CatalogContract(
@@ -17,6 +18,7 @@ class CatalogContract(
     DeleteContract,
     ReferenceContract,
     UploadContract,
+    UsageContract,
     ListContract,
     KeyContract,
 ):

@@ -47,6 +47,7 @@ _LATE = frozenset(
         "referenced",
         "upload",
         "uploads",
+        "usage",
     }
 )
 

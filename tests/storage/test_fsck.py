@@ -80,6 +80,17 @@ class FsckTests(SynchronousTestCase):
             self.sql("UPDATE blobs SET refs = ? WHERE id = ?", wrong, self.blob)
             self.assertRepairs(f"blob {self.blob} has {wrong} references, not 2")
 
+    def test_usage(self) -> None:
+        """What a bucket is said to hold is counted again; a bucket that is gone holds nothing."""
+        self.sql("UPDATE usage SET objects = 7, uploadBytes = -1")
+        self.assertRepairs(
+            "bucket b is said to have 7 objects, not 3, -1 bytes of uploads, not 700"
+        )
+        self.sql("DELETE FROM usage")
+        self.assertRepairs("bucket b is said to have 0 objects, not 3, 0 bytes, not 10006, 0 upl")
+        self.sql("INSERT INTO usage VALUES (99, 1, 0, 0, 0)")
+        self.assertRepairs("no bucket 99 is said to have 1 objects, not 0")
+
     def test_noReferences(self) -> None:
         """A blob that seems to be garbage and is named is counted before anything is removed."""
         self.sql("UPDATE blobs SET refs = 0 WHERE id = ?", self.blob)

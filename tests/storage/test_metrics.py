@@ -5,6 +5,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage import metrics
 from storagegate.storage.metrics import MeteredFiles, watchStore
 from storagegate.telemetry.metrics import MetricsRegistry
 from tests.support.stores import StoreDriver, fastDirectory
@@ -78,6 +79,45 @@ class StoreMetersTests(SynchronousTestCase):
         store.blobs.latch.set("a test")
         self.flushLoggedErrors()
         self.assertEqual(self.value("read_only"), 1)
+
+    def bucketValue(self, name: str, bucket: str) -> Any:
+        """Give a value of a bucket; C{None} if it has none."""
+        families = {family.name: family for family in self.meters.snapshot()}
+        return dict(families[f"storagegate_bucket_{name}"].samples).get((bucket,))
+
+    def test_usage(self) -> None:
+        """Objects and bytes of each bucket are those of the catalog; many share one sample."""
+        self.driver.createBucket("b")
+        self.driver.createBucket("other")
+        self.driver.put("b", b"k", BODY)
+        self.driver.put("other", b"k", b"12345")
+        self.driver.createUpload("u", "b", b"up")
+        self.driver.putPart("b", b"up", "u", 1, b"y" * 700)
+        found = [
+            self.bucketValue(name, "b") for name in ("objects", "bytes", "uploads", "upload_bytes")
+        ]
+        self.assertEqual(found, [1, len(BODY), 1, 700])
+        [keys] = [each for each in self.meters.snapshot() if each.name.endswith("access_keys")]
+        self.assertEqual(keys.samples, [((), 0)])
+        self.patch(metrics, "_BUCKETS", 1)
+        self.assertEqual(self.bucketValue("bytes", "other"), 5)
+        self.patch(metrics, "_BUCKETS", 2)
+        self.driver.createBucket("c")
+        self.driver.put("c", b"k", b"1")
+        self.assertEqual(self.bucketValue("bytes", "other"), 6)
+        self.assertIsNone(self.bucketValue("bytes", "c"))
+
+    def test_usageOfClosed(self) -> None:
+        """A store that is closed tells the last figures, without an error."""
+        self.driver.createBucket("b")
+        self.driver.put("b", b"k", BODY)
+        before = self.bucketValue("objects", "b")
+        reader = metrics._UsageReader(self.driver.store.catalog)
+        list(reader.families())
+        self.driver.close()
+        found = {family.name: family for family in reader.families()}
+        self.assertEqual(dict(found["storagegate_bucket_objects"].samples), {("b",): before})
+        self.driver.open()
 
     def test_backlog(self) -> None:
         """Blobs that are held by a reader wait to be removed."""

@@ -81,6 +81,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     ):
         raise BucketNotEmpty
     transaction.execute("DELETE FROM buckets WHERE id = ?", (number,))
+    transaction.forgetUsage(number)
 
 
 def readAccessKeys(connection: Connection) -> tuple[int, list[AccessKey]]:

@@ -35,6 +35,17 @@ from storagegate.storage.sqlite import CatalogUnusable, Fault, classify, createF
 
 T = TypeVar("T")
 
+COUNT_USAGE = """
+    SELECT bucketId, sum(n), sum(size), sum(uploads), sum(parts) FROM (
+        SELECT bucketId, count(*) AS n, sum(size) AS size, 0 AS uploads, 0 AS parts
+            FROM objects GROUP BY bucketId
+        UNION ALL SELECT bucketId, 0, 0, count(*), 0 FROM uploads GROUP BY bucketId
+        UNION ALL SELECT bucketId, 0, 0, 0, sum(size)
+            FROM uploads JOIN parts USING (uploadId) GROUP BY bucketId
+    ) GROUP BY bucketId
+"""
+"""Counts what the buckets hold, row by row; for a migration and a check."""
+
 _FIRST = (
     """
     CREATE TABLE meta (
@@ -131,7 +142,21 @@ _FIRST = (
 
 _SECOND = ("ALTER TABLE buckets ADD COLUMN ownership TEXT NOT NULL DEFAULT ''",)
 
-MIGRATIONS = (_FIRST, _SECOND)
+# Counted in each commit; see L{storagegate.storage.catalog.usage}.
+_THIRD = (
+    """
+    CREATE TABLE usage (
+        bucketId INTEGER PRIMARY KEY,
+        objects INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        uploads INTEGER NOT NULL,
+        uploadBytes INTEGER NOT NULL
+    ) STRICT
+    """,
+    f"INSERT INTO usage {COUNT_USAGE}",
+)
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD)
 
 
 def migrate(connection: Connection, name: str) -> None:

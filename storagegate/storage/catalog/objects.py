@@ -56,10 +56,11 @@ class CurrentRow:
     etag: str | None = None
     versionId: str | None = None
     segments: str | None = None
+    size: int = 0
 
 
 _decodeRows = msgspec.json.Decoder(
-    list[tuple[int | None, int | None, str | None, str | None, str | None]]
+    list[tuple[int | None, int | None, str | None, str | None, str | None, int]]
 ).decode
 
 
@@ -88,7 +89,8 @@ def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | Non
 def _findSQL(count: int) -> str:
     names = ", ".join(["(?, ?)"] * count)
     return (
-        "SELECT json_group_array(json_array(b.id, o.sequence, o.etag, o.versionId, o.segments))"
+        "SELECT json_group_array(json_array(b.id, o.sequence, o.etag, o.versionId, o.segments,"
+        " ifnull(o.size, 0)))"
         f" FROM (VALUES {names}) AS name"
         " LEFT JOIN buckets AS b ON b.name = name.column1"
         " LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = name.column2"
@@ -144,8 +146,8 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             refusal = evaluate(current, put.condition)
             if refusal is None and references is not None and not references.allows(put.delta):
                 refusal = ConcurrentChange()
-            if refusal is not None:
-                outcomes.append(refusal)
+            if refusal is not None or current.bucketId is None:
+                outcomes.append(refusal or NoSuchBucket())
                 continue
             record = _numbered(put.record, transaction.takeSequence())
             outcomes.append(record)
@@ -186,13 +188,15 @@ class Row:
     @ivar values: The result of L{objectValues}.
     """
 
-    bucketId: int | None
+    bucketId: int
     record: ObjectRecord
     values: tuple[object, ...]
 
 
 def insert(transaction: Transaction, rows: Sequence[Row]) -> None:
     """Insert objects whose names are free; their inline bytes go into a table of their own."""
+    for row in rows:
+        transaction.count(row.bucketId, 1, row.record.size)
     columns = [(row.bucketId, row.record.key, row.record.sequence, *row.values) for row in rows]
     inline = [
         (row.record.sequence, row.record.content.inline)
@@ -217,9 +221,11 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) ->
     """
     if not rows:
         return []
-    byBucket: dict[int | None, list[bytes]] = {}
+    byBucket: dict[int, list[bytes]] = {}
     for (_, key), row in rows:
+        assert row.bucketId is not None, "it was found"
         byBucket.setdefault(row.bucketId, []).append(key)
+        transaction.count(row.bucketId, -1, -row.size)
     for bucketId, keys in byBucket.items():
         for start, end in _cuts(len(keys)):
             transaction.execute(_deleteSQL(end - start), [bucketId, *keys[start:end]])

@@ -69,10 +69,12 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
 
     @raise NoSuchBucket: The bucket is not there.
     """
+    number = bucketId(transaction.connection, upload.bucket)
+    transaction.count(number, 0, 0, uploads=1)
     transaction.execute(
         "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            bucketId(transaction.connection, upload.bucket),
+            number,
             upload.key,
             upload.uploadId,
             upload.account,
@@ -93,15 +95,17 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     @raise NoSuchUpload: The upload is not there.
     @raise ConcurrentChange: A blob that it names is being removed.
     """
-    _checkExists(transaction, put.upload)
+    number = _bucketOf(transaction, put.upload)
     part, primaryKey = put.part, (put.upload.uploadId, put.part.number)
     delta = ReferenceDelta(part.content.segments, put.newBlobs)
     if not ReferenceBatch(transaction, [delta]).allows(delta):
         raise ConcurrentChange
-    replaced = transaction.value(
-        "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", primaryKey
-    )
-    applyDeltas(transaction, [delta], readSegments(replaced))
+    replaced = transaction.connection.execute(
+        "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments, size", primaryKey
+    ).fetchall()
+    [(segments, size)] = replaced or [(None, 0)]
+    applyDeltas(transaction, [delta], readSegments(segments))
+    transaction.count(number, 0, 0, uploadBytes=part.size - size)
     transaction.execute(
         "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
@@ -127,7 +131,7 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     """
     record = completion.record
     upload = UploadName(record.bucket, record.key, completion.uploadId)
-    _checkExists(transaction, upload)
+    number = _bucketOf(transaction, upload)
     stored = _stored(transaction, upload.uploadId)
     content = _assemble(stored, completion.parts)
     name = (record.bucket, record.key)
@@ -139,8 +143,8 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     replaced = [(name, current)] if current.sequence is not None else []
     released = remove(transaction, replaced) + _segmentsOf(stored)
     applyDeltas(transaction, [ReferenceDelta(content.segments, {})], released)
-    _drop(transaction, upload)
-    insert(transaction, [Row(current.bucketId, record, objectValues(record))])
+    _drop(transaction, upload, number, stored)
+    insert(transaction, [Row(number, record, objectValues(record))])
     return record
 
 
@@ -151,26 +155,42 @@ def abortUpload(transaction: Transaction, upload: UploadName) -> None:
 
     @raise NoSuchUpload: The upload is not there.
     """
-    _checkExists(transaction, upload)
-    applyDeltas(transaction, [], _segmentsOf(_stored(transaction, upload.uploadId)))
-    _drop(transaction, upload)
+    number = _bucketOf(transaction, upload)
+    stored = _stored(transaction, upload.uploadId)
+    applyDeltas(transaction, [], _segmentsOf(stored))
+    _drop(transaction, upload, number, stored)
 
 
-def _checkExists(transaction: Transaction, upload: UploadName) -> None:
-    if not transaction.value(
-        f"SELECT 1 FROM uploads WHERE {_UPLOAD}", (upload.bucket, upload.key, upload.uploadId)
-    ):
+def _bucketOf(transaction: Transaction, upload: UploadName) -> int:
+    """
+    Return the number of the bucket of an upload.
+
+    @raise NoSuchUpload: The upload is not there.
+    """
+    number: int | None = transaction.value(
+        f"SELECT bucketId FROM uploads WHERE {_UPLOAD}",
+        (upload.bucket, upload.key, upload.uploadId),
+    )
+    if number is None:
         raise NoSuchUpload
+    return number
 
 
-def _drop(transaction: Transaction, upload: UploadName) -> None:
+_Stored = Mapping[int, tuple[str, int, str | None]]
+"""Parts by number: ETag, size, segments."""
+
+
+def _drop(transaction: Transaction, upload: UploadName, bucketId: int, stored: _Stored) -> None:
+    transaction.count(
+        bucketId, 0, 0, uploads=-1, uploadBytes=-sum(size for _, size, _ in stored.values())
+    )
     transaction.execute("DELETE FROM parts WHERE uploadId = ?", (upload.uploadId,))
     transaction.execute(
         f"DELETE FROM uploads WHERE {_UPLOAD}", (upload.bucket, upload.key, upload.uploadId)
     )
 
 
-def _stored(transaction: Transaction, uploadId: str) -> dict[int, tuple[str, int, str | None]]:
+def _stored(transaction: Transaction, uploadId: str) -> _Stored:
     rows = _decodeParts(
         transaction.value(
             "SELECT json_group_array(json_array(number, etag, size, segments))"
@@ -181,13 +201,11 @@ def _stored(transaction: Transaction, uploadId: str) -> dict[int, tuple[str, int
     return {number: (etag, size, segments) for number, etag, size, segments in rows}
 
 
-def _segmentsOf(stored: Mapping[int, tuple[str, int, str | None]]) -> list[Segment]:
+def _segmentsOf(stored: _Stored) -> list[Segment]:
     return [each for _, _, segments in stored.values() for each in readSegments(segments)]
 
 
-def _assemble(
-    stored: Mapping[int, tuple[str, int, str | None]], named: Iterable[tuple[int, str]]
-) -> Content:
+def _assemble(stored: _Stored, named: Iterable[tuple[int, str]]) -> Content:
     total = 0
     segments: list[Segment] = []
     for number, wanted in named:

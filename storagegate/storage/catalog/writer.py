@@ -50,6 +50,13 @@ most as many mutations.
 """
 
 
+_ADDED = (
+    "ON CONFLICT DO UPDATE SET objects = objects + excluded.objects,"
+    " bytes = bytes + excluded.bytes, uploads = uploads + excluded.uploads,"
+    " uploadBytes = uploadBytes + excluded.uploadBytes"
+)
+
+
 @define(eq=False)
 class Transaction:
     """
@@ -61,6 +68,7 @@ class Transaction:
 
     connection: Connection
     garbage: list[str] = field(factory=list, init=False)
+    _usage: dict[int, list[int]] = field(factory=dict, init=False)
     _next: int = field(default=0, init=False)
     _end: int = field(default=0, init=False)
 
@@ -77,6 +85,42 @@ class Transaction:
         """
         rows = self.connection.execute(sql, parameters).fetchall()
         return rows[0][0] if rows else None
+
+    def count(
+        self, bucketId: int, objects: int, bytes: int, uploads: int = 0, uploadBytes: int = 0
+    ) -> None:
+        """
+        Count what a mutation adds to a bucket.
+
+        @param bucketId: The number of the bucket.
+        @param objects: How many more there are; what is removed is negative, here and below.
+        @param bytes: How many more bytes they have.
+        @param uploads: How many more uploads are in progress.
+        @param uploadBytes: How many more bytes their parts have.
+        """
+        counts = self._usage.get(bucketId)
+        if counts is None:
+            counts = self._usage[bucketId] = [0, 0, 0, 0]
+        counts[0] += objects
+        counts[1] += bytes
+        counts[2] += uploads
+        counts[3] += uploadBytes
+
+    def forgetUsage(self, bucketId: int) -> None:
+        """Remove the counts of a bucket that is removed."""
+        self._usage.pop(bucketId, None)
+        self.execute("DELETE FROM usage WHERE bucketId = ?", (bucketId,))
+
+    def saveUsage(self) -> None:
+        """Write the counts of all mutations, a row a bucket."""
+        rows = [(bucketId, *counts) for bucketId, counts in self._usage.items() if any(counts)]
+        if rows:
+            # Half the time of a statement that reads JSON: 6 microseconds for a bucket.
+            values = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+            self.execute(
+                f"INSERT INTO usage VALUES {values} {_ADDED}",
+                [each for row in rows for each in row],
+            )
 
     def takeSequence(self) -> int:
         """Return the next number of a write; numbers that are not used are skipped."""
@@ -162,6 +206,7 @@ def runTogether(
             arguments = [mutation.argument for mutation in mutations[start:end]]
             outcomes.extend(apply(transaction, arguments))
             start = end
+        transaction.saveUsage()
         return outcomes
 
     return transact(connection, act), transaction.garbage

@@ -21,11 +21,12 @@ from storagegate.storage.catalog.connections import (
 )
 from storagegate.storage.catalog.objects import checkInline, lookUp
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
+from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import KeyExists, StoreBusy
 from storagegate.storage.files import FailStopLatch
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, BucketUsage
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.storage.catalog.memory import CREATE_BUCKET, putOf
@@ -97,6 +98,29 @@ class OpenTests(FileCase):
         self.patch(connections, "MIGRATIONS", MIGRATIONS)
         tables = self.connect().execute("SELECT name FROM sqlite_master WHERE name = 't'")
         self.assertEqual(tables.fetchall(), [])
+
+    def test_usageOfOlderFile(self) -> None:
+        """A file from before usage was counted is counted once, as it is migrated."""
+        from storagegate.storage.catalog import connections
+
+        self.patch(connections, "MIGRATIONS", MIGRATIONS[:2])
+        old = self.connect()
+        for number, name in (1, "b"), (2, "c"):
+            old.execute("INSERT INTO buckets VALUES (?, ?, 'a', 0, 'r', '')", (number, name))
+        for key, size in (b"k", 5), (b"l", 7):
+            row = (1, key, size, "", 0, size, "", 0, "", "", "", "", None, "", None)
+            old.execute(f"INSERT INTO objects VALUES ({', '.join('?' * 15)})", row)
+        old.execute("INSERT INTO uploads VALUES (1, x'00', 'u', '', 0, '', '', '')")
+        old.execute("INSERT INTO uploads VALUES (2, x'00', 'v', '', 0, '', '', '')")
+        for number, size in (1, 100), (2, 50):
+            part = ("u", number, size, "", 0, None, None)
+            old.execute(f"INSERT INTO parts VALUES ({', '.join('?' * 7)})", part)
+        old.close()
+        self.patch(connections, "MIGRATIONS", MIGRATIONS)
+        usage = readUsage(self.connect(), 5)
+        self.assertEqual(
+            usage.buckets, (BucketUsage("b", 2, 12, 1, 150), BucketUsage("c", 0, 0, 1, 0))
+        )
 
     def test_settings(self) -> None:
         """A durable commit syncs, one that is not does not; readers cannot write."""

@@ -13,6 +13,7 @@ from storagegate.storage import fsck
 from storagegate.storage.catalog.objects import lookUp
 from storagegate.storage.catalog.refcounts import blobRows, forgetBlobs
 from storagegate.storage.catalog.uploads import PartPut, UploadName, abortUpload, putPart
+from storagegate.storage.catalog.usage import recountUsage
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import (
@@ -138,6 +139,7 @@ class HistoryTests(SynchronousTestCase):
         rows = {row.id: row.refs for row in blobRows(connection, "", 10)}
         self.assertEqual(rows, {blob: named[blob] for blob in model.known})
         self.assertEqual(fsck.recount(connection), [])
+        self.assertEqual(recountUsage(connection), [])
         inline = connection.execute("SELECT count(*) FROM inline").fetchall()[0][0]
         small = sum(1 for _, body, _ in model.objects.values() if body is not None)
         self.assertEqual(inline, small)
@@ -197,3 +199,4 @@ class AuditTests(SynchronousTestCase):
         _, garbage = runTogether(self.connection, [mutation])
         self.assertEqual(garbage, ["w"])
         self.assertEqual(fsck.recount(self.connection), [])
+        self.assertEqual(recountUsage(self.connection), [])

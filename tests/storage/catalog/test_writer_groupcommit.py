@@ -122,8 +122,8 @@ class CommitterTests(CommitterCase):
         alone = len(statements)
         self.commit(*(putOf(inlineRecord(b"%d" % n)) for n in range(100, 164)))
         self.assertEqual(len(statements), 2 * alone)
-        # BEGIN, the number, the look-up, the row, its bytes, COMMIT.
-        self.assertEqual(alone, 6)
+        # BEGIN, the number, the look-up, the row, its bytes, what its bucket holds, COMMIT.
+        self.assertEqual(alone, 7)
 
     def test_guiltyIsTold(self) -> None:
         """An unexpected error is the guilty one's; what it wrote is undone, the others are done."""

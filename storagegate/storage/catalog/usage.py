@@ -1,0 +1,83 @@
+"""
+How many objects and bytes each bucket holds.
+
+A L{Transaction<storagegate.storage.catalog.writer.Transaction>} sums what its mutations change and
+writes one row a bucket before it is committed, so that nothing is counted by reading objects. A
+bucket without a row is empty.
+"""
+
+from collections.abc import Sequence
+from sqlite3 import Connection
+
+from attrs import frozen
+
+from storagegate.storage.catalog.connections import COUNT_USAGE
+from storagegate.storage.catalog.writer import Transaction, oneByOne
+from storagegate.storage.records import BucketUsage, StoreUsage
+
+_SUMS = "sum(objects), sum(bytes), sum(uploads), sum(uploadBytes)"
+
+
+def readUsage(connection: Connection, limit: int) -> StoreUsage:
+    """See L{ICatalog.usage<storagegate.storage.interfaces.ICatalog.usage>}. Blocks."""
+    rows = connection.execute(
+        "SELECT b.id, b.name, u.objects, u.bytes, u.uploads, u.uploadBytes"
+        " FROM buckets AS b LEFT JOIN usage AS u ON u.bucketId = b.id ORDER BY b.id LIMIT ?",
+        (limit,),
+    ).fetchall()
+    others = None
+    if len(rows) == limit:
+        [others] = connection.execute(
+            f"SELECT {_SUMS} FROM usage WHERE bucketId > ?", (rows[-1][0] if rows else 0,)
+        ).fetchall()
+    [(keys,)] = connection.execute("SELECT count(*) FROM accessKeys").fetchall()
+    return StoreUsage(
+        tuple(_usage(name, counts) for _, name, *counts in rows),
+        _usage("", others or ()),
+        keys,
+    )
+
+
+def _usage(bucket: str, counts: Sequence[int | None]) -> BucketUsage:
+    return BucketUsage(bucket, *(count or 0 for count in counts or (0, 0, 0, 0)))
+
+
+@frozen
+class UsageMismatch:
+    """
+    A bucket whose row is not what it holds.
+
+    @ivar bucketId: Its number; that of no bucket any more if C{name} is L{None}.
+    @ivar recorded: Objects, bytes, uploads and bytes of uploads of its row.
+    @ivar counted: The same, counted.
+    """
+
+    bucketId: int
+    name: str | None
+    recorded: tuple[int, ...]
+    counted: tuple[int, ...]
+
+
+def recountUsage(connection: Connection) -> list[UsageMismatch]:
+    """Count everything; return the buckets whose rows differ."""
+    empty = (0, 0, 0, 0)
+    recorded = {id: tuple(counts) for id, *counts in connection.execute("SELECT * FROM usage")}
+    counted = {id: tuple(counts) for id, *counts in connection.execute(COUNT_USAGE)}
+    names = dict(connection.execute("SELECT id, name FROM buckets").fetchall())
+    return [
+        UsageMismatch(id, names.get(id), recorded.get(id, empty), counted.get(id, empty))
+        for id in sorted(recorded.keys() | counted.keys())
+        if recorded.get(id, empty) != counted.get(id, empty)
+    ]
+
+
+@oneByOne
+def setUsage(transaction: Transaction, mismatch: UsageMismatch) -> None:
+    """Write what was counted into the row of a bucket; a bucket that is gone has none."""
+    if not any(mismatch.counted):
+        transaction.forgetUsage(mismatch.bucketId)
+        return
+    transaction.execute(
+        "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
+        (mismatch.bucketId, *mismatch.counted),
+    )
