@@ -156,6 +156,9 @@ class WorkersTests(SynchronousTestCase):
         daemon.waitForLog("2 workers serve")
         for _ in range(40):
             request(daemon.address("http"), "POST", "/api/Nothing/here", b"{}")
+        request(daemon.address("s3"), "PUT", "/bkt")
+        for number in range(6):
+            request(daemon.address("s3"), "PUT", f"/bkt/{number}", b"12345")
         for _ in range(10):
             page = wholePage(daemon)
             samples = [sample for family in readText(page.decode()) for sample in family.samples]
@@ -166,6 +169,8 @@ class WorkersTests(SynchronousTestCase):
                 [each.value for each in samples if each.name == "storagegate_workers"], [2]
             )
             self.assertEqual(page.count(b"storagegate_build_info{"), 1)
+            held = [(s.labels, s.value) for s in samples if s.name == "storagegate_bucket_bytes"]
+            self.assertEqual(held, [({"bucket": "bkt"}, 30)])
 
 
 def wholePage(daemon: Daemon, count: int = 2) -> bytes:
