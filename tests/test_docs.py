@@ -97,6 +97,7 @@ class ReadmeTests(SynchronousTestCase):
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
         schema = gateway.services["Greeter"].methods["greet"].input
         self.assertEqual(schema["required"], ["name"])
+        self.assertEqual(methods["greet"].outputType.__name__, "Greeting")
         settings = gateway.settings
         ports = (settings.port, *(settings.of(name).port for name in ("grpc", "tcp", "udp")))
         self.assertEqual(ports, (8088, 50054, 9112, 9113))

