@@ -12,9 +12,11 @@ from typing import Any
 
 from attrs import asdict, fields, frozen
 from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.auth.tokens import bearerToken, noteKind
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, causedBy, isExpected
@@ -22,6 +24,7 @@ from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
 from storagegate.core.task import resolveThen
+from storagegate.net.endpoints import processReactor
 from storagegate.rpc.call import hostOf
 from storagegate.telemetry.log import escapeField, escapeLine
 
@@ -132,9 +135,13 @@ def authentication(
     publicMethods: Iterable[str] = (),
     *,
     publicHealth: bool = True,
+    clock: IReactorTime | None = None,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
     Make the middleware that authenticates calls; others are refused with C{UNAUTHENTICATED}.
+
+    Who guesses is slowed down, see
+    L{AuthFailureThrottle<storagegate.auth.throttle.AuthFailureThrottle>}.
 
     @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It gets the
         first value of C{authorization} without C{Bearer }, and returns the user for C{call.user}.
@@ -143,12 +150,14 @@ def authentication(
     @param publicMethods: Methods that need no token: C{GetUser}, C{user.UserService/GetUser} or
         C{user.UserService/*}.
     @param publicHealth: Whether the health service is public, too: probes have no token.
+    @param clock: Delays the refusals of guesses; C{None} for the process's reactor.
     @raise TypeError: If an option has the wrong type.
     @raise ValueError: If an item of C{publicMethods} is not the name of a method.
     """
     hook = adaptHandler(verify, "verify", "token", "call")
     isPublic = methodMatcher(publicMethods, "publicMethods")
     logged: set[str] = set()
+    throttle: AuthFailureThrottle | None = None
 
     def authenticate(call: Any, next: Callable[[], Any]) -> Any:
         if isPublic(call) or (publicHealth and call.service == HEALTH):
@@ -157,26 +166,43 @@ def authentication(
         try:
             user = hook(token, call)
         except Exception as error:
-            raise _refusal(error, logged) from None
+            return refuse(_refusal(error, logged), call)
         if hasattr(user, "__await__"):
             return authenticateLater(user, call, next)
-        return _admit(user, call, next)
+        if not user:
+            return refuse(GrpcError("UNAUTHENTICATED", INVALID), call)
+        call.user = user
+        return next()
 
     async def authenticateLater(user: Awaitable[Any], call: Any, next: Callable[[], Any]) -> Any:
+        refusal: Exception
         try:
             known = await user
         except Exception as error:
-            raise _refusal(error, logged) from None
-        return await _admit(known, call, next)
+            refusal = _refusal(error, logged)
+        else:
+            if known:
+                call.user = known
+                return await next()
+            refusal = GrpcError("UNAUTHENTICATED", INVALID)
+        try:
+            return await refuse(refusal, call)
+        finally:
+            # Its traceback refers to this frame.
+            del refusal
+
+    async def refuse(refusal: Exception, call: Any) -> None:
+        nonlocal throttle
+        try:
+            if asGrpcError(refusal).statusName == "UNAUTHENTICATED":
+                if throttle is None:
+                    throttle = AuthFailureThrottle(clock or processReactor())
+                await throttle.wait(throttle.failed(hostOf(call.getPeer())))
+            raise refusal from None
+        finally:
+            del refusal
 
     return authenticate
-
-
-def _admit(user: Any, call: Any, next: Callable[[], Any]) -> Any:
-    if not user:
-        raise GrpcError("UNAUTHENTICATED", INVALID)
-    call.user = user
-    return next()
 
 
 def _tokenOf(call: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.logger import LogLevel
 
+from storagegate.auth.throttle import DELAY_SECONDS, FREE_FAILURES
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.options import OptionError
 from storagegate.rpc.middleware import MAX_TOKEN, authentication
@@ -68,6 +69,41 @@ class TokenTests(MiddlewareCase):
         self.assertEqual(call.user, MAX_TOKEN)
         error = self.refusal(verify, self.makeCall(authorization="x" * (MAX_TOKEN + 1)))
         self.assertEqual(str(error), "UNAUTHENTICATED: Invalid token")
+
+    def test_guesses(self) -> None:
+        """After a hundred bad tokens of an address further ones are refused late, good ones not."""
+
+        async def later(token: str) -> Any:
+            return USERS.get(token)
+
+        for verify in (USERS.get, later, raising(GrpcError("UNAUTHENTICATED", "no"))):
+            check = authentication(verify, clock=self.clock)
+
+            def guess(port: int, address: str = "192.0.2.7", check: Any = check) -> Deferred[Any]:
+                call = self.makeCall(address=f"ipv4:{address}:{port}", authorization="guess")
+                return self.start(check, call)
+
+            for port in range(FREE_FAILURES):
+                self.failureResultOf(guess(port), GrpcError)
+            slow = [guess(port) for port in range(2)]
+            self.failureResultOf(guess(1, "192.0.2.8"), GrpcError)
+            for each in slow:
+                self.assertNoResult(each)
+                self.clock.advance(DELAY_SECONDS)
+                error = self.failureResultOf(each, GrpcError).value
+                self.assertEqual(error.statusName, "UNAUTHENTICATED")
+            if verify is USERS.get:
+                slow = [guess(1)]
+                self.answer(check, self.makeCall(authorization="secret"))
+                self.clock.advance(DELAY_SECONDS)
+                self.failureResultOf(slow[0], GrpcError)
+
+    def test_outages(self) -> None:
+        """A verifier that is out of order, or a call without a token, is no guess."""
+        check = authentication(raising(GrpcError("UNAVAILABLE", "later")), clock=self.clock)
+        for _ in range(FREE_FAILURES + 2):
+            self.refusal(check, self.makeCall(authorization="secret"))
+            self.refusal(check, self.makeCall())
 
     def test_unknown(self) -> None:
         """A verifier refuses by an empty result, plain or awaited."""
