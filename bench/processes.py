@@ -43,6 +43,7 @@ class Recipe:
     @ivar prepare: Makes what must lie in the folder before the start.
     @ivar describe: Gives its version.
     @ivar cores: Where it may run, as C{taskset} has it.
+    @ivar startSeconds: How long its start may take.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Recipe:
     environment: Mapping[str, str] = field(factory=dict)
     prepare: Callable[[Path, int], None] = _nothing
     cores: str = SERVER_CORE
+    startSeconds: float = START_SECONDS
 
 
 @frozen
@@ -158,7 +160,7 @@ class Server:
 
         @raise StartError: If the process ends first or takes too long; with the log's end.
         """
-        limit = time.monotonic() + START_SECONDS
+        limit = time.monotonic() + self.recipe.startSeconds
         while time.monotonic() < limit and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 self.ask()

@@ -26,9 +26,9 @@ if __name__ == "__main__":
 
 import msgspec
 
-from bench.instructions import canCount, countInstructions
+from bench.instructions import canCount
 from bench.places import CHECKOUT
-from bench.profilecells import CELLS, ProfiledCell, Record, recorded
+from bench.profilecells import CELLS, ProfiledCell, Record, counted, recorded
 from bench.profilestages import ORDER, OTHER, SAMPLER, stageOf
 from bench.results import Cell
 from bench.table import figure, simpleTable
@@ -38,6 +38,10 @@ NATIVE = "threads without Python"
 
 COUNT_SECONDS = 1
 WARM_SECONDS = 1
+INSTRUCTIONS_SECONDS = 5
+INSTRUCTIONS_CONNECTIONS = 4
+"""Few, for a connection that is accepted takes as much as some requests do."""
+
 _LEAST_MICROS = 0.005
 _LEAST_CALLS = 0.05
 """A stage or a file below both is not shown."""
@@ -67,8 +71,8 @@ class Profile(msgspec.Struct, frozen=True):
     @ivar cpuMicros: CPU time of a request without any record, the median of the rounds.
     @ivar roundMicros: The same of each round.
     @ivar userMicros: What of it was spent outside of the kernel.
-    @ivar instructions: Instructions of a request outside of the kernel; L{None} where the machine
-        does not count them.
+    @ivar instructions: Instructions of a request outside of the kernel; L{None} where they were
+        not counted.
     @ivar covered: Which part of the samples belongs to a stage.
     """
 
@@ -218,11 +222,14 @@ class _Side:
         self.sampled: Record = self._server.record()
         self._server.isRecorded = False
 
-    def countInstructions(self, seconds: int, connections: int) -> None:
-        """Measure a round whose instructions are counted."""
-        with countInstructions(self._server.process.pid) as counts:
-            cell = self._measure(self._server, seconds, connections)
-        self.instructions = sum(counts) / cell.requests if counts else None
+    def countInstructions(self) -> None:
+        """Measure a round whose instructions are counted, with a server of its own."""
+        recipe = counted(self._cell.recipe(self._folder / "files"), self._checkout)
+        with self._cell.server(recipe, self._folder) as server:
+            self._measure(server, INSTRUCTIONS_SECONDS, INSTRUCTIONS_CONNECTIONS)
+            server.isCounted = True
+            cell = self._measure(server, INSTRUCTIONS_SECONDS, INSTRUCTIONS_CONNECTIONS)
+            self.instructions = server.instructions / cell.requests
 
     def count(self, connections: int) -> None:
         """Measure a round whose calls are counted, with a server of its own."""
@@ -295,13 +302,14 @@ def functionTable(shares: Sequence[Share], most: int) -> str:
 
 def describe(profile: Profile) -> str:
     """Say in a few lines what a request takes."""
-    counted, best = profile.instructions, min(profile.roundMicros)
-    text = "not counted here" if counted is None else f"{counted:,.0f} a request"
+    best = min(profile.roundMicros)
+    found = profile.instructions
+    text = "" if found is None else f"; {found:,.0f} instructions outside of the kernel"
     return (
         f"{profile.cell} x{profile.connections} at {profile.version}: "
         f"{figure(profile.rate)} requests a second, {profile.cpuMicros:.1f} us of the processor a "
         f"request\n(at best {best:.1f}; {profile.userMicros:.1f} outside of the "
-        f"kernel), {profile.calls:.0f} calls of functions; instructions {text};\n"
+        f"kernel), {profile.calls:.0f} calls of functions{text};\n"
         f"{profile.samples:,} samples, of which stages cover {profile.covered:.1%}.\n"
     )
 
@@ -352,6 +360,12 @@ def comparison(new: Profile, old: Profile, top: int) -> str:
     parts.append(
         f"By CPU time, in each round: {statistics.median(ratios):.2f} {span} times as fast.\n"
     )
+    if old.instructions and new.instructions:
+        times = old.instructions / new.instructions
+        parts.append(
+            f"By instructions outside of the kernel, {old.instructions:,.0f} before and "
+            f"{new.instructions:,.0f} now: {times:.2f} times as fast.\n"
+        )
     return "\n".join(parts)
 
 
@@ -372,8 +386,14 @@ def readOptions(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--connections", type=int, help="in place of the cell's own")
     parser.add_argument("--top", type=int, default=30, help="functions and files that are shown")
     parser.add_argument("--no-count", action="store_true", help="do not count calls")
+    parser.add_argument(
+        "--instructions", action="store_true", help="count them; takes a minute with valgrind"
+    )
     parser.add_argument("--folder", type=Path, help="where the servers keep their data")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.instructions and not canCount():
+        parser.error("no callgrind_control: install valgrind")
+    return options
 
 
 def measureProfiles(options: argparse.Namespace) -> list[Profile]:
@@ -392,11 +412,12 @@ def measureProfiles(options: argparse.Namespace) -> list[Profile]:
                 side.round(options.seconds, connections)
         for side in sides:
             side.sample(options.sampled, connections)
-            if canCount():
-                side.countInstructions(options.seconds, connections)
         if not options.no_count:
             for side in sides:
                 side.count(connections)
+        if options.instructions:
+            for side in sides:
+                side.countInstructions()
         return [side.profile(options.cell, connections) for side in sides]
 
 

@@ -11,7 +11,14 @@ from typing import Any
 import msgspec
 from attrs import evolve, frozen
 
-from bench import gatewaymeasuring, httpmeasuring, httprecipes, s3measuring, s3recipes
+from bench import (
+    gatewaymeasuring,
+    httpmeasuring,
+    httprecipes,
+    instructions,
+    s3measuring,
+    s3recipes,
+)
 from bench.gatewaycases import CASES as GATEWAY_CASES
 from bench.gatewayrecipes import chooseRecipes
 from bench.httpcases import CASES as HTTP_CASES
@@ -59,13 +66,26 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class _Watched:
-    """Mixed into a server: a record is made while it is under load, if C{isRecorded}."""
+    """
+    Mixed into a server: a record is made while it is under load.
+
+    @ivar isRecorded: Whether one is to be made.
+    @ivar isCounted: Whether instructions are to be counted.
+    @ivar instructions: How many there were.
+    """
 
     isRecorded = False
+    isCounted = False
+    instructions = 0
 
     @contextmanager
     def watched(self: Any) -> Iterator[None]:
         """Begin and end the record."""
+        if self.isCounted:
+            instructions.begin(self.process.pid)
+            yield
+            self.instructions = instructions.end(self.process.pid, self.folder)
+            return
         if not self.isRecorded:
             yield
             return
@@ -171,6 +191,17 @@ CELLS: Mapping[str, ProfiledCell] = {
     "gatewayhttp": _gateway("http"),
     **{wire: _gateway(wire) for wire in ("websocket", "tcp", "udp", "grpc")},
 }
+
+
+def counted(recipe: Any, checkout: Path) -> Any:
+    """Have a server's instructions counted, and run it with the package of a checkout."""
+    inner = recipe.command
+    return evolve(
+        recipe,
+        command=lambda folder, port: [*instructions.commandPrefix(folder), *inner(folder, port)],
+        environment={**recipe.environment, "PYTHONPATH": str(checkout)},
+        startSeconds=instructions.START_SECONDS,
+    )
 
 
 def recorded(recipe: Any, checkout: Path, mode: str) -> Any:

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from bench import profile
-from bench.instructions import readCount
+from bench.instructions import readTotal
 from bench.profilecells import CELLS, Record, ThreadRecord
 from bench.profilestages import ORDER, OTHER, RULES, SAMPLER, stageOf
 from bench.s3cases import CASES as S3_CASES
@@ -170,7 +171,7 @@ class OutputTests(SynchronousTestCase):
         """The tables have each stage, and the functions that were asked for."""
         text = profile.document(makeProfile(), 1)
         self.assertIn("get4k x64 at abc: 1,000 requests a second, 90.0 us", text)
-        self.assertIn("instructions not counted here", text)
+        self.assertNotIn("instructions", text)
         self.assertIn("stages cover 88.9%", text)
         self.assertIn("\nauthenticate  ", text)
         self.assertIn("hmac.py digest", text)
@@ -184,6 +185,11 @@ class OutputTests(SynchronousTestCase):
         [line] = [line for line in text.splitlines() if line.startswith("all")]
         self.assertEqual(line.split()[1:4], ["90.00", "60.00", "-30.00"])
         self.assertIn("1.50 [1.50-1.50] times as fast", text)
+        self.assertNotIn("instructions", text)
+        pair = [
+            msgspec.structs.replace(makeProfile(), instructions=count) for count in (1000, 1250)
+        ]
+        self.assertIn("1,250 before and 1,000 now: 1.25 times", profile.comparison(*pair, 3))
 
     def test_json(self) -> None:
         """JSON has both profiles by their names."""
@@ -213,6 +219,8 @@ class OutputTests(SynchronousTestCase):
         self.assertIn(CELLS["list"].connections, S3_CASES["list10k"].connections)
 
     def test_instructions(self) -> None:
-        """A count is read where there is one."""
-        self.assertEqual(readCount("4711,,instructions:u,100,100.00,,\n"), 4711)
-        self.assertIsNone(readCount("<not supported>,,instructions:u,0,100.00,,\n"))
+        """The total is read out of what callgrind writes."""
+        self.assertEqual(readTotal("events: Ir\nsummary: 4711\n\ntotals: 4711\n"), 4711)
+        self.assertRaises(ValueError, readTotal, "events: Ir\n")
+        counted = msgspec.structs.replace(makeProfile(), instructions=339_128)
+        self.assertIn("; 339,128 instructions outside of the kernel;", profile.describe(counted))
