@@ -57,6 +57,8 @@ FRAMEWORK = [
     "SQLiteSessionStore",
     "SharedRateLimitStore",
     "SharedTable",
+    "WebSocket",
+    "WebSocketClosed",
     "compression",
     "cors",
     "json",

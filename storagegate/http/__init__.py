@@ -22,6 +22,8 @@ EXPORTS = (
     "storagegate.http.sessions.stores:SQLiteSessionStore",
     "storagegate.core.ratelimit:SharedRateLimitStore",
     "storagegate.core.sharedtable:SharedTable",
+    "storagegate.http.websocket:WebSocket",
+    "storagegate.http.websocket:WebSocketClosed",
     "storagegate.http.middleware.compression:compression",
     "storagegate.http.middleware.cors:cors",
     "storagegate.http.middleware.bodyparser:json",
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from storagegate.http.router import Router as Router
     from storagegate.http.sessions.stores import MemorySessionStore as MemorySessionStore
     from storagegate.http.sessions.stores import SQLiteSessionStore as SQLiteSessionStore
+    from storagegate.http.websocket import WebSocket as WebSocket
+    from storagegate.http.websocket import WebSocketClosed as WebSocketClosed
 else:
     __getattr__, __dir__ = lazyExports(__name__, EXPORTS)
 
@@ -81,6 +85,8 @@ __all__ = [
     "SQLiteSessionStore",
     "SharedRateLimitStore",
     "SharedTable",
+    "WebSocket",
+    "WebSocketClosed",
     "compression",
     "cors",
     "json",

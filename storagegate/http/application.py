@@ -30,6 +30,7 @@ from storagegate.net.tls import ServerTLSOptions
 
 if TYPE_CHECKING:
     from storagegate.http.fetch import Request, Response
+    from storagegate.net.websocket.server import WebSocketServer
 
 DEFAULT_GRACE_MS = 30_000
 """How long requests in flight may take until L{Application.close} drops them: as long as most
@@ -116,6 +117,7 @@ class Application(Router):
         self._listenError: str | None = None
         # The number of layers at the beginning that options have installed.
         self._builtIn = 0
+        self._webSockets: WebSocketServer | None = None
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
@@ -266,6 +268,21 @@ class Application(Router):
         return found.values()
 
     @property
+    def webSockets(self) -> "WebSocketServer":
+        """
+        Return the WebSockets of its routes: C{app.webSockets.connections} counts them.
+
+        Its options are those of the time at which this is first used.
+        """
+        if self._webSockets is None:
+            # Imported with the first route.
+            from storagegate.net.websocket.server import WebSocketCounts, WebSocketServer
+
+            counts = WebSocketCounts()
+            self._webSockets = WebSocketServer(self.runtime.clock, self.settings.ws, counts)
+        return self._webSockets
+
+    @property
     def connections(self) -> int:
         """Count the connections of its listeners."""
         return sum(site.connections for _, site in self._serving)
@@ -292,7 +309,17 @@ class Application(Router):
             for port, site in serving
         ]
         closing.extend(gateway.stop(graceMs) for gateway, _ in self._gateways())
-        return gatherResults(closing).addCallback(lambda results: None)
+        # Made if need be: a handshake may still come, on a connection that closes.
+        webSockets = self.webSockets if serving else self._webSockets
+        if webSockets is not None:
+            closing.append(webSockets.close(graceMs / 1000, patienceMs / 1000))
+
+        def end(results: list[Any]) -> None:
+            # The application may listen again.
+            if self._webSockets is webSockets:
+                self._webSockets = None
+
+        return gatherResults(closing).addCallback(end)
 
     def run(
         self,

@@ -49,6 +49,9 @@ Handler = tuple[Callable[..., Any], int]
 
 ERROR_HANDLER = 4
 
+WEBSOCKET = "WS"
+"""What stands for the method of a WebSocket route, which is C{GET} with an upgrade."""
+
 # Nested calls of next(), each a few frames of Python's stack of a thousand. Deeper calls run after
 # the handler that made them has returned.
 _MAX_DEPTH = 50
@@ -144,12 +147,13 @@ class RouteLayer:
         """
         Choose the handlers for a method.
 
-        @param method: The method of a request, in any case; C{HEAD} falls back to C{GET}.
+        @param method: The method of a request, in any case, or L{WEBSOCKET}; that, and C{HEAD},
+            fall back to C{GET}.
         @return: The handlers, none if there are only some that take errors; and whether any is
             registered for this very method, not only for all methods.
         """
         wanted = method.upper()
-        if wanted == "HEAD" and wanted not in self.counted:
+        if wanted in ("HEAD", WEBSOCKET) and wanted not in self.counted:
             wanted = "GET"
         handlers = tuple(
             handler
@@ -234,6 +238,7 @@ class RequestDispatch:
     @ivar latest: What a handler that awaits its C{next()} waits for.
     @ivar calls: How many handlers were called.
     @ivar waiting: How many handlers have begun to wait and have not ended.
+    @ivar isWebSocket: Whether the request is the handshake of a WebSocket.
     @ivar silent: The last handler that has ended without a response, with its router's dispatch.
     """
 
@@ -245,6 +250,7 @@ class RequestDispatch:
     latest: Any = READY
     calls = 0
     waiting = 0
+    isWebSocket = False
     silent: "tuple[RouterDispatch, Callable[..., Any]] | None" = None
     _firing: list[Deferred[None]] | None = None
 
@@ -326,6 +332,8 @@ class RouterDispatch:
         self._params = params
         self._rewritten = dispatch.request.rewritten
         self._matches = router.index.match(path)
+        if dispatch.isWebSocket:
+            self._preferWebSockets()
 
     def next(self, error: object = None) -> Any:
         """
@@ -437,7 +445,7 @@ class RouterDispatch:
                 self._group = layer.group
             route = layer.route
             if route is not None:
-                method = request.method
+                method = WEBSOCKET if dispatch.isWebSocket else request.method
                 handlers, isCounted = route.chosen.get(method) or route.choose(method)
                 if not handlers:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]
@@ -485,6 +493,19 @@ class RouterDispatch:
             self._matches = [
                 found for found in self._router.index.match(self._path) if found[0] > last
             ]
+            if self._dispatch.isWebSocket:
+                self._preferWebSockets()
+
+    def _preferWebSockets(self) -> None:
+        """Leave out the routes of GET, if there is one of WebSocket for the same path."""
+        routes = {at: self._router.layers[at].route for at, _, _ in self._matches}
+        kept = {
+            at: route is None
+            or any(method in (None, WEBSOCKET) for method, _ in route.registrations)
+            for at, route in routes.items()
+        }
+        if any(route is not None and WEBSOCKET in route.counted for route in routes.values()):
+            self._matches = [found for found in self._matches if kept[found[0]]]
 
     def _prependParams(self, layer: Layer, params: Params) -> Layer:
         """

@@ -23,6 +23,7 @@ from storagegate.core.options import (
 from storagegate.core.task import callInThread
 from storagegate.net.forwarded import TrustedProxies, compileTrust
 from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.websocket.interfaces import WebSocketLimits
 
 T = TypeVar("T")
 
@@ -86,6 +87,12 @@ def _development(value: Any) -> DevelopmentOptions | None:
         return value
     given = _mapping(value)
     return None if given is None else changeOptions(DevelopmentOptions(), given, "development.")
+
+
+def _webSocketLimits(value: Any) -> WebSocketLimits:
+    if isinstance(value, WebSocketLimits):
+        return value
+    return changeOptions(WebSocketLimits(), _mapping(value) or {}, "ws.")
 
 
 Views = Callable[[str, Mapping[str, Any]], str | Awaitable[str]]
@@ -152,6 +159,8 @@ class ApplicationOptions:
     @ivar cookieSecret: Signs and verifies cookies; of several the first signs, all verify.
     @ivar views: Makes text of the name of a template and a mapping of values, for C{res.render}; a
         directory has templates of Jinja2.
+    @ivar ws: Limits of the WebSockets of C{app.ws}, and the origins whose pages may connect, see
+        L{WebSocketLimits<storagegate.net.websocket.interfaces.WebSocketLimits>}.
     @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application serves its
         WebSockets, too.
     @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that transport of the gateway.
@@ -177,6 +186,7 @@ class ApplicationOptions:
         default=None, converter=optional(readSecrets), repr=False
     )
     views: Views | None = field(default=None, converter=optional(_views))
+    ws: WebSocketLimits = field(factory=WebSocketLimits, converter=_webSocketLimits)
     websocket: Mapping[str, Any] | None = _transportField()
     grpc: Mapping[str, Any] | None = _transportField()
     udp: Mapping[str, Any] | None = _transportField()
@@ -284,6 +294,17 @@ class RateLimitOptionsDict(TypedDict, total=False):
     store: Any
 
 
+class WebSocketLimitsDict(TypedDict, total=False):
+    """The keywords of L{WebSocketLimits<storagegate.net.websocket.interfaces.WebSocketLimits>}."""
+
+    enableCompression: bool
+    allowedOrigins: Sequence[str]
+    maxMessageSize: int | str
+    maxConnections: int
+    maxConnectionsPerAddress: int | None
+    pingSeconds: int
+
+
 class OptionsDict(TypedDict, total=False):
     """The keywords of L{ApplicationOptions}."""
 
@@ -301,6 +322,7 @@ class OptionsDict(TypedDict, total=False):
     trustProxy: TrustedProxies
     cookieSecret: str | bytes | Sequence[str | bytes] | None
     views: str | os.PathLike[str] | Views | None
+    ws: WebSocketLimitsDict | WebSocketLimits
     websocket: Mapping[str, Any] | None
     grpc: Mapping[str, Any] | None
     udp: Mapping[str, Any] | None

@@ -9,13 +9,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import ServiceError, errorBody
-from storagegate.http.dispatch import RequestDispatch, RouterDispatch
+from storagegate.http.dispatch import WEBSOCKET, RequestDispatch, RouterDispatch
 from storagegate.http.errors import bodyTooLarge, statusOf
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import NativeResource
+from storagegate.net.websocket.handshake import UPGRADE_FIELDS, isUpgrade
 
 _JSON_TYPE = b"application/json; charset=utf-8"
 
@@ -62,7 +63,10 @@ class AppResource(NativeResource):
         app = self.app
         request = HTTPRequest(raw, app)
         request.res = response = HTTPResponse(raw, app, request)
-        run = RouterDispatch(app, RequestDispatch(request, response, _end), request.path)
+        dispatch = RequestDispatch(request, response, _end)
+        if b"upgrade" in raw.headers:
+            dispatch.isWebSocket = raw.method == b"GET" and isUpgrade(raw.headers)
+        run = RouterDispatch(app, dispatch, request.path)
         raw.handlerState = run
         length, limit = raw.contentLength, app.settings.maxRequestBodySize
         if limit is not None and length is not None and length > limit:
@@ -100,9 +104,13 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
 
 
 def _respondAllowed(request: HTTPRequest, response: HTTPResponse, methods: Sequence[str]) -> None:
+    if WEBSOCKET in methods and request.method in ("GET", "HEAD"):
+        response.status(426).header(UPGRADE_FIELDS).json({"error": "This is a WebSocket"})
+        return
     listed = list(dict.fromkeys(methods))
     if "GET" in listed and "HEAD" not in listed:
         listed.insert(listed.index("GET") + 1, "HEAD")
+    listed = list(dict.fromkeys("GET" if method == WEBSOCKET else method for method in listed))
     allow = ", ".join(listed)
     response.header("Allow", allow)
     if request.method == "OPTIONS":

@@ -55,7 +55,7 @@ BODILESS = frozenset([204, 205, 304])
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
 # Fields that take part in the framing, so that the connection checks them.
-_FRAMING = frozenset(["connection", "content-length", "date", "transfer-encoding"])
+FRAMING = frozenset(["connection", "content-length", "date", "transfer-encoding"])
 
 # What describes a body, and is dropped with it (RFC 9110 section 15.4.5, and as Express does).
 _CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
@@ -66,8 +66,8 @@ _BYTES = ("Content-Type", "application/octet-stream")
 
 # How many bytes a handler may write before it waits for one reactor iteration, although the client
 # takes them all; and what a write counts for beside its bytes. Some milliseconds' work.
-_YIELD_SIZE = 512 * 1024
-_WRITE_COST = 256
+YIELD_SIZE = 512 * 1024
+WRITE_COST = 256
 
 # A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
 _TAG_SIZE = 4 * 1024 * 1024
@@ -535,8 +535,8 @@ class HTTPResponse:
         if ready is not READY:
             self._unwaited = 0
             return ready
-        self._unwaited += len(data) + _WRITE_COST
-        if self._unwaited < _YIELD_SIZE:
+        self._unwaited += len(data) + WRITE_COST
+        if self._unwaited < YIELD_SIZE:
             return READY
         # This client, or the encoder, takes everything at once: let other connections be served.
         self._unwaited = 0
@@ -571,7 +571,7 @@ class HTTPResponse:
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        plain = _FRAMING.isdisjoint(self._fields)
+        plain = FRAMING.isdisjoint(self._fields)
         fields = checkedFields(self._block()) if plain else encodeFields(self._pairs())
         self.raw.begin(self.statusCode, fields, length)
         self._begun = True
@@ -705,7 +705,7 @@ class HTTPResponse:
         if raw.disconnected:
             return
         self.sentLength = len(body)
-        if _FRAMING.isdisjoint(self._fields):
+        if FRAMING.isdisjoint(self._fields):
             raw.respondWith(self.statusCode, self._block(), body)
         else:
             raw.respond(self.statusCode, encodeFields(self._pairs()), body)

@@ -29,6 +29,7 @@ from zope.interface import implementer
 
 from storagegate.core.options import changeOptions, joinOptions
 from storagegate.http.dispatch import (
+    WEBSOCKET,
     Handler,
     HandlerArgument,
     HandlerFunction,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     # Each takes 20 ms to import.
     from storagegate.http.routetable import RouteTable
     from storagegate.http.typedroutes import RouteTypes
+    from storagegate.http.websocket import WebSocketHandler
 
 Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """One path, or a list of them, of which any may match."""
@@ -55,6 +57,7 @@ RouteType = type[Any] | Mapping[str, Any] | None
 """A model, C{list} of one, or a JSON Schema; C{None} for any value."""
 
 H = TypeVar("H", bound=HandlerFunction)
+W = TypeVar("W", bound=Callable[..., Any])
 R = TypeVar("R", bound="Router")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -70,7 +73,7 @@ class RouteInfo:
     """
     One route.
 
-    @ivar method: C{ALL} for a route of every method.
+    @ivar method: C{ALL} for a route of every method, C{WS} for one of WebSocket.
     @ivar path: The full path, as registered; that of a regular expression is its source.
     @ivar handler: The last of its handlers.
     @ivar middleware: Those before it.
@@ -234,6 +237,73 @@ class Router(LayerList, _Registration):
         """
         given = changeOptions(RouterOptions(), joinOptions(options, more))
         super().__init__(given.caseSensitive, given.mergeParams, given.strict)
+
+    @overload
+    def ws(
+        self,
+        path: Path,
+        /,
+        *,
+        subprotocols: Sequence[str] = (),
+        cancelOnDisconnect: bool = False,
+    ) -> Callable[[W], W]: ...
+
+    @overload
+    def ws(
+        self,
+        path: Path,
+        handler: "WebSocketHandler",
+        /,
+        *,
+        subprotocols: Sequence[str] = (),
+        cancelOnDisconnect: bool = False,
+    ) -> Self: ...
+
+    @overload
+    def ws(
+        self,
+        path: Path,
+        middleware: HandlerArgument,
+        /,
+        *handlers: "HandlerArgument | WebSocketHandler",
+        subprotocols: Sequence[str] = (),
+        cancelOnDisconnect: bool = False,
+    ) -> Self: ...
+
+    def ws(
+        self,
+        path: Path,
+        /,
+        *functions: Any,
+        subprotocols: Sequence[str] = (),
+        cancelOnDisconnect: bool = False,
+    ) -> Any:
+        """
+        Register a handler for WebSockets; without one, be a decorator.
+
+        @param functions: Middleware, which may refuse the request; the last is the handler, a
+            coroutine function of a L{WebSocket<storagegate.http.websocket.WebSocket>}.
+        @param subprotocols: Those that the handler speaks.
+        @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
+        @raise TypeError: If a handler is none.
+        @raise ValueError: If the path is none.
+        """
+        if not functions:
+            return _decorator(
+                lambda function: self.ws(
+                    path,
+                    function,
+                    subprotocols=subprotocols,
+                    cancelOnDisconnect=cancelOnDisconnect,
+                )
+            )
+        # Imported with the first route.
+        from storagegate.http.websocket import webSocketHandler
+
+        *before, handler = functions
+        upgrade = webSocketHandler(handler, subprotocols, cancelOnDisconnect)
+        self.route(path).route.add(WEBSOCKET, (*readHandlers(before), (upgrade, 2)))
+        return self
 
     @overload
     def use(self, path: Path, /) -> HandlerDecorator: ...

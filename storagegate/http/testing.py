@@ -12,20 +12,35 @@ Slow calls are started, and checked later::
     call = client.start("GET", "/slow")
     client.advance(5)
     assert call.response.status == 200
+
+WebSockets send and receive messages::
+
+    socket = client.webSocket("/chat/red")
+    socket.send("hello")
+    assert socket.receive() == "hello"
 """
 
 import json as standardJSON
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partialmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import httptools
 from attrs import frozen
 from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
-from storagegate.http.fetch import Headers, HeadersInit, TargetURL, decodeJSON, makeSource, parseURL
+from storagegate.http.fetch import (
+    Headers,
+    HeadersInit,
+    TargetURL,
+    decodeFields,
+    decodeJSON,
+    makeSource,
+    parseURL,
+)
 from storagegate.http.fetch.handler import (
     LOCALHOST,
     EncodedRequest,
@@ -34,6 +49,10 @@ from storagegate.http.fetch.handler import (
     makeSite,
 )
 from storagegate.http.options import Runtime
+from storagegate.net.testing import MemoryConnection, settle
+
+if TYPE_CHECKING:
+    from storagegate.net.websocket.testing import TestWebSocket
 
 _MAX_BODY = 64 * 1024 * 1024
 """More than a test needs; a response that never ends would fill the memory."""
@@ -43,12 +62,12 @@ class StillWaiting(AssertionError):
     """
     The application has not responded yet.
 
-    @ivar call: The call that is waiting.
+    @ivar call: The call, or the WebSocket, that is waiting.
     """
 
-    def __init__(self, call: "TestCall") -> None:
+    def __init__(self, name: str, call: Any) -> None:
         super().__init__(
-            f"{call.name} has not been answered yet; use client.start(), and let happen what the "
+            f"{name} has not been answered yet; use client.start(), and let happen what the "
             "handler waits for: client.flush(), client.advance(seconds)"
         )
         self.call = call
@@ -81,6 +100,45 @@ class TestResponse:
         @raise ValueError: If it is malformed.
         """
         return decodeJSON(self.body)
+
+
+class WebSocketRefused(AssertionError):
+    """
+    A handshake that got an ordinary response.
+
+    @ivar response: The response.
+    """
+
+    def __init__(self, response: TestResponse) -> None:
+        super().__init__(f"the WebSocket was refused: {response.status} {response.text}")
+        self.response = response
+
+
+class _ResponseReader:
+    """Reads one response, whose body may be that of another protocol."""
+
+    def __init__(self, wire: bytes) -> None:
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._body = b""
+        self._phrase = b""
+        self.parser = httptools.HttpResponseParser(self)
+        with suppress(httptools.HttpParserUpgrade):
+            self.parser.feed_data(wire)
+
+    @property
+    def response(self) -> TestResponse:
+        """Return what was read."""
+        status, phrase = self.parser.get_status_code(), self._phrase.decode("latin-1")
+        return TestResponse(status, decodeFields(self._fields), self._body, phrase)
+
+    def on_status(self, phrase: bytes) -> None:
+        self._phrase += phrase
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
 
 
 class TestCall:
@@ -125,7 +183,7 @@ class TestCall:
         @raise ResponseLost: If it was cut short.
         """
         if not self.done:
-            raise StillWaiting(self)
+            raise StillWaiting(self.name, self)
         head = self._connection.head
         if self._connection.error is not None:
             raise self._connection.error
@@ -281,6 +339,7 @@ class Client:
         self._base = parseURL(url)
         self._address = address
         self._calls: list[TestCall] = []
+        self._connections: list[MemoryConnection] = []
         self.app = app
         # What a thread would run has run before the call returns.
         app.runtime = Runtime(self.clock, execute, self.now)
@@ -370,6 +429,52 @@ class Client:
         self._collect()
         return call
 
+    def webSocket(
+        self,
+        path: str,
+        *,
+        headers: HeadersInit = None,
+        subprotocols: Sequence[str] = (),
+        reading: bool = True,
+    ) -> "TestWebSocket":
+        """
+        Open a WebSocket.
+
+        @param path: A path, perhaps with a query; or a whole URL, of C{http} or C{https}.
+        @param headers: Further fields of the handshake, such as C{Origin}.
+        @param subprotocols: Those that the client offers.
+        @param reading: Whether it reads behind the handshake.
+        @raise WebSocketRefused: If the application gives an ordinary response.
+        @raise StillWaiting: If it gives none; what the handler waits for may happen later.
+        """
+        # Autobahn's client is imported with the first WebSocket.
+        from storagegate.net.websocket.testing import TestWebSocket
+
+        url = parseURL(f"{self._base}"[:-1] + path) if path.startswith("/") else parseURL(path)
+        given = Headers(headers)
+        cookies = self.cookies.header(url)
+        if cookies and not given.has("cookie"):
+            given.set("cookie", cookies)
+        socket = TestWebSocket(
+            self._site.buildProtocol(None),
+            self.flush,
+            self.clock,
+            "ws" + f"{url}"[4:],
+            address=self._address,
+            headers=dict(given),
+            subprotocols=subprotocols,
+            reading=reading,
+            watch=self._connections.append,
+        )
+        if not socket.response:
+            raise StillWaiting(f"the WebSocket {path}", socket)
+        response = _ResponseReader(socket.response).response
+        self.cookies.store(url, response.headers)
+        if not socket.isAccepted:
+            socket.drop()
+            raise WebSocketRefused(response)
+        return socket
+
     def flush(self) -> None:
         """Run everything that is due."""
         self.advance(0)
@@ -389,6 +494,9 @@ class Client:
         self.clock.advance(seconds)
         while self._collect():
             self.clock.advance(0)
+        if self._connections:
+            settle(self.clock, *self._connections)
+            self._connections = [each for each in self._connections if not each.isOver]
 
     def _collect(self) -> bool:
         """Read all responses, and drop the complete calls."""

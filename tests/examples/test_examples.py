@@ -15,6 +15,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(
             names,
             [
+                "chat.py",
                 "gateway_orders.py",
                 "grpc_users.py",
                 "jsonapi.py",

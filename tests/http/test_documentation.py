@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "text": ("::1", 1),
     "trust": (["10.0.0.0/8", "loopback"], "somebody"),
     "views": (str, "/no/directory"),
+    "websockets": ({"maxConnections": 7}, {"maxConnections": 0}),
 }
 
 # What an application is made of, and no user's business.
@@ -137,6 +138,12 @@ class MemberTests(SynchronousTestCase):
     def test_client(self) -> None:
         """Every member of the client for tests."""
         self.check(FRAMEWORK, "Client", {"Client", *publicNames(self.client)})
+
+    def test_webSocket(self) -> None:
+        """Every member of a WebSocket."""
+        self.app.ws("/ws", lambda socket: self.seen.append(socket))
+        self.client.webSocket("/ws")
+        self.check(FRAMEWORK, "WebSocket", publicNames(self.seen[-1]))
 
     def test_others(self) -> None:
         """Every member of a route's record, of a way to upload, and of a session."""

@@ -30,4 +30,7 @@ def defaults(function: Callable[..., Any]) -> list[list[str]]:
 
 def attributeDefaults(kind: Any) -> list[list[str]]:
     """Give the attributes of an attrs class and their defaults, as a table has them."""
-    return [[a.alias, f"``{a.default!r}``"] for a in fields(kind)]
+    return [
+        [a.alias, "``{}``" if hasattr(a.default, "factory") else f"``{a.default!r}``"]
+        for a in fields(kind)
+    ]

@@ -26,6 +26,8 @@ from storagegate.http import (
     Request,
     Response,
     Router,
+    WebSocket,
+    WebSocketClosed,
     compression,
     cors,
     json,
@@ -118,6 +120,27 @@ app.get("/c", [middleware, plain]).all("/d", Controller().show).delete("/e", unt
 app.use(middleware).use("/f", middleware, optional).use(failed).use(File("/srv"))
 app.get("/g", lambda req, res: res.json(req.query), cancelOnDisconnect=True)
 app.route("/h").get(plain).put(middleware, later).all(plain)
+
+
+async def chat(socket: WebSocket) -> None:
+    """Send everything back."""
+    async for message in socket:
+        await socket.send(message if isinstance(message, bytes) else message.upper())
+        await socket.sendJSON({"from": socket.request.params["room"]})
+    code: int | None = socket.closeCode
+    raise WebSocketClosed(code, socket.closeReason)
+
+
+app.ws("/chat/:room", chat).ws(["/q", re.compile("^/r")], middleware, chat, subprotocols=["a"])
+Router().ws("/s", [middleware], chat, cancelOnDisconnect=True)
+app.withOptions(ws={"maxMessageSize": "1mb", "allowedOrigins": ["*"]})
+
+
+@app.ws("/t", subprotocols=["chat"])
+async def talk(socket: WebSocket) -> None:
+    """Send one message and close."""
+    await socket.send(await socket.receive())
+    await socket.close(4000, "enough")
 
 
 app.post("/m", plain, body=Item, response=list[Item]).get("/n", plain, query=ItemDict)

@@ -22,6 +22,7 @@ from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.http import compression, cors, rateLimit, sendfile
 from storagegate.http import options as httpOptions
 from storagegate.net import tls
+from storagegate.net.websocket import interfaces as websocketInterfaces
 from storagegate.rpc import application as rpcOptions
 from storagegate.rpc import client
 from storagegate.upstream import options as discoveryOptions
@@ -30,6 +31,7 @@ CLASSES: list[tuple[Any, Any]] = [
     (httpOptions.OptionsDict, httpOptions.ApplicationOptions),
     (httpOptions.DevelopmentOptionsDict, httpOptions.DevelopmentOptions),
     (httpOptions.RouterOptionsDict, httpOptions.RouterOptions),
+    (httpOptions.WebSocketLimitsDict, websocketInterfaces.WebSocketLimits),
     (rpcOptions.RPCOptionsDict, rpcOptions.RPCOptions),
     (rpcOptions.GRPCSettingsDict, rpcOptions.GRPCServerOptions),
     (rpcOptions.MessageCompressionDict, rpcOptions.CompressionOptions),

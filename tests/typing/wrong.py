@@ -153,6 +153,10 @@ createGrpcClient("x:1", service=7)  # error
 GrpcError()  # error
 loadProto(7)  # error
 
+# WebSockets
+app.ws("/chat", lambda socket: None, subprotocol="a")  # error
+app.withOptions(ws={"maxMessages": 1})  # error
+
 # The gateway
 createProtocolGateway(prot=1)  # error
 createProtocolGateway(protocols=["http", "smtp"])  # error

@@ -107,6 +107,8 @@ def writeHead(first: int, length: int) -> bytes:
 
 
 GOING_AWAY = 1001
+NO_CODE = 1005
+LOST = 1006
 POLICY = 1008
 TOO_BIG = 1009
 INTERNAL = 1011
@@ -170,6 +172,8 @@ class WebSocketConnection(WebSocketServerProtocol):
     transport: Any
     message_data: Any
     inside_message = False
+    localCloseCode: Any
+    localCloseReason: Any
     maxMessagePayloadSize: int
 
     def __init__(self, handshake: Handshake, meter: WebSocketMeter) -> None:
@@ -189,7 +193,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._partSince: float | None = None
         self._seenSent = -1
         self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
-        self._isLeaving = self._isSettling = False
+        self._isLeaving = self._isSettling = self._isGone = False
         self._isWanted = True
         # Whether other connections come first, see InputScheduler.
         self._isWaiting = False
@@ -208,12 +212,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.transport.registerProducer(self, True)
         self.dataReceived(self.handshake.head)
 
-    def onConnect(self, request: Any) -> str | None:
-        """Agree on the subprotocol."""
-        return self.handshake.subprotocol
+    def onConnect(self, request: Any) -> Any:
+        """Agree on the subprotocol, and add fields to the response."""
+        return self.handshake.subprotocol, self.handshake.fields
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End everything."""
+        self._isGone = True
         # Autobahn's own method logs each broken TLS connection as an error.
         self._connectionLost(reason)  # type: ignore[arg-type]
         if self.closeHandshakeTimeoutCall is not None:
@@ -225,7 +230,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         del self.receiver
         self.is_open = self.is_closed = self.message_data = None
         self.current_frame = cast(Any, None)
-        self.data = b""
+        self.data = self._pending = b""
 
     def leave(self) -> None:
         """
@@ -254,10 +259,24 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.abort()
         elif not self._isOver:
             reason = b"" if self.receiver.isIdle and not self._pending else CUT
-            # Ending the cancelled calls closes the connections that wait for them.
-            self._end()
-            self.sendCloseFrame(GOING_AWAY, reason)
-            self._flush()
+            self.close(GOING_AWAY, reason)
+
+    def close(self, code: int, reason: bytes = b"") -> None:
+        """
+        Send a close, and ignore what the peer sends until its own.
+
+        @param code: One that an endpoint may send.
+        @param reason: UTF-8, 123 bytes at most.
+        """
+        if not self.isOpen or self._isOver:
+            return
+        self.localCloseCode, self.localCloseReason = code, reason.decode()
+        # Ending the cancelled calls closes the connections that wait for them.
+        self._end()
+        self.sendCloseFrame(code, reason)
+        self._flush()
+        # The peer's own close may be behind messages that are not wanted any more.
+        self._updateReading()
 
     def abort(self) -> None:
         """Drop the connection without a close."""
@@ -304,12 +323,21 @@ class WebSocketConnection(WebSocketServerProtocol):
         """Return whether messages may be sent."""
         return bool(self.state == self.STATE_OPEN)
 
+    @property
+    def closing(self) -> tuple[int, str]:
+        """Return the code and the reason of the close: the peer's, if it has sent one."""
+        code, reason = self.remoteCloseCode, self.remoteCloseReason
+        if code is None:
+            code, reason = self.localCloseCode, self.localCloseReason
+        if code is None:
+            code = NO_CODE if self.wasClean else LOST
+        return code, reason or ""
+
     def _end(self) -> None:
         """Cancel the calls of the peer, once."""
         if self._isOver:
             return
         self._isOver = True
-        self._pending = b""
         self._hold()
         self.receiver.lost()
         while self._drained:
@@ -468,8 +496,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._updateReading()
 
     def _updateReading(self) -> None:
-        held = self.isFull or self._isWaiting or not self._isWanted
-        if held == self.isPaused or self._isOver:
+        held = self.isFull or self._isWaiting or not (self._isWanted or self._isOver)
+        if held == self.isPaused or self._isDiscarding or self._isGone:
             return
         self.isPaused = held
         if held:
@@ -583,6 +611,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         isNew = not self._isDiscarding
         super()._fail_connection(code, reason)
         self._isDiscarding = True
+        self._pending = b""
         self._end()
         if isNew and self.transport is not None:
             self._flush()

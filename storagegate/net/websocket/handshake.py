@@ -14,13 +14,16 @@ from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from storagegate.core.errors import ServiceError
 from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.options import parseDecimal
 
 VERSION = b"13"
+
+UPGRADE_FIELDS = {"Upgrade": "websocket", "Sec-WebSocket-Version": VERSION.decode("ascii")}
+"""Fields of a response with status 426, RFC 9110 section 15.5.22 and RFC 6455 section 4.4."""
 
 # RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters
 # that would end it, and an IPv6 address has brackets.
@@ -136,10 +139,12 @@ class Handshake:
 
     @ivar subprotocol: The requested one that was accepted; C{None} if none is.
     @ivar head: The request again, with the fields that Autobahn needs.
+    @ivar fields: Further fields of the response; several values for one that is repeated.
     """
 
     subprotocol: str | None
     head: bytes
+    fields: Mapping[str, str | Sequence[str]] = field(factory=dict)
 
 
 def readHandshake(
@@ -167,8 +172,7 @@ def readHandshake(
         raise HandshakeRefused(
             "METHOD_NOT_ALLOWED", "A WebSocket is opened by GET", 405, {"Allow": "GET"}
         )
-    wanted = _tokens(headers, b"upgrade")
-    if version != b"HTTP/1.1" or b"websocket" not in wanted:
+    if version != b"HTTP/1.1" or not isUpgrade(headers):
         raise _upgradeRequired("This is a WebSocket")
     if b"upgrade" not in _tokens(headers, b"connection"):
         raise _invalid("Connection does not say upgrade")
@@ -193,6 +197,15 @@ def readHandshake(
     if not isCompressed or not extensions.isascii():
         extensions = b""
     return Handshake(subprotocol, _written(key, subprotocol, extensions))
+
+
+def isUpgrade(headers: Mapping[bytes, bytes]) -> bool:
+    """
+    Return whether a request wants to become a WebSocket.
+
+    @param headers: Names in lower case, repeated fields joined by commas.
+    """
+    return b"websocket" in _tokens(headers, b"upgrade")
 
 
 def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
@@ -220,9 +233,7 @@ def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
 
 
 def _upgradeRequired(message: str) -> HandshakeRefused:
-    # RFC 9110 section 15.5.22 and RFC 6455 section 4.4.
-    fields = {"Upgrade": "websocket", "Sec-WebSocket-Version": VERSION.decode("ascii")}
-    return HandshakeRefused("UPGRADE_REQUIRED", message, 426, fields)
+    return HandshakeRefused("UPGRADE_REQUIRED", message, 426, UPGRADE_FIELDS)
 
 
 def _invalid(message: str) -> HandshakeRefused:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from attrs import define
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
@@ -29,8 +30,37 @@ if TYPE_CHECKING:
     from storagegate.net.websocket.connection import WebSocketConnection, WebSocketFactory
 
 
+@define(eq=False)
+class WebSocketCounts:
+    """
+    What has passed the WebSockets of a server.
+
+    @ivar accepted: WebSockets that were opened.
+    @ivar closed: Those of them that are gone.
+    """
+
+    bytesIn: int = 0
+    bytesOut: int = 0
+    messagesIn: int = 0
+    messagesOut: int = 0
+    accepted: int = 0
+    closed: int = 0
+
+    def ended(self, seconds: float) -> None:
+        """
+        Count the end of a connection.
+
+        @param seconds: How long it was open.
+        """
+        self.closed += 1
+
+
 class WebSocketServer:
-    """Makes WebSockets of requests, and closes them."""
+    """
+    Makes WebSockets of requests, and closes them.
+
+    @ivar counts: Counts connections, messages and bytes.
+    """
 
     def __init__(
         self,
@@ -49,7 +79,7 @@ class WebSocketServer:
         self.limits = limits
         self.budget = budget
         self._clock = clock
-        self._meter = meter
+        self.counts = meter
         self._onDraining = onDraining
         self._origins = OriginRule(limits.allowedOrigins)
         self._factory: WebSocketFactory | None = None
@@ -121,16 +151,21 @@ class WebSocketServer:
         @param makeReceiver: Makes what takes the messages of the connection.
         """
         assert self._factory is not None
-        connection = self._factory.buildConnection(handshake, self._meter)
+        connection = self._factory.buildConnection(handshake, self.counts)
         connection.openedAt = self._clock.seconds()
         connection.share = self._shares.of(address)
         connection.share.connections += 1
-        self._meter.accepted += 1
+        self.counts.accepted += 1
         receiver = makeReceiver(connection)
         self._receivers[connection] = connection.receiver = receiver
         if not self._watch.running:
             self._watch.start(self.limits.pingSeconds, now=False)
-        raw.upgrade(connection)
+        try:
+            raw.upgrade(connection)
+        except BaseException:
+            # A request that came without a connection.
+            self._forget(connection)
+            raise
         if self._isLeaving:
             connection.leave()
 
@@ -182,7 +217,7 @@ class WebSocketServer:
     def _forget(self, connection: "WebSocketConnection") -> None:
         self._receivers.pop(connection).forget()
         connection.share.connections -= 1
-        self._meter.ended(self._clock.seconds() - connection.openedAt)
+        self.counts.ended(self._clock.seconds() - connection.openedAt)
         if not self._receivers:
             if self._watch.running:
                 self._watch.stop()

@@ -1,0 +1,360 @@
+"""
+WebSocket routes: C{app.ws(path, handler)}.
+
+The handshake is a request that passes the middleware before it, which may refuse it; then the
+handler runs for as long as the WebSocket is open::
+
+    async def chat(socket):
+        async for message in socket:
+            await socket.send(message)
+
+Messages that the handler has not read yet are held up to a bound; then the client waits. A handler
+waits in C{send} for a client that does not read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import isasyncgenfunction, isgeneratorfunction, signature
+from typing import TYPE_CHECKING, Any, Self
+
+from attrs import evolve
+from msgspec import json
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.core.streams import BoundedStream
+from storagegate.core.task import IdleWaiters, Task, resolve
+from storagegate.http.dispatch import nameOf
+from storagegate.http.encoding import waitForAll
+from storagegate.http.request import HTTPRequest
+from storagegate.http.response import FRAMING, WRITE_COST, YIELD_SIZE, HTTPResponse
+from storagegate.net.http.interfaces import ClientLost
+from storagegate.net.websocket.handshake import HandshakeRefused
+
+if TYPE_CHECKING:
+    from storagegate.net.websocket.connection import WebSocketConnection
+
+WebSocketHandler = Callable[["WebSocket"], Any]
+"""A coroutine function."""
+
+HELD_BYTES = 64 * 1024
+"""Bytes of messages that wait for a handler, before the client has to wait. One message more may
+come, of any length that is allowed."""
+
+_MESSAGE_COST = 256
+"""What an object of a message counts for, beside its bytes."""
+
+_OWN_FIELDS = FRAMING | {"upgrade", "sec-websocket-accept", "sec-websocket-extensions"}
+"""What the response to a handshake says itself."""
+
+_NORMAL, _INTERNAL = 1000, 1011
+
+_LONGEST_REASON = 123
+"""RFC 6455 section 5.5: a control frame has 125 bytes, two of which are the code."""
+
+_log = Logger()
+
+
+class WebSocketClosed(ClientLost):
+    """
+    A WebSocket that is closed takes no messages, and gives none.
+
+    @ivar code: That of the close, see L{WebSocket.closeCode}.
+    @ivar reason: Its text.
+    """
+
+    def __init__(self, code: int | None, reason: str) -> None:
+        super().__init__(f"the WebSocket is closed: {code} {reason}".rstrip())
+        self.code = code
+        self.reason = reason
+
+
+class WebSocket:
+    """
+    A WebSocket, as its handler sees it. Iterating gives the messages until it is closed.
+
+    @ivar request: The request of the handshake: C{params}, C{query}, C{session}, fields, cookies.
+    @ivar subprotocol: The one that was agreed on, C{None} without one.
+    """
+
+    def __init__(self, request: HTTPRequest, connection: "WebSocketConnection") -> None:
+        self.request = request
+        self.subprotocol = connection.handshake.subprotocol
+        self._connection: WebSocketConnection | None = connection
+        self._closing: tuple[int | None, str] = None, ""
+        self._messages: BoundedStream[tuple[bytes, bool]] = BoundedStream(
+            HELD_BYTES,
+            _InputProducer(connection),
+            sizeOf=lambda message: len(message[0]) + _MESSAGE_COST,
+            resumeBelow=HELD_BYTES // 2,
+        )
+        self._gone = IdleWaiters()
+        self._unwaited = 0
+
+    @property
+    def isOpen(self) -> bool:
+        """Return whether messages can be sent."""
+        return self._connection is not None and self._connection.isOpen
+
+    @property
+    def closeCode(self) -> int | None:
+        """
+        Return the code of the close, C{None} before it.
+
+        1005 is a close without a code, 1006 a connection that was lost without a close.
+        """
+        return self._closing[0]
+
+    @property
+    def closeReason(self) -> str:
+        """Return the text of the close, empty without one."""
+        return self._closing[1]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str | bytes:
+        message = await self._messages.get()
+        if message is None:
+            raise StopAsyncIteration
+        payload, isBinary = message
+        return payload if isBinary else payload.decode()
+
+    async def receive(self) -> str | bytes:
+        """
+        Wait for a message.
+
+        @raise WebSocketClosed: If it is closed.
+        @raise RuntimeError: If another task waits for one already.
+        """
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise WebSocketClosed(*self._closing) from None
+
+    async def receiveJSON(self) -> Any:
+        """
+        Wait for a message, decoded as JSON.
+
+        @raise ValueError: If it is malformed.
+        @raise WebSocketClosed: If it is closed.
+        """
+        return json.decode(await self.receive())
+
+    async def send(self, message: str | bytes | bytearray | memoryview) -> None:
+        """
+        Send a message, and wait until the client can receive more.
+
+        @param message: Text, or bytes.
+        @raise WebSocketClosed: If it is closed.
+        @raise TypeError: If it is neither text nor bytes.
+        """
+        connection = self._connection
+        if connection is None or not connection.isOpen:
+            raise WebSocketClosed(*self._closing)
+        if isinstance(message, str):
+            payload = message.encode()
+            connection.sendText(payload)
+        elif isinstance(message, bytes | bytearray | memoryview):
+            payload = bytes(message)
+            connection.sendBinary(payload)
+        else:
+            raise TypeError(f"a message is text or bytes, not {message!r}; sendJSON sends values")
+        waiting = connection.drained()
+        self._unwaited += len(payload) + WRITE_COST
+        if waiting is None and self._unwaited >= YIELD_SIZE:
+            # This client takes everything at once: let other connections be served.
+            waiting = Deferred()
+            connection.factory.clock.callLater(0, waiting.callback, None)
+        if waiting is not None:
+            self._unwaited = 0
+            await waiting
+
+    async def sendJSON(self, value: Any) -> None:
+        """
+        Send a value as JSON, in a message of text.
+
+        @raise WebSocketClosed: If it is closed.
+        @raise TypeError: If it has a part that JSON has not.
+        """
+        await self.send(json.encode(value).decode())
+
+    async def close(self, code: int = _NORMAL, reason: str = "") -> None:
+        """
+        Close, and wait for the client's own close, for 5 seconds at most.
+
+        @param code: 1000, another of RFC 6455 section 7.4 that may be sent, or 3000 to 4999.
+        @param reason: 123 bytes in UTF-8 at most.
+        @raise ValueError: If the code may not be sent, or the reason is too long.
+        """
+        encoded = reason.encode()
+        if len(encoded) > _LONGEST_REASON:
+            raise ValueError(f"the reason of a close has {_LONGEST_REASON} bytes at most")
+        if not (1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999):
+            raise ValueError(f"{code} is no code that a close may have")
+        connection = self._connection
+        if connection is not None:
+            connection.close(code, encoded)
+            await self._gone.wait(self._connection is not None)
+
+
+@implementer(IPushProducer)
+class _InputProducer:
+    """The messages of a connection, for the stream that holds them."""
+
+    def __init__(self, connection: "WebSocketConnection") -> None:
+        self._connection = connection
+
+    def pauseProducing(self) -> None:
+        """Let the client wait."""
+        self._connection.setReading(False)
+
+    def resumeProducing(self) -> None:
+        """Read on."""
+        self._connection.setReading(True)
+
+    def stopProducing(self) -> None:
+        """Do nothing: the end of the stream follows."""
+
+
+class _HandlerReceiver:
+    """
+    Passes the messages of a connection to its handler.
+
+    @ivar isIdle: Always true: what a handler still does answers nothing.
+    """
+
+    isIdle = True
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        self.task: _SocketTask | None = None
+
+    def received(self, payload: bytes, isBinary: bool) -> None:
+        """Hold a message for the handler."""
+        self.socket._messages.put((payload, isBinary))
+
+    def whenIdle(self) -> Deferred[None]:
+        """Return a Deferred that has fired."""
+        return succeed(None)
+
+    def lost(self) -> None:
+        """End the stream of messages; cancel the handler, if its route says so."""
+        socket = self.socket
+        assert socket._connection is not None
+        socket._closing = socket._connection.closing
+        socket._messages.end()
+        if self.task is not None:
+            self.task.cancel()
+
+    def forget(self) -> None:
+        """Forget the connection."""
+        socket = self.socket
+        socket._connection = self.task = None
+        socket._gone.notify()
+
+
+class _SocketTask(Task):
+    """Runs the handler of a WebSocket."""
+
+    __slots__ = ("_name", "_socket")
+
+    def __init__(self, handler: WebSocketHandler, socket: WebSocket) -> None:
+        super().__init__(_run(handler, socket))
+        self._socket = socket
+        self._name = nameOf(handler)
+
+    def onResult(self, value: Any) -> None:
+        """Close: the handler has ended."""
+        self._close(_NORMAL)
+
+    def onError(self, error: BaseException) -> None:
+        """Log the error, unless it is the end of the WebSocket, and close."""
+        if isinstance(error, WebSocketClosed | CancelledError) and not self._socket.isOpen:
+            return
+        request = self._socket.request
+        _log.failure(
+            "the handler {name} of the WebSocket {url} failed",
+            Failure(error),
+            name=self._name,
+            url=request.originalUrl,
+        )
+        self._close(_INTERNAL)
+
+    def _close(self, code: int) -> None:
+        connection = self._socket._connection
+        if connection is not None:
+            connection.close(code)
+
+
+async def _run(handler: WebSocketHandler, socket: WebSocket) -> None:
+    await resolve(handler(socket))
+
+
+async def _prepareUpgrade(res: HTTPResponse) -> Mapping[str, str | Sequence[str]]:
+    """Run the hooks of middleware, and return the fields that the response may have."""
+    res._checkUnanswered()
+    res.statusCode = 101
+    if res._hooks is not None:
+        res._hooks.runBeforeHead()
+        await waitForAll(res._hooks.startHolds())
+    res._dropContent()
+    return {name: value for key, (name, value) in res._fields.items() if key not in _OWN_FIELDS}
+
+
+def webSocketHandler(
+    handler: WebSocketHandler, subprotocols: Sequence[str], cancelOnDisconnect: bool
+) -> Callable[[HTTPRequest, HTTPResponse], Any]:
+    """
+    Make a handler of requests that makes WebSockets of them.
+
+    @param subprotocols: Those that the handler speaks.
+    @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
+    @raise TypeError: If the handler is none.
+    """
+    if isinstance(subprotocols, str):
+        raise TypeError("subprotocols are a list of names")
+    if not callable(handler):
+        raise TypeError(f"a handler is a function, not {handler!r}")
+    if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        raise TypeError(f"{nameOf(handler)} is a generator, which would not run; use socket.send")
+    try:
+        signature(handler).bind(None)
+    except TypeError:
+        raise TypeError(
+            f"{nameOf(handler)} does not take (socket); the request is socket.request"
+        ) from None
+    known = tuple(subprotocols)
+
+    @wraps(handler)
+    async def upgrade(req: HTTPRequest, res: HTTPResponse) -> None:
+        webSockets = req.app.webSockets
+        try:
+            handshake = webSockets.readHandshake(req.raw, req.ip, req.host, req.secure, known)
+        except HandshakeRefused as refused:
+            # As a path without a route, and not an error: a full server would fill its log.
+            res.status(refused.statusCode).header(refused.headers)
+            res.json({"error": refused.message})
+            return
+        fields = await _prepareUpgrade(res)
+        if req.raw.disconnected:
+            return
+        receivers: list[_HandlerReceiver] = []
+
+        def makeReceiver(connection: "WebSocketConnection") -> _HandlerReceiver:
+            receivers.append(_HandlerReceiver(WebSocket(req, connection)))
+            return receivers[0]
+
+        webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
+        res._ended = True
+        res._emitFinish()
+        receiver = receivers[0]
+        task = _SocketTask(handler, receiver.socket)
+        if cancelOnDisconnect and receiver.socket.isOpen:
+            receiver.task = task
+        task.step()
+
+    return upgrade

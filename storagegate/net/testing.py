@@ -1,0 +1,161 @@
+"""
+Connections in memory, for test clients: two protocols in one process, without a socket.
+
+What one side writes waits until L{MemoryConnection.deliver} hands it over, so that neither runs in
+the stack of the other, and a side that does not read lets the other one wait, as over a socket.
+"""
+
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.interfaces import IProtocol, ISSLTransport
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from zope.interface import alsoProvides
+
+LOCALHOST = "127.0.0.1"
+
+MAX_TURNS = 100_000
+"""After so many turns of the clock without an end, a test would run forever."""
+
+_UNREAD = 64 * 1024
+"""Bytes that wait for the other side before the producer of a transport is paused."""
+
+
+class MemoryTransport(StringTransport):
+    """
+    One side of a connection.
+
+    @ivar protocol: What receives here; the protocol may be exchanged, as by an upgrade.
+    @ivar isFull: Whether the producer is paused.
+    @ivar isAborted: Whether the connection was dropped from this side.
+    """
+
+    protocol: Any
+    isFull = isAborted = False
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """Do nothing."""
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        """Do nothing."""
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes for the other side, and pause the producer if it lags."""
+        if self.disconnecting or self.disconnected:
+            return
+        super().write(data)
+        isLagging = self.io.tell() >= _UNREAD and not self.isFull
+        if self.producer is not None and self.streaming and isLagging:
+            self.isFull = True
+            self.producer.pauseProducing()
+
+    @property
+    def isReading(self) -> bool:
+        """Return whether the protocol wants input."""
+        return self.producerState == "producing"
+
+    def take(self) -> bytes:
+        """Return what was written, and resume the producer."""
+        data: bytes = self.value()
+        self.clear()
+        if self.isFull:
+            self.isFull = False
+            if self.producer is not None:
+                self.producer.resumeProducing()
+        return data
+
+    def unregisterProducer(self) -> None:
+        """Forget the producer, if there is one."""
+        self.producer = None
+
+    def abortConnection(self) -> None:
+        """Drop the connection with what was not delivered."""
+        self.clear()
+        self.isAborted = True
+        super().abortConnection()
+
+
+class MemoryConnection:
+    """
+    A connection between a server's protocol and a client's.
+
+    @ivar isOver: Whether it has ended.
+    """
+
+    def __init__(
+        self, server: IProtocol, client: IProtocol, address: str, secure: bool = False
+    ) -> None:
+        """
+        @param address: The IP address of the client.
+        @param secure: Whether it counts as encrypted.
+        """
+        here, there = IPv4Address("TCP", LOCALHOST, 80), IPv4Address("TCP", address, 50_000)
+        self._server = MemoryTransport(here, there, lenient=True)
+        self._client = MemoryTransport(there, here, lenient=True)
+        if secure:
+            alsoProvides(self._server, ISSLTransport)
+        self.isOver = False
+        for transport, protocol in ((self._server, server), (self._client, client)):
+            transport.protocol = protocol
+            protocol.makeConnection(transport)
+
+    @property
+    def unread(self) -> int:
+        """Return how many bytes of the server wait for the client."""
+        return self._server.io.tell()
+
+    def setReading(self, wanted: bool) -> None:
+        """
+        Let the client read, or not.
+
+        @param wanted: Whether it reads.
+        """
+        self._client.producerState = "producing" if wanted else "paused"
+
+    def deliver(self) -> bool:
+        """Hand over what was written, each way once; return whether that was anything."""
+        moved = False
+        for source, target in (
+            (self._client, self._server),
+            (self._server, self._client),
+        ):
+            if self.isOver:
+                return moved
+            if source.io.tell() and target.isReading:
+                moved = True
+                target.protocol.dataReceived(source.take())
+            isWritten = source.producer is None and not source.io.tell()
+            if source.disconnecting and (isWritten or source.isAborted):
+                self._end(ConnectionAborted() if source.isAborted else ConnectionDone())
+                return True
+        return moved
+
+    def drop(self) -> None:
+        """End the connection without a word, as if its client had lost the network."""
+        if not self.isOver:
+            self._end(ConnectionAborted())
+
+    def _end(self, reason: Exception) -> None:
+        self.isOver = True
+        for transport in (self._server, self._client):
+            transport.disconnected = True
+            transport.protocol.connectionLost(Failure(reason))
+
+
+def settle(clock: Clock, *connections: MemoryConnection) -> None:
+    """
+    Deliver everything, and run what is due, until nothing is left to do.
+
+    @param clock: The clock of the server.
+    @raise AssertionError: If that has no end.
+    """
+    for _ in range(MAX_TURNS):
+        moved = [connection.deliver() for connection in connections]
+        due = [call for call in clock.getDelayedCalls() if call.getTime() <= clock.seconds()]
+        if not (due or any(moved)):
+            return
+        clock.advance(0)
+    raise AssertionError("the server and its client never come to rest")
