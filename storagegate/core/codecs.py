@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from storagegate.core.jsonpieces import STRING, JSONReader
+
 MAX_DEPTH = 100
 """Levels of a value: the limit of protobuf, so that every transport has the same."""
 
@@ -25,7 +27,7 @@ _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 _INFINITY = float("inf")
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(STRING, re.DOTALL)
 
 
 class Codec(Protocol):
@@ -66,14 +68,25 @@ class _JSONCodec:
         # The depth is at most the number of brackets, and few values have so many.
         brackets = _brackets(data) if len(data) > MAX_DEPTH else 0
         if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
-            raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
-        try:
-            value = _decodeJSON(data)
-        except RecursionError:
-            raise _tooDeep() from None
-        if brackets > MAX_DEPTH:
-            checkValue(value)
-        return value
+            raise _tooMany()
+        return _checkDepth(_decodeJSON, data, brackets)
+
+    def decodeLarge(self, data: bytes) -> Any:
+        """
+        Decode a value in pieces. For a thread: others run meanwhile.
+
+        @raise ValueError: If the bytes are invalid.
+        """
+        brackets, found = _brackets(data), 0
+
+        def check(piece: bytes) -> None:
+            nonlocal found
+            found += _brackets(_STRING.sub(b"", piece))
+            if found > MAX_CONTAINERS:
+                raise _tooMany()
+
+        reader = JSONReader(data, _decodeJSON, check if brackets > MAX_CONTAINERS else None)
+        return _checkDepth(lambda data: reader.readAll(), data, brackets)
 
 
 class _MsgpackCodec:
@@ -132,6 +145,21 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
 
 def _brackets(data: bytes) -> int:
     return data.count(b"[") + data.count(b"{")
+
+
+def _checkDepth(decode: Callable[[bytes], Any], data: bytes, brackets: int) -> Any:
+    """Decode JSON, whose depth is at most the number of brackets."""
+    try:
+        value = decode(data)
+    except RecursionError:
+        raise _tooDeep() from None
+    if brackets > MAX_DEPTH:
+        checkValue(value)
+    return value
+
+
+def _tooMany() -> ValueError:
+    return ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
 
 
 def _tooDeep() -> ValueError:

@@ -182,8 +182,9 @@ def readItem(line: bytes) -> Any:
 
 
 def _object(body: bytes) -> dict[str, Any]:
+    decode = JSON.decode if len(body) <= INLINE_SIZE else JSON.decodeLarge
     try:
-        value = JSON.decode(body)
+        value = decode(body)
     except ValueError as error:
         raise ResponseError("no JSON") from error
     if not isinstance(value, dict):

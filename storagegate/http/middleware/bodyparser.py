@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
+from storagegate.core.jsonpieces import JSONReader
 from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.http.dispatch import MiddlewareHandler
@@ -317,7 +318,7 @@ def parseJSON(body: bytes, codec: str, *, strict: bool) -> Any:
             wire = wire.removeprefix(_MARK)
             if strict and wire.lstrip(_BLANKS)[:1] not in _OPENING:
                 raise _malformed(body, codec, "it is neither an object nor an array")
-        return _decode(wire)
+        return JSONReader(wire, _decode).readAll() if _isLarge(wire) else _decode(wire)
     except RecursionError:
         raise _malformed(body, codec, "it is nested too deeply") from None
     except UnicodeError:

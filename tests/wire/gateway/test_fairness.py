@@ -116,3 +116,7 @@ class FairnessTests(SynchronousTestCase):
     def test_announced(self) -> None:
         """So beside calls of gRPC that announce messages of 4 GiB."""
         self.assertFair("announced")
+
+    def test_keys(self) -> None:
+        """So beside a connection whose calls have objects of 600,000 keys."""
+        self.assertFair("keys")

@@ -86,8 +86,9 @@ def readObject(data: bytes) -> dict[str, Any]:
     @param data: The complete body, JSON in UTF-8.
     @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object.
     """
+    decode = JSON.decode if len(data) <= INLINE_SIZE else JSON.decodeLarge
     try:
-        value = JSON.decode(data) if data else {}
+        value = decode(data) if data else {}
     except ValueError as error:
         raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
     return _checkObject(value)
