@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define
 
-from storagegate.core.context import RequestContext
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import CODES, ServiceError
 from storagegate.core.invoker import InvocationObserver
 from storagegate.gateway.transports.metrics import (
@@ -135,10 +135,13 @@ _ROUTE = ("protocol", "service", "method")
 _TOGETHER = 64
 """How many calls are counted at once: that takes half of the time of counting each as it ends."""
 
-Over = tuple[float, str, str, str, str | None, str, float, str | None, str]
+Over = tuple[
+    float, str, str, str, str | None, ClientInfo, float, tuple[str, int] | None, str, object
+]
 """
 When a call ended by a clock that only goes forward, protocol, service, method, what that is counted
-as if it is not described, client, how many seconds it took, code of its error, trace.
+as if it is not described, client, how many seconds it took, code and status of its error, trace,
+and its user where calls are followed.
 """
 
 
@@ -257,10 +260,11 @@ class CallMetrics:
                 context.service,
                 context.method,
                 context.metadata.get("route"),
-                context.client.id,
+                context.client,
                 seconds,
-                None if error is None else error.code,
+                None if error is None else (error.code, error.statusCode),
                 context.tracing.traceId,
+                None if self._follower is None else context.authentication,
             )
         )
         if len(over) == 1 and self._wake is not None:
@@ -285,8 +289,9 @@ class CallMetrics:
         if self._follower is not None:
             self._follower(over)
         alike: dict[tuple[int, str, str, str, str | None], list[float]] = {}
-        for when, protocol, service, method, route, _, seconds, code, _ in over:
+        for when, protocol, service, method, route, _, seconds, error, _, _ in over:
             # Undescribed methods share one label: invented names must not fill the table.
+            code = None if error is None else error[0]
             key = (int(when), protocol, service, route or method, code)
             times = alike.get(key)
             if times is None:

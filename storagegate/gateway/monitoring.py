@@ -11,14 +11,14 @@ from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
-from storagegate.core.context import RequestContext
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import InvocationObserver
 from storagegate.core.options import changeOptions, groupField, optionField, readFlag, readWord
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, Over
 from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import transports
-from storagegate.telemetry.accesslog import FIELDS, AccessLog, Entry, traceBytes
+from storagegate.telemetry.accesslog import FIELDS, MAX_TEXT, AccessLog, Entry, traceBytes
 from storagegate.telemetry.log import LEVELS, BufferedLogWriter
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.telemetry.tracing import CallTracer, TracingOptions, readCollector
@@ -157,7 +157,9 @@ def makeObservers(
     observers += others
     calls = options.logging
     if calls is not None:
-        log = CallLog(AccessLog(calls.level, calls.fields, calls.format, sink))
+        numbers, texts = (NUMBERS, TEXTS) if calls.fields == FIELDS else ((), ())
+        lines = AccessLog(calls.level, calls.fields, calls.format, sink, numbers, texts)
+        log = CallLog(lines, isWhole=bool(texts))
         others.append(log)
         if sink is not None and options.metrics.enabled:
             log.follow(metrics, sink)
@@ -166,15 +168,40 @@ def makeObservers(
     return observers, others
 
 
+NUMBERS = ("status_code",)
+TEXTS = ("error_code", "user", "address", "user_agent")
+"""The fields of L{CallLog} in L{AccessLog} behind the usual ones, if those are all of them."""
+
+_USER_NAMES = ("sub", "accessKey", "id", "userId", "name")
+
+
+def userName(user: object) -> str:
+    """
+    Return the name of a user for a log; empty if none is known.
+
+    @param user: Claims of a token, or what a service's own function has returned. Nothing else of
+        it is written, for it may hold secrets, and text may be the token.
+    """
+    for name in _USER_NAMES:
+        found = user.get(name) if isinstance(user, Mapping) else getattr(user, name, None)
+        if isinstance(found, str | int) and not isinstance(found, bool):
+            return str(found)[:MAX_TEXT]
+    return ""
+
+
 class CallLog:
     """An observer that logs the end of each call."""
 
-    def __init__(self, lines: AccessLog, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, lines: AccessLog, now: Callable[[], float] = time.time, isWhole: bool = False
+    ) -> None:
         """
+        @param lines: Made with L{NUMBERS} and L{TEXTS}, if C{isWhole}.
         @param now: Returns the time in seconds since 1970.
         """
         self._lines = lines
         self._now = now
+        self._isWhole = isWhole
 
     def callStarted(self, context: RequestContext) -> None:
         """Do nothing: the line is written at the end."""
@@ -184,17 +211,16 @@ class CallLog:
     ) -> None:
         """Log a call, with its path where that is the name of no method."""
         path = context.metadata.get("path")
-        entry = (
+        entry = self._entry(
             self._now(),
             context.protocol,
             context.service,
             context.method,
-            context.client.id,
+            context.client,
             seconds,
-            "ok" if error is None else error.code,
-            traceBytes(context.tracing.traceId),
-            (),
-            (),
+            None if error is None else (error.code, error.statusCode),
+            context.tracing.traceId,
+            context.authentication,
         )
         self._lines.write([entry], error is None, None if path is None else {"path": path})
 
@@ -217,10 +243,42 @@ class CallLog:
         shift = time.time() - time.monotonic()
         good: list[Entry] = []
         bad: list[Entry] = []
-        for when, protocol, service, method, _, client, seconds, code, trace in calls:
-            status = "ok" if code is None else code
-            id = traceBytes(trace)
-            entry = (when + shift, protocol, service, method, client, seconds, status, id, (), ())
-            (good if code is None else bad).append(entry)
+        for when, protocol, service, method, _, client, seconds, error, trace, user in calls:
+            entry = self._entry(
+                when + shift, protocol, service, method, client, seconds, error, trace, user
+            )
+            (good if error is None else bad).append(entry)
         self._lines.write(good)
         self._lines.write(bad, isGood=False)
+
+    def _entry(
+        self,
+        when: float,
+        protocol: str,
+        service: str,
+        method: str,
+        client: ClientInfo,
+        seconds: float,
+        error: tuple[str, int] | None,
+        trace: str,
+        user: object,
+    ) -> Entry:
+        code, status = error or ("", 200)
+        numbers: tuple[int, ...] = ()
+        texts: tuple[str, ...] = ()
+        if self._isWhole:
+            agent = (client.userAgent or "")[:MAX_TEXT]
+            name = "" if user is None else userName(user)
+            numbers, texts = (status,), (code, name, client.address, agent)
+        return (
+            when,
+            protocol,
+            service,
+            method,
+            client.id,
+            seconds,
+            code or "ok",
+            traceBytes(trace),
+            numbers,
+            texts,
+        )

@@ -16,6 +16,7 @@ from storagegate.core.options import OptionError
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import CallMetrics
+from storagegate.gateway.monitoring import NUMBERS, TEXTS, userName
 from storagegate.telemetry.tracecontext import newTracing
 
 
@@ -188,6 +189,21 @@ class MonitoringTests(CallCase):
         self.assertRegex(line["timestamp"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
         self.assertGreaterEqual(line["duration"], 0)
         self.assertEqual(len(line["trace_id"]), 32)
+        more = {name: line[name] for name in (*NUMBERS, *TEXTS)}
+        self.assertEqual(
+            more,
+            {"status_code": 200, "error_code": "", "user": "", "address": "a", "user_agent": ""},
+        )
+        failed = json.loads(self.lines()[1])
+        self.assertEqual((failed["status_code"], failed["error_code"]), (404, "NOT_FOUND"))
+
+    def test_userName(self) -> None:
+        """A user is named by its subject, key, id or name, and by nothing else of it."""
+        self.assertEqual(userName({"password": "x", "name": "Ada", "sub": "1"}), "1")
+        self.assertEqual(userName({"id": 7, "token": "secret"}), "7")
+        self.assertEqual(userName({"token": "secret", "id": True}), "")
+        self.assertEqual(userName("it may be the token"), "")
+        self.assertEqual(userName(ClientInfo("c", "a", 1)), "c")
 
     def test_callLogAsText(self) -> None:
         """Lines may be text, and the level is that of calls that go well."""

@@ -70,12 +70,18 @@ class AccessLogTests(SynchronousTestCase):
         with self.daemon() as daemon:
             self.assertEqual(self.ask(daemon), 404)
             connection = HTTPConnection(*daemon.address("http"), timeout=SECONDS)
-            connection.request("POST", "/api/UserService/GetUser", "{}", {"X-API-Key": SECRET_KEY})
+            headers = {"X-API-Key": SECRET_KEY, "User-Agent": "audited/1"}
+            connection.request("POST", "/api/UserService/GetUser", "{}", headers)
             self.assertEqual(connection.getresponse().status, 400)
             connection.close()
             daemon.stop()
         found = [(line["protocol"], line["method"]) for line in self.lines()]
         self.assertEqual(sorted(found), [("http", "GetUser"), ("s3", "HeadBucket")])
+        [call] = [line for line in self.lines() if line["protocol"] == "http"]
+        self.assertEqual(
+            [call[name] for name in ("status_code", "error_code", "user", "address", "user_agent")],
+            [400, "INVALID_ARGUMENT", "", "127.0.0.1", "audited/1"],
+        )
         self.assertNotIn("HeadBucket", daemon.log)
         self.assertNotIn(SECRET_KEY, self.path.read_text())
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o640)
