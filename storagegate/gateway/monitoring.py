@@ -277,7 +277,7 @@ class CallLog:
             method,
             client.id,
             seconds,
-            code or "ok",
+            "ok" if error is None else code,
             traceBytes(trace),
             numbers,
             texts,
