@@ -20,6 +20,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.options import (
     changeOptions,
     groupField,
@@ -62,6 +63,12 @@ _INT_MAX = 2**31 - 1
 
 _MESSAGE_LENGTH = 4 * 1024 * 1024
 """The default of every gRPC server and client."""
+
+_FIXED_WINDOW = ("grpc.http2.bdp_probe", 0)
+"""
+The window of a call is 64 KiB, and as much more as the message needs that is being read. With grpc
+core's estimate, which clients can drive up, each call held 4 MiB before its message was requested.
+"""
 
 _THRESHOLD = 1024
 """A message that fits a packet does not arrive sooner for being shorter."""
@@ -219,9 +226,15 @@ class GRPCServerOptions:
                 given += [(key, int(value)) for key in attribute.metadata.get(_KEYS, ())]
         return given
 
+    def longestRequest(self) -> int:
+        """Return how many bytes a request has at most."""
+        length = self.maxReceiveMessageLength
+        return _INT_MAX if length == -1 else length or _MESSAGE_LENGTH
+
     def channelArguments(self) -> tuple[tuple[str, int], ...]:
         """Return the channel arguments of a server."""
         given = self.arguments([attribute.name for attribute in fields(type(self))])
+        given.append(_FIXED_WINDOW)
         if self.maxMetadataSize is not None:
             given.append(("grpc.absolute_max_metadata_size", 2 * self.maxMetadataSize))
         if self.compression is not None:
@@ -422,15 +435,16 @@ class GRPCServer:
 
     _log = Logger()
 
-    def __init__(self, trust: Trust | None = None) -> None:
+    def __init__(self, trust: Trust | None = None, budget: HeldBytes = PROCESS_BUDGET) -> None:
         """
         @param trust: Decides which proxies may name the client whose calls are counted, in
             C{x-forwarded-for}; C{None} for none.
+        @param budget: Counts what incomplete requests hold.
         """
         self.settings = RPCOptions()
         self.health = Health()
         self.traffic: MessageByteCounter = NullByteCounter()
-        self._router = CallRouter(trust)
+        self._router = CallRouter(trust, budget)
         self.services = self._router.services
         self._clock: Any = None
         self._ports: list[RPCPort] = []
@@ -585,6 +599,7 @@ class GRPCServer:
             engine.discard()
             raise
         self._clock = reactor
+        self._router.reads.listens(reactor, self.settings.grpc.longestRequest())
         if self.settings.grpc.health and HEALTH.name not in self.services:
             self.addService(definition=HEALTH, implementation=self.health)
         if self.settings.grpc.reflection:

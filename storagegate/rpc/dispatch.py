@@ -29,6 +29,7 @@ from storagegate.core.errors import (
     codedError,
     isExpected,
 )
+from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes, TooMuchHeld
 from storagegate.core.schemas import ResultStream, checkedResults, checkResult
 from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
@@ -38,6 +39,7 @@ from storagegate.rpc.call import Call, RequestStream, hostOf
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
+from storagegate.rpc.pendingreads import PendingReads
 from storagegate.rpc.protos import RPCMethod, RPCService, loadedService, serviceFromSchemas
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
@@ -301,11 +303,13 @@ class CallRouter:
     @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
     @ivar unread: The calls whose request has not arrived, the oldest first, with the time of the
         last check before them.
+    @ivar reads: How much has come of those requests.
     """
 
-    def __init__(self, trust: Trust | None = None) -> None:
+    def __init__(self, trust: Trust | None = None, budget: HeldBytes = PROCESS_BUDGET) -> None:
         """
         @param trust: Decides which proxies may name the client of a call; C{None} for none.
+        @param budget: Counts what incomplete requests hold.
         """
         self.services: dict[str, RPCService] = {}
         self.routes: Routes = {}
@@ -314,6 +318,7 @@ class CallRouter:
         self.onRefused: Refused | None = None
         self._callsOf: dict[str, int] = {}
         self.unread: dict[CallDispatch, float] = {}
+        self.reads = PendingReads(self.unread, budget)
         self.now = 0.0
         self._trust = trust
         self._shares = AddressShares()
@@ -428,7 +433,7 @@ class CallDispatch(Task):
     C{_received} and C{returned}.
     """
 
-    __slots__ = ("_call", "_compressAbove", "_engineCall", "_peer", "_route", "_router", "_share")
+    __slots__ = ("_call", "_compressAbove", "_engineCall", "_route", "_router", "_share", "peer")
 
     def __init__(
         self,
@@ -443,7 +448,7 @@ class CallDispatch(Task):
         self._route = route
         self._router = router
         self._compressAbove = compressAbove
-        self._peer = peer
+        self.peer = peer
         self._share = share
         self._call = Call(engineCall, route.service.name, route.method.name)
 
@@ -456,6 +461,7 @@ class CallDispatch(Task):
             self._callHandler()
         else:
             self._router.unread[self] = self._router.now
+            self._router.reads.check()
             self._engineCall.read(self._received)
 
     def expire(self) -> None:
@@ -467,6 +473,8 @@ class CallDispatch(Task):
     def _received(self, message: bytes | None) -> None:
         if self._router.unread.pop(self, None) is None:
             return
+        if self._router.reads.isSampling:
+            self._router.reads.received(self.peer, len(message or b""))
         if message is None:
             self._refuseNothing()
             return
@@ -476,6 +484,11 @@ class CallDispatch(Task):
             self._refuse(error)
             return
         self._callHandler()
+
+    def refuse(self, error: TooMuchHeld) -> None:
+        """Refuse the call before its request has come, see L{IPendingRead}."""
+        del self._router.unread[self]
+        self._refuse(error)
 
     def _refuse(self, error: Exception) -> None:
         self._router.refused(self._call, error)
@@ -587,7 +600,7 @@ class CallDispatch(Task):
                 reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
-            self._router.ended(self._peer, self._share)
+            self._router.ended(self.peer, self._share)
             self._engineCall.finish(0, "", self._call.trailers)
             return
         try:
@@ -595,12 +608,12 @@ class CallDispatch(Task):
         except Exception as error:
             self.onError(error)
             return
-        self._router.ended(self._peer, self._share)
+        self._router.ended(self.peer, self._share)
         self._engineCall.reply(message, self._call.trailers, self._isCompressed(message))
 
     def onError(self, error: BaseException) -> None:
         """Send the status of an error."""
-        self._router.ended(self._peer, self._share)
+        self._router.ended(self.peer, self._share)
         try:
             self._report(error)
         except Exception:
@@ -614,7 +627,7 @@ class CallDispatch(Task):
         if not self._engineCall.isOver:
             if not isExpected(error):
                 _log.failure(
-                    "{path} failed", Failure(error), path=self._engineCall.path, peer=self._peer
+                    "{path} failed", Failure(error), path=self._engineCall.path, peer=self.peer
                 )
             grpcError = asGrpcError(error)
             trailers: Metadata = self._call.trailers

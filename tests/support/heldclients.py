@@ -143,6 +143,7 @@ class Call(Sender):
         opening = PREFACE + SettingsFrame(0).serialize()
         encoder, self._decoder = Encoder(), Decoder()
         fields = [(":method", "POST"), (":scheme", "http"), (":path", self.path)]
+        fields += [(":authority", "localhost")]
         fields += [("content-type", "application/grpc"), ("te", "trailers")]
         self._lefts: dict[int, int] = {}
         self._windows: dict[int, int] = {}

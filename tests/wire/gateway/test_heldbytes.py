@@ -107,13 +107,17 @@ class OneKindTests(HeldBytesCase):
         """Bodies of HTTP are refused with 429."""
         self.assertRefused("bodies", "http", "429")
 
+    def test_calls(self) -> None:
+        """Calls of gRPC are refused with RESOURCE_EXHAUSTED."""
+        self.assertRefused("calls", "grpc", "8")
+
 
 class TogetherTests(HeldBytesCase):
     """All transports at once."""
 
     def test_together(self) -> None:
         """The budget is one."""
-        kinds = {"frames": "tcp", "messages": "http", "bodies": "http"}
+        kinds = {"frames": "tcp", "messages": "http", "bodies": "http", "calls": "grpc"}
         started = [self.start(kind, listener) for kind, listener in kinds.items()]
         found = [self.refusals(each) for each in started]
         self.assertBounded()

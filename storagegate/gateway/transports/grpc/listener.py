@@ -59,7 +59,7 @@ class GRPCTransport:
         self._host = host
         self._options = options
         self._trust = compileTrust(host.settings.trustedProxies)
-        self._server = GRPCServer(self._trust).withOptions(
+        self._server = GRPCServer(self._trust, host.budget).withOptions(
             tls=options.tls,
             grpc={
                 "reflection": options.reflection,

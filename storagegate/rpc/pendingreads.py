@@ -1,0 +1,219 @@
+"""
+How much of incomplete requests grpc core holds, for the budget of the process.
+
+grpc core reports a message when it is complete, and says nothing of one that is not. But the kernel
+counts the bytes that have come on each connection (C{TCP_INFO}). While few requests are incomplete
+nothing is looked at; when many are, all sockets are, ten times a second.
+
+What a connection holds is what has come since the last moment when none of its requests was
+incomplete, less the messages that were complete meanwhile. A connection is refused as a whole.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from attrs import define, field
+
+from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
+
+QUIET_SHARE = 4
+"""One in so many parts of the budget may come without being looked at."""
+
+SAMPLE_SECONDS = 0.1
+"""In this time a fast network brings 100 MB."""
+
+SAMPLE_SHARE = 20
+"""Sampling takes one in so many parts of the time at most: 4 microseconds a descriptor."""
+
+_OVERHEAD = 128
+"""Bytes of the head and the frames of a small call."""
+
+_DESCRIPTORS = "/proc/self/fd"
+
+# Where struct tcp_info has tcpi_bytes_received, from Linux 4.1 on.
+_TCP_INFO = getattr(socket, "TCP_INFO", None)
+_COUNT = struct.Struct("=128xQ")
+
+
+def receivedBytes() -> dict[str, int] | None:
+    """
+    Return how many bytes have come on each TCP connection of this process.
+
+    @return: By the peer, as grpc core writes it; C{None} where the system does not tell.
+    """
+    if _TCP_INFO is None or not os.path.isdir(_DESCRIPTORS):
+        return None
+    found: dict[str, int] = {}
+    for name in os.listdir(_DESCRIPTORS):
+        try:
+            # Fails for what is no socket. It never owns the descriptor; an address of IPv4 fits as
+            # well.
+            each = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, int(name))
+        except OSError:
+            continue
+        try:
+            host, port, *_ = each.getpeername()
+            info = each.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _COUNT.size)
+            [count] = _COUNT.unpack(info)
+        except (OSError, ValueError, struct.error):
+            # Not connected, or of another family.
+            continue
+        finally:
+            each.detach()
+        host = host.removeprefix("::ffff:") if "." in host else host
+        found[f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"] = count
+    return found
+
+
+class IPendingRead(Protocol):
+    """
+    A call that waits for a message.
+
+    @ivar peer: The client's address.
+    """
+
+    peer: str
+
+    def refuse(self, error: TooMuchHeld) -> None:
+        """End the call, and remove it from those that wait."""
+
+
+@define(eq=False)
+class _Connection:
+    """
+    What is known of a connection.
+
+    @ivar refuse: Refuses all requests of a connection that are incomplete.
+    @ivar complete: Bytes that had come when none of its requests was incomplete.
+    @ivar last: Bytes that had come at the last sample.
+    """
+
+    refuse: Callable[["_Connection", TooMuchHeld], None]
+    complete: int = 0
+    last: int = 0
+    reads: list[IPendingRead] = field(factory=list)
+
+    def refuseHeld(self, error: TooMuchHeld) -> None:
+        """Refuse all requests that are incomplete."""
+        self.refuse(self, error)
+
+
+class PendingReads:
+    """
+    The incomplete requests of a server.
+
+    @ivar isSampling: Whether there are so many that their connections are looked at.
+    """
+
+    def __init__(
+        self,
+        unread: Mapping[Any, float],
+        budget: HeldBytes,
+        received: Callable[[], dict[str, int] | None] = receivedBytes,
+    ) -> None:
+        """
+        @param unread: The calls that wait for their request, each an L{IPendingRead}.
+        @param budget: Counts what they hold.
+        @param received: See L{receivedBytes}.
+        """
+        self.isSampling = False
+        self._unread = unread
+        self._budget = budget
+        self._received = received
+        self._clock: Any = None
+        self._maxLength = 0
+        # Those that waited at the last sample.
+        self._old: set[IPendingRead] = set()
+        self._connections: dict[str, _Connection] = {}
+
+    def listens(self, clock: Any, maxLength: int) -> None:
+        """
+        Set what is known when a port is opened.
+
+        @param clock: Provides C{IReactorTime}.
+        @param maxLength: Bytes of a request at most.
+        """
+        self._clock = clock
+        self._maxLength = max(self._maxLength, maxLength)
+
+    def check(self) -> None:
+        """Begin to look at connections if one more call that waits makes it necessary."""
+        if not self.isSampling and self._mayBeMuch():
+            self.isSampling = True
+            self._sample(isFirst=True)
+
+    def received(self, peer: str, size: int) -> None:
+        """
+        Subtract a request that is complete. Called while connections are looked at.
+
+        @param peer: The client's address.
+        @param size: Bytes of the message.
+        """
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.complete += size + _OVERHEAD
+
+    def _mayBeMuch(self) -> bool:
+        return len(self._unread) * self._maxLength > self._budget.limit // QUIET_SHARE
+
+    def _sample(self, isFirst: bool = False) -> None:
+        """Look at all connections, until there can not be much any more."""
+        if not self._mayBeMuch():
+            self._forget(list(self._connections))
+            self._old = set()
+            self.isSampling = False
+            return
+        # Of this thread: on a busy machine the rest of the time is that of others.
+        begin = time.thread_time()
+        self._count(self._received(), isFirst)
+        taken = time.thread_time() - begin
+        self._clock.callLater(max(SAMPLE_SECONDS, SAMPLE_SHARE * taken), self._sample)
+
+    def _count(self, received: dict[str, int] | None, isFirst: bool) -> None:
+        reads: dict[str, list[IPendingRead]] = {}
+        for each in self._unread:
+            reads.setdefault(each.peer, []).append(each)
+        if received is None:
+            # As much as may come; of a UNIX socket, whose clients are on this machine, nothing.
+            isFirst = False
+            received = {
+                peer: len(waiting) * self._maxLength
+                for peer, waiting in reads.items()
+                if not peer.startswith("unix:")
+            }
+        for peer, total in received.items():
+            connection = self._connections.get(peer)
+            if connection is None:
+                connection = self._connections[peer] = _Connection(self._refuse)
+                if isFirst:
+                    # What it had before is not known: little, for sampling has just begun.
+                    connection.complete = connection.last = total
+            waiting = connection.reads = reads.get(peer, [])
+            if not waiting:
+                connection.complete = total
+            elif self._old.isdisjoint(waiting):
+                # All that were incomplete at the last sample are complete.
+                connection.complete = max(connection.complete, connection.last)
+            connection.last = total
+        self._forget(self._connections.keys() - received.keys())
+        self._old = set(self._unread)
+        for connection in list(self._connections.values()):
+            size = max(0, connection.last - connection.complete)
+            self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
+
+    def _forget(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            self._budget.update(self._connections.pop(peer), 0)
+
+    def _refuse(self, connection: _Connection, error: TooMuchHeld) -> None:
+        reads, connection.reads = connection.reads, []
+        connection.complete = connection.last
+        self._budget.update(connection, 0)
+        for each in reads:
+            # Some have ended since the last sample.
+            if each in self._unread:
+                each.refuse(error)
