@@ -389,10 +389,13 @@ class RPCPort:
         address: IPv4Address | IPv6Address | UNIXAddress,
         certificates: GRPCCertificates | None = None,
         watch: LoopingCall | None = None,
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
         """
         @param watch: Checks the calls of the port, until it is closed.
+        @param closed: Called when no call is left.
         """
+        self._closed = closed
         self.certificates = certificates
         self._watch = watch
         self._engine = engine
@@ -420,7 +423,7 @@ class RPCPort:
         if self._watch is not None and self._watch.running:
             self._watch.stop()
         stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
-        return stopped
+        return stopped.addCallback(lambda _: self._closed())
 
 
 class GRPCServer:
@@ -617,7 +620,7 @@ class GRPCServer:
         watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
         watch.clock = reactor
         watch.start(CHECK_SECONDS)
-        opened = RPCPort(engine, own, certificates, watch)
+        opened = RPCPort(engine, own, certificates, watch, self._router.reads.close)
         engine.start(partial(self._router.accept, self.settings.callLimits()))
         self._ports.append(opened)
         return opened

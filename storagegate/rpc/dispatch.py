@@ -461,8 +461,8 @@ class CallDispatch(Task):
             self._callHandler()
         else:
             self._router.unread[self] = self._router.now
-            self._router.reads.check()
             self._engineCall.read(self._received)
+            self._router.reads.check()
 
     def expire(self) -> None:
         """Refuse the call: its request was not complete in time."""

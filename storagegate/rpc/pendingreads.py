@@ -6,7 +6,8 @@ counts the bytes that have come on each connection (C{TCP_INFO}). While few requ
 nothing is looked at; when many are, all sockets are, ten times a second.
 
 What a connection holds is what has come since the last moment when none of its requests was
-incomplete, less the messages that were complete meanwhile. A connection is refused as a whole.
+incomplete, less the messages that were complete meanwhile, and what will have come by the next
+look: as much as since the last. A connection is refused as a whole.
 """
 
 import os
@@ -90,11 +91,13 @@ class _Connection:
     @ivar refuse: Refuses all requests of a connection that are incomplete.
     @ivar complete: Bytes that had come when none of its requests was incomplete.
     @ivar last: Bytes that had come at the last sample.
+    @ivar coming: How many of them came since the sample before.
     """
 
     refuse: Callable[["_Connection", TooMuchHeld], None]
     complete: int = 0
     last: int = 0
+    coming: int = 0
     reads: list[IPendingRead] = field(factory=list)
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
@@ -125,6 +128,7 @@ class PendingReads:
         self._budget = budget
         self._received = received
         self._clock: Any = None
+        self._timer: Any = None
         self._maxLength = 0
         # Those that waited at the last sample.
         self._old: set[IPendingRead] = set()
@@ -139,6 +143,15 @@ class PendingReads:
         """
         self._clock = clock
         self._maxLength = max(self._maxLength, maxLength)
+
+    def close(self) -> None:
+        """Look at nothing any more: a port is closed. Calls of another one begin anew."""
+        self._forget(list(self._connections))
+        self._old = set()
+        self.isSampling = False
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
 
     def check(self) -> None:
         """Begin to look at connections if one more call that waits makes it necessary."""
@@ -163,15 +176,13 @@ class PendingReads:
     def _sample(self, isFirst: bool = False) -> None:
         """Look at all connections, until there can not be much any more."""
         if not self._mayBeMuch():
-            self._forget(list(self._connections))
-            self._old = set()
-            self.isSampling = False
+            self.close()
             return
         # Of this thread: on a busy machine the rest of the time is that of others.
         begin = time.thread_time()
         self._count(self._received(), isFirst)
         taken = time.thread_time() - begin
-        self._clock.callLater(max(SAMPLE_SECONDS, SAMPLE_SHARE * taken), self._sample)
+        self._timer = self._clock.callLater(max(SAMPLE_SECONDS, SAMPLE_SHARE * taken), self._sample)
 
     def _count(self, received: dict[str, int] | None, isFirst: bool) -> None:
         reads: dict[str, list[IPendingRead]] = {}
@@ -198,11 +209,13 @@ class PendingReads:
             elif self._old.isdisjoint(waiting):
                 # All that were incomplete at the last sample are complete.
                 connection.complete = max(connection.complete, connection.last)
+            connection.coming = max(0, total - connection.last)
             connection.last = total
         self._forget(self._connections.keys() - received.keys())
         self._old = set(self._unread)
         for connection in list(self._connections.values()):
-            size = max(0, connection.last - connection.complete)
+            # Until the next sample as much may come again.
+            size = max(0, connection.last - connection.complete) + connection.coming
             self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
 
     def _forget(self, peers: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ DEFAULTS = {
     "grpc.max_metadata_size": 8 << 10,
     "grpc.absolute_max_metadata_size": 16 << 10,
     "grpc.so_reuseport": 0,
+    "grpc.http2.bdp_probe": 0,
     "grpc.max_allowed_incoming_connections": 4096,
     "grpc.http.overload_protection": 0,
 }
