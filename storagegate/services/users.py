@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -371,7 +372,7 @@ class _Users:
     async def getUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Return a user."""
         id = readRequest(request, _USER_ID)["id"]
-        user = await self._store.read(UserTable.get, id)
+        user = await self._store.read(lambda table: table.get(id), context.client.id)
         if user is None:
             raise codedError(*NOT_FOUND)
         return user.asDict()
@@ -379,7 +380,7 @@ class _Users:
     async def createUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Create a user."""
         user = self._newUser(request)
-        if not all(await self._store.write(lambda table: table.add((user,)))):
+        if not all(await self._store.write(lambda table: table.add((user,)), context.client.id)):
             raise codedError(*EMAIL_TAKEN)
         return user.asDict()
 
@@ -394,7 +395,9 @@ class _Users:
         id, now = fields.pop("id"), self._timestamps()
         fields["roles"] = fields["roles"] or None
         changes = {name: value for name, value in fields.items() if value is not None}
-        before, after = await self._store.write(lambda table: table.update(id, changes, now))
+        before, after = await self._store.write(
+            lambda table: table.update(id, changes, now), context.client.id
+        )
         old, new = before.asDict(), after.asDict()
         differences = [
             {
@@ -413,7 +416,7 @@ class _Users:
     async def deleteUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Delete a user, and end the streams of its updates."""
         id = readRequest(request, _USER_ID)["id"]
-        if not await self._store.write(lambda table: table.remove(id)):
+        if not await self._store.write(lambda table: table.remove(id), context.client.id):
             raise codedError(*NOT_FOUND)
         self._watchers.close(id)
         return {"success": True}
@@ -430,13 +433,16 @@ class _Users:
         pageSize = fields["limit"] or _DEFAULT_LIMIT
         limit = min(pageSize, _BATCH_USERS)
         offset = ((fields["page"] or 1) - 1) * pageSize
-        users = await self._store.read(UserTable.page, order, limit, offset)
+        client = context.client.id
+        users = await self._store.read(lambda table: table.page(order, limit, offset), client)
         while users:
             for user in users:
                 yield user.asDict()
             if len(users) < limit:
                 return
-            users = await self._store.read(UserTable.pageAfter, order, limit, users[-1])
+            users = await self._store.read(
+                partial(UserTable.pageAfter, order=order, limit=limit, last=users[-1]), client
+            )
 
     async def searchUsers(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield users that have a text in one of some fields, the oldest first."""
@@ -445,9 +451,14 @@ class _Users:
         after: int | None = 0
         while left and after is not None:
             limit = min(left, _BATCH_USERS)
-            users, after = await self._store.read(
-                UserTable.search, fields["fields"], fields["query"], after, limit
+            search = partial(
+                UserTable.search,
+                fields=fields["fields"],
+                query=fields["query"],
+                after=after,
+                limit=limit,
             )
+            users, after = await self._store.read(search, context.client.id)
             for user in users:
                 yield user.asDict()
             left -= len(users)
@@ -471,7 +482,9 @@ class _Users:
             except ServiceError as error:
                 received.append((request, None, error.message))
         users = [user for _, user, _ in received if user is not None]
-        adding = self._store.write(lambda table: table.add(users), len(users) or 1)
+        adding = self._store.write(
+            lambda table: table.add(users), context.client.id, len(users) or 1
+        )
         added = iter(await adding)
         created: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
@@ -493,7 +506,7 @@ class _Users:
         # Before the store is read, so that no change is missed meanwhile.
         changes = self._watchers.subscribe(id)
         try:
-            if await self._store.read(UserTable.get, id) is None:
+            if await self._store.read(lambda table: table.get(id), context.client.id) is None:
                 raise codedError(*NOT_FOUND)
             while (change := await changes.get()) is not None:
                 yield change

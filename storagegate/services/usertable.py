@@ -22,10 +22,11 @@ import os
 import re
 import sqlite3
 import unicodedata
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import sleep
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from attrs import define, evolve, frozen
@@ -38,7 +39,6 @@ from storagegate.storage.catalog.writer import UncancellableDeferred
 from storagegate.storage.sqlite import Fault, FileKind, SQLiteFile, classify
 from storagegate.storage.threadpool import BoundedThreadPool, JobQueue
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -422,6 +422,9 @@ _WAITING = 2048
 _BATCH = 1_000
 """Users that one transaction adds or changes: some 10 ms."""
 
+_BATCH_READS = 32
+"""Functions that read in one job of the thread: some milliseconds, for which writes wait."""
+
 
 @define(eq=False)
 class _UserJob:
@@ -429,16 +432,21 @@ class _UserJob:
     A function to call in the thread, and the Deferred of its result.
 
     @ivar weight: How many users it writes; 0 if it only reads.
+    @ivar client: The client that waits for it.
     """
 
     act: Callable[[UserTable], Any]
     weight: int
+    client: str
     done: Deferred[Any]
 
 
 class SQLiteUserStore(JobQueue[_UserJob]):
     """
     Keeps users in a file. Must be used in the reactor thread.
+
+    The jobs of a client are done in their order; among clients they take turns, so that a client
+    waits for a batch of jobs, and not for all that another one has sent.
 
     Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if another process holds
     the database, too many calls wait for it, or the store was closed.
@@ -460,6 +468,9 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         super().__init__()
         self._table = UserTable(os.fspath(path), busyMs)
         self._pool = BoundedThreadPool(reactor, 1, name="storagegate-users")
+        # The jobs of each client, in the order of their turns.
+        self._clients: dict[str, deque[_UserJob]] = {}
+        self._waiting = 0
 
     def open(self) -> Deferred[None]:
         """
@@ -469,44 +480,58 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         """
         return self.read(lambda table: None)
 
-    def read(
-        self, act: Callable[Concatenate[UserTable, P], T], *args: P.args, **more: P.kwargs
+    def read(self, act: Callable[[UserTable], T], client: str = "") -> Deferred[T]:
+        """
+        Call a function that changes nothing.
+
+        @param act: Called in the thread, unless the Deferred is cancelled before.
+        @param client: The identifier of the connection that the call is from.
+        """
+        return self._enqueue(_UserJob(act, 0, client, Deferred()))
+
+    def write(
+        self, act: Callable[[UserTable], T], client: str = "", weight: int = 1
     ) -> Deferred[T]:
-        """
-        Call a function that changes nothing: C{read(UserTable.get, id)}.
-
-        @param act: Called in the thread with the table and the arguments, unless the Deferred is
-            cancelled before.
-        """
-        return self._enqueue(_UserJob(lambda table: act(table, *args, **more), 0, Deferred()))
-
-    def write(self, act: Callable[[UserTable], T], weight: int = 1) -> Deferred[T]:
         """
         Call a function in a transaction, which it may share with others.
 
         @param act: Called in the thread, even if the Deferred is cancelled.
+        @param client: The identifier of the connection that the call is from.
         @param weight: How many users it writes.
         """
-        return self._enqueue(_UserJob(act, weight, UncancellableDeferred()))
+        return self._enqueue(_UserJob(act, weight, client, UncancellableDeferred()))
 
     def _enqueue(self, job: _UserJob) -> Deferred[Any]:
-        if self._closing is not None or len(self._jobs) >= _WAITING:
+        if self._closing is not None or self._waiting >= _WAITING:
             return fail(_unavailable())
         self._put(job)
         return job.done
 
+    def _push(self, job: _UserJob) -> None:
+        self._clients.setdefault(job.client, deque()).append(job)
+        self._waiting += 1
+
     def _take(self) -> list[_UserJob]:
-        """Remove jobs from the front of the queue, either all reads or all writes."""
+        """Remove jobs in turn, one of each client, either all reads or all writes."""
         jobs: list[_UserJob] = []
-        weight = 0
-        while self._jobs and weight < _BATCH:
+        others: dict[str, deque[_UserJob]] = {}
+        weight, limit = 0, _BATCH
+        while self._clients and weight < limit:
+            client = next(iter(self._clients))
+            waiting = self._clients.pop(client)
             # A cancelled read needs no result.
-            if not self._jobs[0].done.called:
-                if jobs and bool(jobs[0].weight) != bool(self._jobs[0].weight):
-                    break
-                jobs.append(self._jobs[0])
-                weight += max(self._jobs[0].weight, 1)
-            self._jobs.popleft()
+            if not waiting[0].done.called:
+                if jobs and bool(jobs[0].weight) != bool(waiting[0].weight):
+                    others[client] = waiting
+                    continue
+                jobs.append(waiting[0])
+                weight += max(waiting[0].weight, 1)
+                limit = _BATCH if jobs[0].weight else _BATCH_READS
+            waiting.popleft()
+            self._waiting -= 1
+            if waiting:
+                self._clients[client] = waiting
+        self._clients = {**others, **self._clients}
         return jobs
 
     def _run(self, jobs: list[_UserJob]) -> Deferred[Any]:

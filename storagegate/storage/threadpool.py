@@ -231,8 +231,12 @@ class JobQueue(Generic[J]):
         """Close the file and end the thread."""
         raise NotImplementedError
 
-    def _put(self, job: J) -> None:
+    def _push(self, job: J) -> None:
+        """Add a job to the queue."""
         self._jobs.append(job)
+
+    def _put(self, job: J) -> None:
+        self._push(job)
         if not self._isRunning:
             self._next()
 

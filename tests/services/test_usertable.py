@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
@@ -18,7 +19,7 @@ from storagegate.services.usertable import (
     UserTable,
 )
 from storagegate.storage.sqlite import MEMORY
-from tests.services.usercase import ADA, UNKNOWN, UserCase
+from tests.services.usercase import ADA, UNKNOWN, UserCase, ended
 
 # Another program that holds the database until it is told to let go.
 HOLDER = """
@@ -275,34 +276,87 @@ class QueueTests(UserCase):
         gate = self.holdThread()
         [user] = someUsers(1)
         results = [
-            self.store.read(UserTable.get, user.id),
+            self.store.read(lambda table: table.get(user.id)),
             self.store.write(lambda table: table.add([user])),
-            self.store.read(UserTable.get, user.id),
+            self.store.read(lambda table: table.get(user.id)),
             self.store.write(lambda table: table.remove(user.id)),
-            self.store.read(UserTable.get, user.id),
+            self.store.read(lambda table: table.get(user.id)),
         ]
         gate.set()
         self.assertEqual(await gatherResults(results), [None, [True], user, True, None])
 
+    async def test_turns(self) -> None:
+        """A client waits for a few jobs of another one, and not for all that it has sent."""
+        gate = self.holdThread()
+        done: list[str] = []
+
+        def noteLater(name: str) -> Callable[[UserTable], None]:
+            return lambda table: done.append(name)
+
+        waiting: list[Deferred[None]] = []
+        for _ in range(500):
+            waiting.append(self.store.write(noteLater("greedy"), "greedy"))
+            waiting.append(self.store.read(noteLater("greedy"), "greedy"))
+        waiting.append(self.store.read(noteLater("read"), "other"))
+        waiting.append(self.store.write(noteLater("write"), "third"))
+        gate.set()
+        await gatherResults(waiting)
+        self.assertEqual(len(done), 1002)
+        self.assertLess(max(done.index("read"), done.index("write")), 4)
+
+    async def test_turnsOfReads(self) -> None:
+        """So it is among reads, of which a batch ends before it has taken all."""
+        gate = self.holdThread()
+        done: list[str] = []
+        waiting = [
+            self.store.read(lambda table: done.append("greedy"), "greedy") for _ in range(500)
+        ]
+        gate.set()
+        await waiting[0]
+        await self.store.read(lambda table: done.append("other"), "other")
+        await gatherResults(waiting)
+        self.assertLess(done.index("other"), 200)
+
+    async def test_clients(self) -> None:
+        """Each method of the service waits for the turn of its client."""
+        gate = self.holdThread()
+        clients: list[str] = []
+        push = self.store._push
+        self.patch(self.store, "_push", lambda job: (clients.append(job.client), push(job)))
+        calls = [
+            Deferred.fromCoroutine(self.call(method, {"id": UNKNOWN, **ADA}))
+            for method in ("GetUser", "CreateUser", "UpdateUser", "DeleteUser")
+        ]
+        calls.append(Deferred.fromCoroutine(self.call("CreateMultipleUsers", ended(ADA))))
+        for method in ("ListUsers", "SearchUsers"):
+            calls.append(Deferred.fromCoroutine(self.stream(method, {"query": "a"})))
+        gate.set()
+        for call in calls:
+            call.addErrback(lambda failure: failure.trap(ServiceError))
+            await call
+        self.assertEqual(clients, ["a"] * 7)
+
     async def test_manyCancelled(self) -> None:
         """However many have given up, who comes behind them is answered."""
         gate = self.holdThread()
-        for reading in [self.store.read(UserTable.get, UNKNOWN) for _ in range(1500)]:
+        for reading in [self.store.read(lambda table: table.get(UNKNOWN)) for _ in range(1500)]:
             reading.addErrback(lambda failure: failure.trap(CancelledError))
             reading.cancel()
-        last = self.store.read(UserTable.get, UNKNOWN)
+        last = self.store.read(lambda table: table.get(UNKNOWN))
         gate.set()
         self.assertIsNone(await last)
 
     async def test_bounded(self) -> None:
         """Past its bound the store takes no more, which is UNAVAILABLE; then it goes on."""
         gate = self.holdThread()
-        results = [self.store.read(UserTable.get, UNKNOWN) for _ in range(2048)]
-        error = self.failureResultOf(self.store.read(UserTable.get, UNKNOWN), ServiceError).value
+        results = [self.store.read(lambda table: table.get(UNKNOWN)) for _ in range(2048)]
+        error = self.failureResultOf(
+            self.store.read(lambda table: table.get(UNKNOWN)), ServiceError
+        ).value
         self.assertEqual(error.code, "UNAVAILABLE")
         gate.set()
         await gatherResults(results)
-        self.assertIsNone(await self.store.read(UserTable.get, UNKNOWN))
+        self.assertIsNone(await self.store.read(lambda table: table.get(UNKNOWN)))
 
     async def test_cancelled(self) -> None:
         """A read whose caller has left is not done; a write that was asked for is."""
@@ -334,7 +388,9 @@ class QueueTests(UserCase):
         gate = self.holdThread()
         adding = self.store.write(lambda table: table.add(someUsers(1)))
         closing = [self.store.close(), self.store.close()]
-        error = self.failureResultOf(self.store.read(UserTable.get, UNKNOWN), ServiceError).value
+        error = self.failureResultOf(
+            self.store.read(lambda table: table.get(UNKNOWN)), ServiceError
+        ).value
         self.assertEqual(error.code, "UNAVAILABLE")
         gate.set()
         self.assertEqual(await adding, [True])
