@@ -462,7 +462,8 @@ class CallDispatch(Task):
         else:
             self._router.unread[self] = self._router.now
             self._engineCall.read(self._received)
-            self._router.reads.check()
+            if len(self._router.unread) > self._router.reads.quiet:
+                self._router.reads.check()
 
     def expire(self) -> None:
         """Refuse the call: its request was not complete in time."""

@@ -13,6 +13,7 @@ look: as much as since the last. A connection is refused as a whole.
 import os
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -110,6 +111,7 @@ class PendingReads:
     The incomplete requests of a server.
 
     @ivar isSampling: Whether there are so many that their connections are looked at.
+    @ivar quiet: How many may wait without L{check} being called.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class PendingReads:
         @param received: See L{receivedBytes}.
         """
         self.isSampling = False
+        self.quiet = sys.maxsize
         self._unread = unread
         self._budget = budget
         self._received = received
@@ -143,9 +146,11 @@ class PendingReads:
         """
         self._clock = clock
         self._maxLength = max(self._maxLength, maxLength)
+        self._setQuiet()
 
     def close(self) -> None:
         """Look at nothing any more: a port is closed. Calls of another one begin anew."""
+        self._setQuiet()
         self._forget(list(self._connections))
         self._old = set()
         self.isSampling = False
@@ -154,8 +159,8 @@ class PendingReads:
             timer.cancel()
 
     def check(self) -> None:
-        """Begin to look at connections if one more call that waits makes it necessary."""
-        if not self.isSampling and self._mayBeMuch():
+        """Begin to look at connections: more than L{quiet} calls wait."""
+        if not self.isSampling:
             self.isSampling = True
             self._sample(isFirst=True)
 
@@ -170,14 +175,15 @@ class PendingReads:
         if connection is not None:
             connection.complete += size + _OVERHEAD
 
-    def _mayBeMuch(self) -> bool:
-        return len(self._unread) * self._maxLength > self._budget.limit // QUIET_SHARE
+    def _setQuiet(self) -> None:
+        self.quiet = self._budget.limit // QUIET_SHARE // max(1, self._maxLength)
 
     def _sample(self, isFirst: bool = False) -> None:
         """Look at all connections, until there can not be much any more."""
-        if not self._mayBeMuch():
+        if len(self._unread) <= self.quiet:
             self.close()
             return
+        self._setQuiet()
         # Of this thread: on a busy machine the rest of the time is that of others.
         begin = time.thread_time()
         self._count(self._received(), isFirst)
