@@ -14,7 +14,7 @@ from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, ConfigurationError,
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
 from storagegate.daemon.service import ProcessSetup
-from storagegate.net.endpoints import processReactor
+from storagegate.net.endpoints import chooseReactor
 
 
 def _describe(key: Key) -> str:
@@ -71,8 +71,6 @@ def makeService(options: Options, reactor: Any = None) -> IService:
 
     @raise SystemExit: If the configuration is not right, with one line.
     """
-    if reactor is None:
-        reactor = processReactor()
     flags = dict(options)
     path = flags.get("config") or os.environ.get(CONFIG_VARIABLE)
     if path:
@@ -83,6 +81,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         configuration = reload()
     except ConfigurationError as error:
         raise startError(str(error)) from error
+    if reactor is None:
+        # A supervisor runs no service.
+        reactor = chooseReactor(configuration.reactor if configuration.workers == 1 else None)
     setup = ProcessSetup(configuration, reload, reactor, Components(reactor), options.parent)
     if configuration.workers > 1:
         from storagegate.daemon.supervisor import Supervisor

@@ -32,7 +32,7 @@ FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 FOREIGN_METHODS = frozenset(
     {
         *("call_later", "headers_to_sign", "start_server_batch", "do_POST", "log_message"),
-        *("connection_made", "data_received"),
+        *("connection_made", "data_received", "get_coro", "get_name"),
     }
 )
 

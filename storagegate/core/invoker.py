@@ -35,7 +35,7 @@ from storagegate.core.errors import (
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import AnySchema, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
-from storagegate.core.task import resolve
+from storagegate.core.task import nameRemedy, resolve
 
 
 def _derived(compute: Callable[[Any], Any]) -> Any:
@@ -425,6 +425,7 @@ class Invoker:
             known = codedError("CANCELLED", "The call was cancelled")
         else:
             if not isExpected(error):
+                nameRemedy(error)
                 _log.failure(
                     "{service}.{method} failed",
                     service=context.service,

@@ -8,7 +8,7 @@ C{async} or not. L{IdleWaiters} fires when work has ended.
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -16,6 +16,41 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import codedError
+
+if TYPE_CHECKING:
+    from storagegate.core.asynciotask import AsyncioBridge
+
+T = TypeVar("T")
+
+_bridge: "AsyncioBridge | None" = None
+
+REMEDY = (
+    "asyncio's libraries need Twisted's asyncio reactor: app.run(reactor=\"asyncio\") in a script,"
+    ' reactor = "asyncio" in the daemon\'s configuration'
+)
+"""What errors say of an await that needs another reactor."""
+
+
+def setBridge(bridge: "AsyncioBridge | None") -> None:
+    """
+    Let the coroutines that begin from now on wait for asyncio's futures.
+
+    @param bridge: C{None} when the asyncio reactor has ended.
+    """
+    global _bridge
+    _bridge = bridge
+
+
+def nameRemedy(error: BaseException) -> None:
+    """
+    Add to the error of a library that misses asyncio's loop how it gets one.
+
+    @param error: Of any kind; others are left as they are.
+    """
+    if _bridge is None and isinstance(error, RuntimeError):
+        text = str(error)
+        if ("event loop" in text or "async library" in text) and REMEDY not in text:
+            error.args = (f"{text}; {REMEDY}",)
 
 
 class Task:
@@ -29,7 +64,7 @@ class Task:
     __slots__ = ("_context", "_coroutine", "_waiting")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine = coroutine
+        self._coroutine = coroutine if _bridge is None else _bridge.adopt(coroutine)
         self._waiting: Deferred[Any] | None = None
         self._context: Context = copy_context()
 
@@ -71,11 +106,12 @@ class Task:
                 # The Deferred that is waited for takes its result from itself.
                 awaited = self._context.run(self._coroutine.send, None)
             while not isinstance(awaited, Deferred):
-                wrong = TypeError(f"a coroutine can wait for Deferreds here, not {type(awaited)}")
+                wrong = TypeError(f"cannot wait for a {type(awaited).__name__} here; {REMEDY}")
                 awaited = self._context.run(self._coroutine.throw, wrong)
         except StopIteration as end:
             self.onResult(end.value)
         except BaseException as error:
+            nameRemedy(error)
             self.onError(error)
             if isinstance(error, CancelledError):
                 # Its traceback leads to the frame of the C{cancel} that made the error.
@@ -88,9 +124,13 @@ class Task:
         return result
 
     def cancel(self) -> None:
-        """Cancel the Deferred that the coroutine waits for, if it waits."""
+        """
+        Cancel the Deferred that the coroutine waits for, if it waits.
+
+        Under the asyncio reactor the coroutine gets asyncio's C{CancelledError}, a turn later.
+        """
         if self._waiting is not None:
-            self._waiting.cancel()
+            getattr(self._coroutine, "cancel", self._waiting.cancel)()
 
 
 class _DeadlineTask(Task):
@@ -173,6 +213,24 @@ def runWithDeadline(
     if outcome is not None and outcome.called:
         task.outcome = None
     return outcome
+
+
+def fromCoroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
+    """
+    Run a coroutine of an application's, as C{Deferred.fromCoroutine} does.
+
+    @param coroutine: May wait for asyncio's futures under the asyncio reactor.
+    """
+    return Deferred.fromCoroutine(coroutine if _bridge is None else _bridge.adopt(coroutine))
+
+
+def portable(result: Deferred[T]) -> Deferred[T]:
+    """
+    Return a Deferred for a caller that may be a task of asyncio's.
+
+    @param result: Returned as it is, unless an asyncio reactor runs.
+    """
+    return result if _bridge is None else _bridge.portable(result)
 
 
 def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:

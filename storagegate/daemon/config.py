@@ -284,6 +284,13 @@ KEYS = (
         "how much a process holds for requests that are incomplete, on all listeners together",
         reloads=True,
     ),
+    Key(
+        "reactor",
+        "default",
+        _oneOf("default", "asyncio"),
+        "the loop of the process: with asyncio, services may await asyncio's libraries",
+        "default|asyncio",
+    ),
     Key("logFormat", "text", _oneOf("text", "json"), "the form of the log", reloads=True),
     Key("logLevel", "info", _oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
     Key(
@@ -367,6 +374,7 @@ class Configuration:
     workers: int
     shutdownGraceSeconds: int
     heldBytes: int
+    reactor: str
     logFormat: str
     logLevel: str
     accessLog: str | None
@@ -552,6 +560,7 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
         heldBytes=values["heldBytes"],
+        reactor=values["reactor"],
         logFormat=values["logFormat"],
         logLevel=values["logLevel"],
         accessLog=values.get("accessLog"),

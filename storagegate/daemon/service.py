@@ -26,7 +26,12 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials, loadOrCreate
-from storagegate.net.endpoints import ENCRYPTED, formatAddress, isLoopback
+from storagegate.net.endpoints import (
+    ENCRYPTED,
+    endAsyncioTasks,
+    formatAddress,
+    isLoopback,
+)
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
 
@@ -173,7 +178,7 @@ class ProcessService(Service):
     def stopService(self) -> Deferred[None]:
         """Stop in order."""
         Service.stopService(self)
-        return Deferred.fromCoroutine(self._stop())
+        return Deferred.fromCoroutine(self._stop()).addBoth(endAsyncioTasks)
 
     def _refusal(self, reason: object) -> SystemExit:
         """Make the exception of a start that failed."""

@@ -19,7 +19,7 @@ from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.service import ProcessSetup
 from storagegate.gateway.transports.registry import listenerTransports
-from storagegate.net.endpoints import processReactor
+from storagegate.net.endpoints import chooseReactor
 from storagegate.net.ipc import (
     CONTROL,
     WorkerIPC,
@@ -61,7 +61,7 @@ def main() -> None:
     if message is None or _isAlone(control):
         raise SystemExit("storagegate: a worker is started by its supervisor")
     setup = readSetup(message)
-    reactor = processReactor()
+    reactor = chooseReactor(setup.options["values"]["reactor"])
     try:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:

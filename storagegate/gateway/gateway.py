@@ -30,7 +30,7 @@ from storagegate.core.definitions import (
 )
 from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
-from storagegate.core.task import callInThread
+from storagegate.core.task import callInThread, portable
 from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
 from storagegate.gateway.metrics import CallMetrics, UnknownCalls
 from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
@@ -44,7 +44,12 @@ from storagegate.gateway.transports.registry import (
     findTransport,
     loadReference,
 )
-from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
+from storagegate.net.endpoints import (
+    ListeningPort,
+    chooseReactor,
+    processReactor,
+    runUntilStopped,
+)
 from storagegate.telemetry.log import hasLogBegun, standardError
 
 if TYPE_CHECKING:
@@ -324,7 +329,7 @@ class ProtocolGateway:
 
         names, hostname = self.settings.enabled, self.settings.hostname
         opening = Deferred.fromCoroutine(transports.openAll(names, hostname))
-        return opening.addErrback(refused)
+        return portable(opening.addErrback(refused))
 
     def start(self, reactor: Any = None) -> TransportSet:
         """
@@ -334,8 +339,7 @@ class ProtocolGateway:
         """
         if self._transports is not None:
             return self._transports
-        if reactor is None:
-            reactor = processReactor()
+        reactor = processReactor(reactor)
         around = self._resources
         self.invoker.onUnknown = self._metrics.unknown
         traced: dict[str, Any] = {}
@@ -447,7 +451,7 @@ class ProtocolGateway:
         @return: Fires when all is closed.
         """
         if self._transports is None:
-            return succeed(None)
+            return portable(succeed(None))
         transports = self._transports
 
         async def stop() -> None:
@@ -458,7 +462,7 @@ class ProtocolGateway:
                 if self._ownTracer is not None:
                     await self._ownTracer.stop()
 
-        return Deferred.fromCoroutine(stop())
+        return portable(Deferred.fromCoroutine(stop()))
 
     def _stopForwarding(self) -> Deferred[None]:
         forwarding, self._forwarding = self._forwarding, None
@@ -474,19 +478,23 @@ class ProtocolGateway:
         if isLogged and self._resources.logSink is None and not hasLogBegun():
             self._resources = evolve(self._resources, logSink=standardError(reactor))
 
-    def run(self, *, graceMs: int = RUN_GRACE_MS, quiet: bool = False) -> None:
+    def run(
+        self, *, graceMs: int = RUN_GRACE_MS, quiet: bool = False, reactor: str | None = None
+    ) -> None:
         """
         Serve until the process receives a signal to stop: for scripts.
 
         @param graceMs: Milliseconds that calls in flight have after a signal to stop.
         @param quiet: Whether no line says where it listens.
+        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
+            reactor of the process.
         @raise SystemExit: If a place is taken.
         """
-        reactor = processReactor()
-        self.logToStandardError(reactor)
+        running = chooseReactor(reactor)
+        self.logToStandardError(running)
         runUntilStopped(
-            reactor,
-            self.listen(reactor=reactor),
+            running,
+            self.listen(reactor=running),
             lambda: self.stop(graceMs),
             lambda: () if quiet else self.ports.items(),
         )

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
 from storagegate.core.options import joinOptions, listenArguments
+from storagegate.core.task import portable
 from storagegate.http.options import (
     ApplicationOptions,
     OptionsDict,
@@ -23,7 +24,13 @@ from storagegate.http.options import (
 )
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
-from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
+from storagegate.net.endpoints import (
+    ListeningPort,
+    chooseReactor,
+    listen,
+    processReactor,
+    runUntilStopped,
+)
 from storagegate.net.forwarded import Trust, compileTrust
 from storagegate.net.http.site import Site
 from storagegate.net.tls import ServerTLSOptions
@@ -187,8 +194,7 @@ class Application(Router):
             return listening.addCallback(lambda port: (announce(port), port)[1])
         if isinstance(port, Mapping):
             return self.listen(**listenArguments(port, hostname, reactor))
-        if reactor is None:
-            reactor = processReactor()
+        reactor = processReactor(reactor)
         if self._runtime is None:
             self._runtime = reactorRuntime(reactor)
         if not isinstance(port, str):
@@ -205,7 +211,7 @@ class Application(Router):
             reactor.callWhenRunning(beginConsole)
         opening = self._open(reactor, port, site)
         self._opening += 1
-        return Deferred.fromCoroutine(self._serve(opening, reactor, port, site))
+        return portable(Deferred.fromCoroutine(self._serve(opening, reactor, port, site)))
 
     def _open(
         self, reactor: Any, description: str, site: Site
@@ -319,7 +325,7 @@ class Application(Router):
             if self._webSockets is webSockets:
                 self._webSockets = None
 
-        return gatherResults(closing).addCallback(end)
+        return portable(gatherResults(closing).addCallback(end))
 
     def run(
         self,
@@ -329,6 +335,7 @@ class Application(Router):
         started: Callable[[ListeningPort], Any] | None = None,
         graceMs: int = RUN_GRACE_MS,
         quiet: bool = False,
+        reactor: str | None = None,
     ) -> None:
         """
         Serve until the process receives a signal to stop: for scripts.
@@ -338,16 +345,18 @@ class Application(Router):
         @param started: Called with the listening port.
         @param graceMs: As of L{close}.
         @param quiet: Whether no line says where it listens.
+        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
+            reactor of the process.
         @raise SystemExit: If the address is in use.
         """
-        reactor = processReactor()
+        running = chooseReactor(reactor)
         if self._listenError is not None:
             raise SystemExit(self._listenError)
         for gateway, _names in self._gateways():
-            gateway.logToStandardError(reactor)
+            gateway.logToStandardError(running)
         listening = None
         if port is not None or hostname is not None or not (self._serving or self._opening):
-            listening = self.listen(port, hostname, reactor=reactor)
+            listening = self.listen(port, hostname, reactor=running)
             if started is not None:
                 listening.addCallback(started)
         development = self.settings.development
@@ -359,7 +368,7 @@ class Application(Router):
                 ports += [each for each in gateway.ports.items() if each not in ports]
             return [] if isSaid else ports
 
-        runUntilStopped(reactor, listening, lambda: self.close(graceMs), listeners)
+        runUntilStopped(running, listening, lambda: self.close(graceMs), listeners)
 
     def openapi(self, title: str = "Application", version: str = "1.0.0") -> dict[str, Any]:
         """

@@ -13,6 +13,7 @@ from weakref import ref
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.core.task import fromCoroutine
 from storagegate.http.conditional import bodyTag, isFresh
 from storagegate.http.contenttypes import contentDisposition, withCharset, withUTF8
 from storagegate.http.encoding import (
@@ -737,7 +738,7 @@ class HTTPResponse:
                 _log.failure("a listener failed")
 
     def _later(self, coroutine: Any) -> None:
-        Deferred.fromCoroutine(coroutine).addErrback(self._failed)
+        fromCoroutine(coroutine).addErrback(self._failed)
 
     def _failed(self, reason: Any) -> None:
         """Pass an error that no handler has caught to the handlers of errors."""

@@ -6,10 +6,10 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
-from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource, Resource
 
+from storagegate.core.task import fromCoroutine
 from storagegate.http.fetch import (
     ByteSource,
     Request,
@@ -143,7 +143,7 @@ async def _sendStream(req: Any, res: Any, source: Any) -> None:
         res.end()
 
     try:
-        pumping = Deferred.fromCoroutine(pump())
+        pumping = fromCoroutine(pump())
         req.raw.onDisconnect(pumping.cancel)
         await pumping
     finally:

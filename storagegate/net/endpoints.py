@@ -11,6 +11,7 @@ The one module that imports the process's reactor, and runs it for scripts.
 import re
 import socket
 import sys
+from asyncio import events
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString, wrapServerTLS
 from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
 from twisted.internet.interfaces import (
@@ -372,11 +373,44 @@ def _split(place: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def processReactor() -> Any:
-    """Return the process's reactor. Imported late: importing it chooses one."""
-    from twisted.internet import reactor
+def processReactor(given: Any = None) -> Any:
+    """
+    Return a reactor, ready for what runs on it.
 
-    return reactor
+    Imported late: importing it chooses one. In a program of asyncio's one is started on its loop.
+
+    @param given: The caller's choice; C{None} for the reactor of the process.
+    @raise RuntimeError: If asyncio's loop runs, and the process has a reactor that is not on it.
+    """
+    if given is None:
+        if events._get_running_loop() is not None:
+            from storagegate.net.asyncioreactor import startOnLoop
+
+            startOnLoop()
+        from twisted.internet import reactor as given
+    if "twisted.internet.asyncioreactor" in sys.modules:
+        from storagegate.net.asyncioreactor import joinAsyncio
+
+        joinAsyncio(given)
+    return given
+
+
+def chooseReactor(name: str | None) -> Any:
+    """
+    Return the process's reactor, after it was installed if need be.
+
+    @param name: C{asyncio}; C{default} or C{None} for the reactor that the process has, or else
+        Twisted's default one.
+    @raise SystemExit: If the process has another reactor already.
+    @raise ValueError: If it is another name.
+    """
+    if name not in (None, "default", "asyncio"):
+        raise ValueError(f'reactor is "default" or "asyncio", not {name!r}')
+    if name == "asyncio":
+        from storagegate.net.asyncioreactor import installAsyncio
+
+        installAsyncio()
+    return processReactor()
 
 
 def isLoopback(address: IAddress | str) -> bool:
@@ -403,6 +437,19 @@ def formatAddress(address: IAddress) -> str:
     if isinstance(address, UNIXAddress) and address.name is not None:
         return f"unix:{address.name.decode('utf-8', 'backslashreplace')}"
     return str(address)
+
+
+def endAsyncioTasks(result: Any) -> Any:
+    """
+    End what an application has left running in asyncio's loop, under the asyncio reactor.
+
+    @param result: Returned at the end.
+    """
+    if "storagegate.net.asyncioreactor" not in sys.modules or events._get_running_loop() is None:
+        return result
+    from storagegate.net.asyncioreactor import endTasks
+
+    return endTasks().addCallback(lambda ended: result)
 
 
 def runUntilStopped(
@@ -437,7 +484,9 @@ def runUntilStopped(
         reactor.callWhenRunning(opened)
     else:
         opening.addCallbacks(lambda result: reactor.callWhenRunning(opened), failed)
-    reactor.addSystemEventTrigger("before", "shutdown", stop)
+    reactor.addSystemEventTrigger(
+        "before", "shutdown", lambda: maybeDeferred(stop).addBoth(endAsyncioTasks)
+    )
     HeapTrimmer(reactor).start()
     reactor.run()
     if failures:

@@ -35,7 +35,8 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.core.shares import shareOf
-from storagegate.net.endpoints import processReactor, runUntilStopped
+from storagegate.core.task import portable
+from storagegate.net.endpoints import chooseReactor, processReactor, runUntilStopped
 from storagegate.net.forwarded import Trust
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.credentials import (
@@ -572,13 +573,12 @@ class GRPCServer:
         """
         if isinstance(port, Mapping):
             return self.listen(**listenArguments(port, hostname, reactor))
-        if reactor is None:
-            reactor = processReactor()
+        reactor = processReactor(reactor)
         host, number = self._address(port, hostname)
         try:
-            return succeed(self._open(host, number, reactor))
+            return portable(succeed(self._open(host, number, reactor)))
         except CannotListenError:
-            return fail()
+            return portable(fail())
 
     def _open(self, host: str, number: int | None, reactor: Any) -> RPCPort:
         """
@@ -658,7 +658,7 @@ class GRPCServer:
                 self._closing.remove(port)
 
         closing = [Deferred.fromCoroutine(close(port)) for port in tuple(self._closing)]
-        return gatherResults(closing).addCallback(lambda results: None)
+        return portable(gatherResults(closing).addCallback(lambda results: None))
 
     def run(
         self,
@@ -668,6 +668,7 @@ class GRPCServer:
         started: Callable[[RPCPort], Any] | None = None,
         graceMs: int = RUN_GRACE_MS,
         quiet: bool = False,
+        reactor: str | None = None,
     ) -> None:
         """
         Serve until the process is stopped by a signal: for scripts.
@@ -679,16 +680,18 @@ class GRPCServer:
         @param started: Called with the port.
         @param graceMs: The grace of calls in flight.
         @param quiet: Whether no line says where it listens.
+        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
+            reactor of the process.
         @raise SystemExit: If the address is taken.
         """
-        reactor = processReactor()
+        running = chooseReactor(reactor)
         listening = None
         if port is not None or hostname is not None or not self._ports:
-            listening = self.listen(port, hostname, reactor=reactor)
+            listening = self.listen(port, hostname, reactor=running)
             if started is not None:
                 listening.addCallback(started)
         runUntilStopped(
-            reactor,
+            running,
             listening,
             lambda: self.stop(graceMs),
             lambda: [] if quiet else [("grpc", port) for port in self._ports],

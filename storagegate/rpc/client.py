@@ -19,6 +19,7 @@ from storagegate import __version__
 from storagegate.core.errors import GrpcError
 from storagegate.core.options import OptionError, changeOptions, takesMapping
 from storagegate.core.streams import SharedFuture
+from storagegate.core.task import portable
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
@@ -235,7 +236,7 @@ def createGrpcClient(
     target, arguments = readAddress(address), readArguments(options, tls)
     if service is not None and not isinstance(service, RPCService | str):
         raise ValueError(f"a service is that of a loaded proto, or a name, not {service!r:.80}")
-    reactor = processReactor() if reactor is None else reactor
+    reactor = processReactor(reactor)
     secure = None if tls is None else makeChannelCredentials(tls.roots, tls.key, tls.chain)
     engine = makeClientEngine(target, secure, arguments, reactor)
     return GrpcClient(engine, service, reactor)
@@ -292,7 +293,7 @@ class ServiceClient:
         @return: This client. Fails with L{GrpcError} or
             L{ReflectionError<storagegate.rpc.reflection.ReflectionError>}.
         """
-        return self._known(waitForReady=False).addCallback(lambda known: self)
+        return portable(self._known(waitForReady=False).addCallback(lambda known: self))
 
     def findMethod(self, name: str) -> RPCMethod:
         """
@@ -381,7 +382,7 @@ class GrpcClient(ServiceClient):
 
         @return: Fires when the connection is closed and the thread has ended.
         """
-        return self._engine.close()
+        return portable(self._engine.close())
 
 
 @define(eq=False)

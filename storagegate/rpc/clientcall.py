@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
 from storagegate.core.streams import SharedFuture
+from storagegate.core.task import fromCoroutine, portable
 from storagegate.rpc.call import READ_AHEAD, CallMetadata
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import (
@@ -90,7 +91,7 @@ class ClientCall:
             self._response.fail(self._misused())
         self._readMore()
         if method.streaming != "server":
-            self._sending = Deferred.fromCoroutine(self._send(engineCall, method.request.encode))
+            self._sending = fromCoroutine(self._send(engineCall, method.request.encode))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
         return method.request.encode({} if self._request is None else self._request)
@@ -241,7 +242,7 @@ class ClientCall:
         """
         if self._streams:
             raise self._misused()
-        return self._response.wait(self.cancel)
+        return portable(self._response.wait(self.cancel))
 
     def __aiter__(self) -> "Responses":
         if self._method is not None and not self._streams:
@@ -254,11 +255,11 @@ class ClientCall:
 
         In a call with one request and one response they are known with the response.
         """
-        return self._metadata.wait()
+        return portable(self._metadata.wait())
 
     def trailers(self) -> Deferred[CallMetadata]:
         """Wait for the trailers, which the server sends with any status."""
-        return self._trailers.wait()
+        return portable(self._trailers.wait())
 
     def cancel(self) -> None:
         """Cancel the call; it then ends with C{CANCELLED}, unless it has ended already."""
@@ -288,7 +289,7 @@ class ClientCall:
             if self._item is not None:
                 raise RuntimeError(f"the next response of {self._name} is awaited already")
             item = self._item = Deferred(self._stopWaiting)
-            yield from item
+            yield from portable(item).__await__()
         message = self._messages.popleft()
         self._readMore()
         try:

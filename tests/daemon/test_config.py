@@ -177,6 +177,7 @@ class RefusalTests(ConfigurationCase):
             "requireSignedPayload": "1",
             "shutdownGraceSeconds": "1_0",
             "heldBytes": "1kb",
+            "reactor": "epoll",
             "logFormat": "xml",
             "logLevel": "loud",
             "accessLog": "",

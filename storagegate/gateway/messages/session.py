@@ -28,7 +28,7 @@ from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
 from storagegate.core.shares import AddressShare
 from storagegate.core.streams import BoundedStream
-from storagegate.core.task import IdleWaiters, Task, resolve
+from storagegate.core.task import IdleWaiters, Task, fromCoroutine, resolve
 from storagegate.gateway.messages.interfaces import (
     NO_HEADERS,
     ListenerState,
@@ -584,7 +584,7 @@ class RoutedSession(PeerSession):
             self._later.append(step)
 
     def _begin(self, message: Any, id: MessageId) -> None:
-        routing = Deferred.fromCoroutine(self._routed(message, id))
+        routing = fromCoroutine(self._routed(message, id))
         if not routing.called:
             self._routing = routing
             self.hold(True)

@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from storagegate.core.options import parseDecimal
+from storagegate.core.task import fromCoroutine, portable
 from storagegate.http.fetch import (
     ByteSource,
     Headers,
@@ -173,7 +174,7 @@ class EncodedRequest:
         for piece in self._pieces:
             send(piece)
         if self._source is not None:
-            self._running = Deferred.fromCoroutine(self._run(self._source, send))
+            self._running = fromCoroutine(self._run(self._source, send))
             self._running.addErrback(failed)
 
     def want(self) -> None:
@@ -289,7 +290,8 @@ class MemoryClientConnection:
         try:
             while self.head is None:
                 await self._wait()
-        except CancelledError:
+        except BaseException:
+            # Cancelled, by Twisted or asyncio; at the end of the connection there is nothing to do.
             self.disconnect()
             raise
         return self.head
@@ -460,7 +462,7 @@ class MemoryClientConnection:
         if self._waiter is not None:
             raise RuntimeError("a response has one reader")
         self._waiter = Deferred(self._forgetWaiter)
-        return self._waiter
+        return portable(self._waiter)
 
     def _forgetWaiter(self, waiter: Deferred[None]) -> None:
         self._waiter = None

@@ -12,14 +12,13 @@ from math import ceil
 from typing import Any
 
 from attrs import define, frozen
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.context import rateLimitKey
 from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
-from storagegate.core.task import resolve, resolveThen
+from storagegate.core.task import fromCoroutine, resolve, resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
 
 TOO_MANY = "Too many requests, please try again later."
@@ -182,7 +181,7 @@ class _Limiter:
         def end(isCounted: bool) -> None:
             nonlocal ended
             if not ended and not isCounted and req.app.runtime.now() < info.resetTime:
-                undone = Deferred.fromCoroutine(resolve(self.store.decrement(info.key)))
+                undone = fromCoroutine(resolve(self.store.decrement(info.key)))
                 undone.addErrback(
                     lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
                 )

@@ -17,12 +17,13 @@ from typing import Any
 
 from attrs import field, frozen
 from attrs.converters import optional
-from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.options import OptionError, makeOptions, readSize, takesMapping
 from storagegate.core.streams import SharedFuture
+from storagegate.core.task import fromCoroutine, resolve
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
 from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
@@ -416,7 +417,7 @@ class UploadReader:
         self._request.on("close", lambda: decided.fail(lost))
         result = fileFilter(self._request, file, called)
         if isawaitable(result):
-            ensureDeferred(result).addCallbacks(returned, called)  # type: ignore[arg-type]
+            fromCoroutine(resolve(result)).addCallbacks(returned, called)
         else:
             returned(result)
         return decided.wait()

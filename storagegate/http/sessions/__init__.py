@@ -27,6 +27,7 @@ from storagegate.core.options import (
     readSecrets,
     readWord,
 )
+from storagegate.core.task import fromCoroutine
 from storagegate.http.options import Runtime
 from storagegate.net.http.cookies import serializeCookie
 
@@ -482,11 +483,11 @@ class Session(dict[str, Any]):
 
         Call it at each login: an id that was known before it is worthless then.
         """
-        return Deferred.fromCoroutine(self._request.regenerate())
+        return fromCoroutine(self._request.regenerate())
 
     def destroy(self) -> Deferred[None]:
         """Delete this session; C{req.session} is C{None} from now on."""
-        return Deferred.fromCoroutine(self._request.destroy())
+        return fromCoroutine(self._request.destroy())
 
     def reload(self) -> Deferred[None]:
         """
@@ -494,7 +495,7 @@ class Session(dict[str, Any]):
 
         @raise SessionError: It does not exist any more. As a failure.
         """
-        return Deferred.fromCoroutine(self._request.reload(self))
+        return fromCoroutine(self._request.reload(self))
 
     def save(self) -> Deferred[None]:
         """
@@ -502,7 +503,7 @@ class Session(dict[str, Any]):
 
         @raise SessionError: The content has no JSON form. As a failure.
         """
-        return Deferred.fromCoroutine(self._request.save(self))
+        return fromCoroutine(self._request.save(self))
 
     def touch(self) -> Deferred[None]:
         """Restart the life of the cookie, as each request does."""

@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from storagegate.core.codecs import JSON
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.task import resolve
+from storagegate.core.task import fromCoroutine, resolve
 from storagegate.gateway.messages.frames import (
     ACK,
     CANCEL,
@@ -500,5 +500,5 @@ def proceed(value: Any, problem: str, act: Callable[..., object], *more: object)
     @param problem: The log message of a failure.
     @param act: Called with the value and C{more}.
     """
-    waiting = Deferred.fromCoroutine(resolve(value)).addCallback(act, *more)
+    waiting = fromCoroutine(resolve(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))
