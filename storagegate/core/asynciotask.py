@@ -247,7 +247,10 @@ class _DeferredWaiter(Coroutine[Any, Any, Any]):
 
     def throw(self, *error: Any) -> Any:
         """Raise an error in the coroutine, and run it until it waits or ends."""
-        return self._waitFor(self._coroutine.throw(*error))
+        # Kept in no variable: its traceback will hold this frame.
+        thrown = [error]
+        del error
+        return self._waitFor(self._coroutine.throw(*thrown.pop()))
 
     def close(self) -> None:
         """Close the coroutine."""
@@ -273,5 +276,7 @@ class _DeferredWaiter(Coroutine[Any, Any, Any]):
 
 
 def _fire(waiting: Deferred[None], *future: Any) -> None:
+    # The frames of an error that the coroutine takes from the future lead to this one.
+    del future
     if not waiting.called:
         waiting.callback(None)
