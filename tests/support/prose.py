@@ -64,7 +64,7 @@ class Limit:
 
 
 LIMITS = (
-    Limit("modules", 278, "A tree of one module a concept; ten are spare for what is to come."),
+    Limit("modules", 280, "A tree of one module a concept; ten are spare for what is to come."),
     Limit(
         "lines", 76_200, "What it had when it was put in order: features fit in as others shrink."
     ),
