@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 from attrs import frozen
 
@@ -139,9 +140,20 @@ GATEWAY_GOALS = (
 )
 
 OVERHEAD_GOALS = (
-    Goal("echo", 64, 0.9, "off", ours="on0.01", isPaired=True),
-    Goal("get4k", 64, 0.9, "off", ours="on0.01", isPaired=True),
-    Goal("workers-compute", 64, 1.6, "workers1", ours="workers2", isPaired=True),
+    Goal("echo", 64, 0.95, "off", ours="on0.01", isPaired=True),
+    Goal("get4k", 64, 0.95, "off", ours="on0.01", isPaired=True),
+    Goal("workers-compute", 64, 1.9, "workers1", ours="workers2", isPaired=True),
+)
+
+_QUIET = "quiet"
+
+GROWTH_GOALS = (
+    *(
+        Goal(case, connections, 0.9, _QUIET, ours=setting, isPaired=True)
+        for setting in ("objects1m", "keys1000")
+        for case, connections in (("get4k", 64), ("head", 16), ("put4k", 64))
+    ),
+    Goal("tcp", 64, 0.9, _QUIET, ours="idle10k", isPaired=True),
 )
 
 GOALS = {
@@ -150,6 +162,7 @@ GOALS = {
     "grpc": GRPC_GOALS,
     "gateway": GATEWAY_GOALS,
     "overhead": OVERHEAD_GOALS,
+    "growth": GROWTH_GOALS,
 }
 """The goals of each bench."""
 
@@ -183,12 +196,30 @@ GATEWAY_LIMITS = (
     Limit("a call of the invoker where the bare TCP echo makes 20k/s, us", 25, _invokerMicros),
 )
 
+
+def _slowdownBeside(setting: str, results: Results) -> float | None:
+    """Give how many times as long the slowest hundredth waits beside some work."""
+    place = (setting, _QUIET, "get4k-beside", 4)
+    ratios = results.ratios(*place, figure=lambda cell: cell.p99Ms)
+    return statistics.median(ratios) if ratios else None
+
+
+GROWTH_LIMITS = tuple(
+    Limit(f"p99 of get4k beside {text}, times the quiet one", 2.5, partial(_slowdownBeside, name))
+    for name, text in (
+        ("upload", "an upload of 64 MiB"),
+        ("list", "lists of 1,000 keys"),
+        ("checkpoint", "writes and checkpoints"),
+    )
+)
+
 LIMITS = {
     "s3": S3_LIMITS,
     "http": (),
     "grpc": GRPC_LIMITS,
     "gateway": GATEWAY_LIMITS,
     "overhead": (),
+    "growth": GROWTH_LIMITS,
 }
 """The limits of each bench."""
 

@@ -28,6 +28,7 @@ COUNTED = {
     "grpc": "Calls, or messages of streams,",
     "gateway": "Calls",
     "overhead": "Requests",
+    "growth": "Requests",
 }
 """What is counted, by bench."""
 
@@ -199,7 +200,7 @@ def document(results: Results) -> str:
         counted = COUNTED[results.bench]
         parts += [f"{counted} per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
-    if results.bench == "overhead":
+    if results.bench in ("overhead", "growth"):
         parts += [f"{SHARES}\n", shareTable(results)]
     if peersOf(results):
         parts += ["How many times the rate of each peer:\n", ratioTable(results)]

@@ -1,7 +1,9 @@
 """
 The bench's service on storagegate's gateway, over one wire.
 
-    python storagegate_app.py PORT WIRE PROTO
+    python storagegate_app.py PORT WIRE PROTO [CONNECTIONS]
+
+C{CONNECTIONS} is how many it has at most, of one address too, where the default is not enough.
 """
 
 import sys
@@ -17,9 +19,14 @@ async def echo(request: Any, context: Any) -> Any:
     return request
 
 
-def main(port: int, wire: str, proto: str) -> None:
+def main(port: int, wire: str, proto: str, connections: str = "") -> None:
     """Serve until the end."""
-    options = {} if wire in ("http", "websocket") else {wire: {"port": port}}
+    options: dict[str, dict[str, int]] = {}
+    if wire not in ("http", "websocket"):
+        options[wire] = {"port": port}
+        if connections:
+            most = int(connections)
+            options[wire] |= {"maxConnections": most, "maxConnectionsPerAddress": most}
     gateway = createProtocolGateway(protocols=[wire], port=port, **options)
     if wire == "grpc":
         names = {"bench.Echo": "Echo"}

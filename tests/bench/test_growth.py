@@ -1,0 +1,117 @@
+"""The growth bench's own parts: what is compared, who signs, figures. Nothing is timed."""
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from bench import goals, keyfill, results, s3cases
+from bench.bench_growth import readOptions, takeTurns
+from bench.growthmeasuring import GrowthGatewayServer, GrowthS3Server, makeServer
+from bench.growthrecipes import CASES, QUIET, SETTINGS, Setting, shrink
+from bench.signing import Request
+from storagegate.s3.accounts import KeyPolicy
+from tests.bench.test_tables import cell
+
+RUN = results.Run("2026-03-09", "Z80", 2, "6.1", "ext4", 2, 2, {}, "growth")
+
+
+class ProgramTests(SynchronousTestCase):
+    """The command line, and who is measured when."""
+
+    def test_defaultsMeasureEverything(self) -> None:
+        """Without options every case has all its servers, three rounds each."""
+        options = readOptions([])
+        self.assertEqual((options.cases, options.servers), (list(CASES), list(SETTINGS)))
+        self.assertEqual((options.rounds, options.seconds, options.quick), (3, 2, False))
+
+    def test_quick(self) -> None:
+        """A quick run has a round of a second, and a hundredth of everything."""
+        options = readOptions(["--quick"])
+        self.assertEqual((options.rounds, options.seconds), (1, 1))
+        small = shrink(Setting("x", objects=1_000_000, idle=10_000, hasKeys=True))
+        self.assertEqual((small.objects, small.idle, small.hasKeys), (10_000, 100, True))
+
+    def test_turns(self) -> None:
+        """Each round has every server, and begins with another."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        case = CASES["tcp"]
+        servers = [makeServer(case, setting, folder) for setting in case.settings]
+        names = [server.recipe.name for server in takeTurns(servers, case, 2)]
+        self.assertEqual(names, [QUIET, "idle10k", "idle10k", QUIET])
+
+
+class ServerTests(SynchronousTestCase):
+    """What each server has."""
+
+    def test_kinds(self) -> None:
+        """The quiet one is the first of each case, and has nothing."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        for case in CASES.values():
+            self.assertEqual(case.settings[0], Setting(QUIET))
+            kind = GrowthS3Server if case.s3 else GrowthGatewayServer
+            for setting in case.settings:
+                server = makeServer(case, setting, folder)
+                self.assertIsInstance(server, kind)
+                self.assertEqual(server.recipe.name, setting.name)
+            if case.s3:
+                self.assertIn(case.s3, s3cases.CASES)
+
+    def test_room(self) -> None:
+        """A gateway has room for more than the idle connections."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        server = GrowthGatewayServer(Setting("idle", idle=10_000), folder)
+        self.assertGreater(int(server.recipe.command(folder, 7)[-1]), 10_064)
+
+
+class KeyTests(SynchronousTestCase):
+    """A thousand keys with policies."""
+
+    def test_policies(self) -> None:
+        """Each object may be read and written with the key that signs for it, with few others."""
+        for path in (
+            *s3cases.storedPaths(s3cases.CASES["get4k"])[::97],
+            *s3cases.freshPaths(s3cases.CASES["put4k"], "0123abcd")[::997],
+        ):
+            number = int(path[-3:])
+            _, bucket, key = path.split("/", 2)
+            fields = keyfill.signWithKeys(Request("PUT", path), "h")
+            self.assertIn(keyfill.credentialsOf(number).access, fields["Authorization"])
+            for other, isAllowed in ((number, True), ((number + 1) % keyfill.KEYS or 2, False)):
+                issued = keyfill.keyOf(other)
+                policy = KeyPolicy(issued.policy, issued.bucketPattern, issued.prefixPattern)
+                for access in ("read", "write"):
+                    expected = isAllowed or other == 0
+                    self.assertEqual(policy.allows(access, bucket, key), expected, path)
+
+    def test_first(self) -> None:
+        """The first key makes the bucket."""
+        fields = keyfill.signWithKeys(Request("PUT", "/bench"), "h")
+        self.assertIn(keyfill.credentialsOf(0).access, fields["Authorization"])
+        self.assertEqual(keyfill.keyOf(0).prefixPattern, "")
+
+
+class FigureTests(SynchronousTestCase):
+    """Goals and limits."""
+
+    def test_goals(self) -> None:
+        """Every goal speaks of servers that a default run compares."""
+        for goal in goals.GROWTH_GOALS:
+            names = [setting.name for setting in CASES[goal.case].settings]
+            self.assertEqual(names[0], goal.against)
+            self.assertIn(goal.ours, names)
+            self.assertIn(goal.connections, CASES[goal.case].connections)
+
+    def test_beside(self) -> None:
+        """What counts of work beside is how much longer the slowest hundredth waits."""
+        lines = [
+            cell(server, "get4k-beside", 4, 100.0, p99Ms=p99)
+            for server, p99 in (("quiet", 2.0), ("upload", 4.9), ("list", 5.0))
+        ]
+        found = goals.verdicts(results.Results([RUN, *lines]))[-3:]
+        told = [(verdict.measured, verdict.word) for verdict in found]
+        expected = [("2.5", "reached"), ("2.5", "missed"), (None, "not measured")]
+        self.assertEqual(told, expected)
+        self.assertEqual(CASES["get4k-beside"].connections, (4,))
