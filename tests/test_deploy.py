@@ -1,16 +1,20 @@
 """The files of C{deploy/}: what systemd itself says of the units, and what they have in common."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from unittest import skipUnless
+from urllib.request import urlopen
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate import __version__
 from storagegate.daemon.config import KEYS
 from tests.support.modules import CHECKOUT
 from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
@@ -202,3 +206,73 @@ class ComposeTests(SynchronousTestCase):
         self.assertTrue((root / service["build"]["dockerfile"]).is_file())
         grace = float(service["stop_grace_period"].removesuffix("s"))
         self.assertGreater(grace, float(DEFAULTS["shutdownGraceSeconds"]))
+
+
+class DebianTests(SynchronousTestCase):
+    """The recipe of the Debian package."""
+
+    def test_logrotate(self) -> None:
+        """The configuration of logrotate is that of the documentation."""
+        text = (CHECKOUT / "docs" / "operations.rst").read_text()
+        rule = "".join(
+            line
+            for line in (DEPLOY / "storagegate.logrotate").read_text().splitlines(keepends=True)
+            if not line.startswith("#")
+        )
+        self.assertIn(indent(rule, "    "), text)
+
+    def test_sources(self) -> None:
+        """Everything that is copied or installed is there, and setup.py finds what it reads."""
+        build = (DEPLOY / "debian" / "build").read_text()
+        match = re.search(r"cp -r (LICENSE.*?) \"\$work", build, re.DOTALL)
+        assert match is not None
+        copied = match[1].replace("\\\n", " ").split()
+        self.assertEqual([name for name in copied if not (CHECKOUT / name).exists()], [])
+        for needed in ("setup.py", "setup.cfg", "README.rst", "LICENSE", "protos", "storagegate"):
+            self.assertIn(needed, copied)
+        rules = (DEPLOY / "debian" / "rules").read_text()
+        for name in re.findall(r"install -D -m 644 (deploy/\S+)", rules):
+            self.assertTrue((CHECKOUT / name).is_file(), name)
+
+    @skipUnless(os.environ.get("STORAGEGATE_SOAK"), "it takes minutes: STORAGEGATE_SOAK=1 does it")
+    @skipUnless(shutil.which("dh"), "debhelper is not installed")
+    def test_builds(self) -> None:
+        """The package is built, and what is in it starts and serves."""
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        built = subprocess.run(
+            [str(DEPLOY / "debian" / "build"), str(directory)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(built.returncode, 0, built.stdout[-2000:] + built.stderr[-2000:])
+        [package] = directory.glob("storagegate_*.deb")
+        root = directory / "root"
+        subprocess.run(["dpkg-deb", "--extract", str(package), str(root)], check=True)
+        python = str(root / "opt" / "storagegate" / "bin" / "python3")
+        environment = {"PATH": os.environ["PATH"]}
+        version = subprocess.run(
+            [python, "-m", "storagegate", "--version"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=directory,
+            check=True,
+        )
+        self.assertEqual(version.stdout, f"storagegate {__version__}\n")
+        listeners = [f"--{name}=off" for name in ("http", "grpc", "tcp", "udp")]
+        places = [f"--{name}=tcp:0:interface=127.0.0.1" for name in ("s3", "admin")]
+        with subprocess.Popen(
+            [python, "-m", "storagegate", "serve", "--data", "data", *listeners, *places],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=directory,
+        ) as daemon:
+            assert daemon.stdout is not None
+            line = next(line for line in daemon.stdout if "listening name=admin" in line)
+            place = line.rpartition("=")[2].strip()
+            with urlopen(f"http://{place}/readyz", timeout=60) as response:
+                self.assertEqual(response.status, 200)
+            daemon.terminate()
