@@ -15,7 +15,7 @@ import re
 import runpy
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import cache_from_source
@@ -82,6 +82,8 @@ class Reloader:
         # Set when this process may accept.
         self._turn: SharedFuture[None] = SharedFuture()
         self._isRetired = False
+        # Called when no port accepts any more.
+        self._onLeft: Callable[[], object] = lambda: None
         self._modules = ChangeNotifier((".py",))
         self._thread: Thread | None = None
 
@@ -175,9 +177,10 @@ class Reloader:
         if not self._isRetired:
             self._send("drop", endpoint)
         elif not self._ports:
-            self._send("left")
-        # Events for one port's pages would keep its connections open.
-        self.hub.endAll()
+            self._onLeft()
+        if not self._isRetired:
+            # Events for one port's pages would keep its connections open.
+            self.hub.endAll()
 
     # The supervisor
 
@@ -243,10 +246,21 @@ class Reloader:
     def _retire(self, reactor: Any, files: list[str]) -> None:
         """Stop accepting, finish the requests in flight, then stop the reactor."""
         self._isRetired = True
-        self.hub.reload(files)
+
+        def reloadPages() -> None:
+            self.hub.reload(files)
+            self.hub.endAll()
+
+        def left() -> None:
+            self._send("left")
+            # Pages would come back on their idle connections, which L{Site.drain} closes in the
+            # second iteration from here.
+            reactor.callLater(0, reactor.callLater, 0, reactor.callLater, 0, reloadPages)
+
+        self._onLeft = left
         apps = {id(app): app for app, _ in self._ports.values()}
         if not apps:
-            self._send("left")
+            left()
         closing = [app.close(int(GRACE_SECONDS * 1000)) for app in apps.values()]
         gatherResults(closing).addBoth(lambda _: _stop(reactor))
 

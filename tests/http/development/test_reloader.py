@@ -7,12 +7,17 @@ import unittest
 from types import ModuleType
 from typing import Any
 
-from twisted.internet.testing import MemoryReactorClock
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http.application import Application
-from storagegate.http.development.reloader import Reloader, programCommand
+from storagegate.http.development.reloader import (
+    Reloader,
+    processReloader,
+    programCommand,
+)
+from storagegate.http.options import reactorRuntime
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 
@@ -70,15 +75,10 @@ class UnsupervisedTests(SynchronousTestCase):
 
     def test_listen(self) -> None:
         """Its applications listen and close as ever, and nothing is left that runs."""
-        reactor: Any = MemoryReactorClock()
-        reactor.suggestThreadPoolSize = reactor.getThreadPool = lambda *arguments: None
-        reloader = Reloader()
-        self.patch(Application, "reloader", reloader)
-        app = server.http().withOptions(development={"hmr": True})
+        reactor, reloader, app = self.make()
         site = Site(app.resource, HTTPLimits(), reactor)
-        port: Any = "tcp:0"
         before = set(threading.enumerate())
-        opening = reloader.listen(app, reactor, port, site)
+        opening = reloader.listen(app, reactor, "tcp:0", site)
         opened, isNew = self.successResultOf(opening)
         self.assertTrue(isNew)
         [watch] = set(threading.enumerate()) - before
@@ -87,3 +87,41 @@ class UnsupervisedTests(SynchronousTestCase):
         watch.join(JOIN_SECONDS)
         self.assertFalse(watch.is_alive())
         opened.stopListening()
+
+    def make(self) -> tuple[Any, Reloader, Application]:
+        """Make an application that is reloaded."""
+        reactor: Any = MemoryReactorClock()
+        reactor.suggestThreadPoolSize = reactor.getThreadPool = lambda *arguments: None
+        processReloader.cache_clear()
+        self.addCleanup(processReloader.cache_clear)
+        reloader = processReloader()
+        self.patch(Application, "reloader", reloader)
+        return reactor, reloader, server.http().withOptions(development={"hmr": True})
+
+    def test_retire(self) -> None:
+        """Pages are told to reload when their next request can come to the successor only."""
+        reactor, reloader, app = self.make()
+        app.runtime = reactorRuntime(reactor)
+        app.get("/", lambda req, res: res.send("old"))
+        listening = app.listen(0, "127.0.0.1", reactor=reactor)
+        self.successResultOf(listening)
+        [(_, factory)] = app._serving
+
+        def connect(path: str) -> StringTransport:
+            protocol, transport = factory.buildProtocol(None), StringTransport()
+            protocol.makeConnection(transport)
+            protocol.dataReceived(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            return transport
+
+        page, idle = connect("/__storagegate/hmr"), connect("/")
+        self.assertIn(b"old", idle.value())
+        reloader._retire(reactor, ["app.py"])
+        for _ in range(9):
+            if b"event: reload" in page.value():
+                break
+            reactor.advance(0)
+        self.assertIn(b"event: reload", page.value())
+        self.assertTrue(idle.disconnecting)
+        self.assertTrue(factory.draining)
+        reactor.advance(0)
+        self.assertTrue(page.value().endswith(b"0\r\n\r\n"))
