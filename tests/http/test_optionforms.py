@@ -16,6 +16,7 @@ from storagegate.http import (
     compression,
     cors,
     json,
+    openapi,
     rateLimit,
     raw,
     requestLog,
@@ -31,7 +32,7 @@ from storagegate.http.application import Application
 from storagegate.http.testing import Client
 
 FACTORIES = (
-    *(compression, cors, json, rateLimit, raw, requestLog, sameOrigin, securityHeaders),
+    *(compression, cors, json, openapi, rateLimit, raw, requestLog, sameOrigin, securityHeaders),
     *(session, staticFiles, text, upload, urlencoded),
 )
 
@@ -256,6 +257,11 @@ class MiddlewareTests(SynchronousTestCase):
         client = self._app(sameOrigin({"allow": ["https://a.example"]}))
         headers = {"Origin": "https://a.example", "Cookie": "a=b"}
         self.assertEqual(client.post("/", headers=headers).status, 200)
+
+    def test_openapi(self) -> None:
+        """C{openapi(options)} has the title of the mapping."""
+        document = self._app(openapi({"title": "Pens"})).get("/openapi.json").json()
+        self.assertEqual(document["info"]["title"], "Pens")
 
     def test_all(self) -> None:
         """Every middleware of the framework is named here, and names what it does not know."""
