@@ -100,11 +100,10 @@ def startOnLoop() -> None:
         task = loop.create_task(_keep(reactor), name="twisted reactor")
         # The loop itself refers to its tasks only weakly.
         reactor.addSystemEventTrigger("after", "shutdown", task.done)
-    elif getattr(found, "_asyncioEventloop", None) is not loop:
+    elif getattr(found, "_asyncioEventloop", None) is not loop or not found.running:
         raise RuntimeError(
-            f"{type(found).__name__} is the process's reactor, and not on the running loop of"
-            " asyncio: in a program of asyncio's nothing may import twisted.internet.reactor before"
-            " the loop runs"
+            f"{type(found).__name__} is the process's reactor, and does not run on asyncio's loop:"
+            " in a program of asyncio's nothing else may import or install a reactor"
         )
 
 

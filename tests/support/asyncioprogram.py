@@ -228,6 +228,12 @@ def http() -> Any:
 
         return Response(pieces())
 
+    @app.ws("/socket")
+    async def answers(socket: Any) -> None:
+        async with asyncio.timeout(100):
+            async for message in socket:
+                await socket.send(await asyncio.sleep(0.001, message))
+
     @app.get("/hang/:n", cancelOnDisconnect=True)
     async def hangs(req: Any, res: Any) -> Any:
         return await hang({"n": int(req.params["n"])}, None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from websockets.sync.client import connect
 
 from tests.support.asyncioprogram import ALL
 from tests.support.daemon import Daemon, DaemonLog, daemonEnvironment
@@ -84,6 +85,10 @@ class FrameworkTests(ProgramCase):
         self.assertEqual(self.get("/stream"), "012")
         self.assertEqual(self.get("/httpx"), "plain")
         self.assertEqual(self.get(f"/aiofiles?path={__file__}"), Path(__file__).read_text())
+        host, port = self.log.address("http")
+        with connect(f"ws://{host}:{port}/socket", open_timeout=_SECONDS) as client:
+            client.send("hello")
+            self.assertEqual(client.recv(_SECONDS), "hello")
         # Of the middleware and the handler that counts: none is left behind by the others.
         self.assertEqual(self.get("/tasks"), '{"text":"1"}')
         self.assertEqual(self.end(), (0, "", ""))
