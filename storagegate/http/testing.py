@@ -426,7 +426,7 @@ class Client:
         call = TestCall(f"{method} {path}", connection, reading)
         self._calls.append(call)
         connection.start()
-        self._collect()
+        self.deliver()
         return call
 
     def webSocket(
@@ -492,14 +492,15 @@ class Client:
 
     def _step(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        while self._collect():
+        while self.deliver():
             self.clock.advance(0)
         if self._connections:
             settle(self.clock, *self._connections)
             self._connections = [each for each in self._connections if not each.isOver]
 
-    def _collect(self) -> bool:
-        """Read all responses, and drop the complete calls."""
+    def deliver(self) -> bool:
+        """Deliver what is on the way, without letting time pass; return whether it was anything."""
         received = [call.collect() for call in self._calls]
+        received += [connection.deliver() for connection in self._connections]
         self._calls = [call for call in self._calls if not call.done]
         return any(received)

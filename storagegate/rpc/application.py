@@ -601,17 +601,7 @@ class GRPCServer:
         except CannotListenError:
             engine.discard()
             raise
-        self._clock = reactor
-        self._router.reads.listens(reactor, self.settings.grpc.longestRequest())
-        if self.settings.grpc.health and HEALTH.name not in self.services:
-            self.addService(definition=HEALTH, implementation=self.health)
-        if self.settings.grpc.reflection:
-            for service, implementation in reflectionServices(lambda: self.services):
-                if service.name not in self.services:
-                    self.addService(definition=service, implementation=implementation)
-        if self.settings.grpc.health:
-            # The last one: it reports the services that were added before.
-            self.health.begin(reactor, self.services)
+        accept = self._prepare(reactor)
         own: IPv4Address | IPv6Address | UNIXAddress
         if number is None:
             own = UNIXAddress(host.removeprefix("unix:"))
@@ -621,9 +611,30 @@ class GRPCServer:
         watch.clock = reactor
         watch.start(CHECK_SECONDS)
         opened = RPCPort(engine, own, certificates, watch, self._router.reads.close)
-        engine.start(partial(self._router.accept, self.settings.callLimits()))
+        engine.start(accept)
         self._ports.append(opened)
         return opened
+
+    def _prepare(self, clock: Any) -> Callable[[Any], None]:
+        """
+        Prepare to accept calls of an engine: add the services of health and reflection.
+
+        @param clock: Provides C{IReactorTime}.
+        @return: What takes each call of the engine, an
+            L{IServerCall<storagegate.rpc.interfaces.IServerCall>}.
+        """
+        self._clock = clock
+        self._router.reads.listens(clock, self.settings.grpc.longestRequest())
+        if self.settings.grpc.health and HEALTH.name not in self.services:
+            self.addService(definition=HEALTH, implementation=self.health)
+        if self.settings.grpc.reflection:
+            for service, implementation in reflectionServices(lambda: self.services):
+                if service.name not in self.services:
+                    self.addService(definition=service, implementation=implementation)
+        if self.settings.grpc.health:
+            # The last one: it reports the services that were added before.
+            self.health.begin(clock, self.services)
+        return partial(self._router.accept, self.settings.callLimits())
 
     def _address(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
         """Read an address to listen on: an interface and a port, or that of a UNIX socket."""

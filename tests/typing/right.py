@@ -17,6 +17,7 @@ from storagegate import (
     loadProto,
     server,
 )
+from storagegate.gateway.testing import GatewayClient
 from storagegate.http import (
     Headers,
     HTTPError,
@@ -43,9 +44,11 @@ from storagegate.http import (
     upload,
     urlencoded,
 )
+from storagegate.http.testing import Client as TestClient
 from storagegate.rpc import Call, authentication, errorHandler
 from storagegate.rpc import rateLimit as rpcRateLimit
 from storagegate.rpc import requestLog as rpcRequestLog
+from storagegate.rpc.testing import RPCTestClient
 
 CONFIGURATION: dict[str, Any] = {"port": 3000}
 
@@ -134,6 +137,11 @@ async def chat(socket: WebSocket) -> None:
 app.ws("/chat/:room", chat).ws(["/q", re.compile("^/r")], middleware, chat, subprotocols=["a"])
 Router().ws("/s", [middleware], chat, cancelOnDisconnect=True)
 app.withOptions(ws={"maxMessageSize": "1mb", "allowedOrigins": ["*"]})
+
+
+TestClient(app).webSocket("/t", subprotocols=["chat"]).send("hello")
+GatewayClient(createProtocolGateway()).connect("tcp").call("Users", "get", {"id": 1})
+RPCTestClient(server.grpc()).start("Users/Get", {"id": 1}).responses.clear()
 
 
 @app.ws("/t", subprotocols=["chat"])

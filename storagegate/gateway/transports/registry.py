@@ -50,6 +50,9 @@ class Transport:
     @ivar providers: The authentication providers that it may use, unless a rule says otherwise.
     @ivar metrics: The choices of C{metrics.protocolMetrics}, C{"module:name"} of a tuple of
         L{ProtocolMetric<storagegate.gateway.transports.metrics.ProtocolMetric>}.
+    @ivar testing: What connects a client of tests, C{"module:name"}; called with the
+        L{GatewayClient<storagegate.gateway.testing.GatewayClient>}, the transport, the one that it
+        shares the listener of, and options.
     @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
         C{"module:name"}; C{None} leaves it out.
     @ivar maxItemBytes: Bytes of content of an item of a stream at most; C{None} for no limit.
@@ -72,6 +75,7 @@ class Transport:
     inherit: Literal["stream", "datagram", "reuseport"] = "stream"
     providers: tuple[str, ...] = ("apikey",)
     metrics: str | None = None
+    testing: str | None = None
     describe: str | None = None
     maxItemBytes: int | None = None
     hidesCuts: bool = False
@@ -179,6 +183,7 @@ def _row(name: str, title: str, prefix: str, **more: Any) -> Transport:
         options=f"{folder}:{prefix}Options",
         make=f"{folder}.listener:{prefix}Transport",
         metrics=f"{folder}:METRICS",
+        testing=f"{folder}.testing:connect",
         **more,
     )
 

@@ -135,6 +135,12 @@ class TestWebSocket:
         """Return whether the connection has ended."""
         return self._connection.isOver
 
+    def take(self) -> list[str | bytes]:
+        """Return the messages that have come and were not read, without waiting for more."""
+        found = list(self._client.messages)
+        self._client.messages.clear()
+        return found
+
     @property
     def messages(self) -> list[str | bytes]:
         """Return the messages that have come and were not read."""

@@ -164,6 +164,10 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return ran.stdout + ran.stderr
 
+    def test_memory(self) -> None:
+        """The test without a socket passes."""
+        self.python("-m", "twisted.trial", "test_calls")
+
     def test_greeter(self) -> None:
         """The first server answers the first client, and SIGTERM ends it in order."""
         server = subprocess.Popen(

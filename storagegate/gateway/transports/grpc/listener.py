@@ -49,7 +49,11 @@ _STATUSES = {True: SERVING, False: NOT_SERVING}
 
 @implementer(ITransport)
 class GRPCTransport:
-    """The gRPC listener of a gateway."""
+    """
+    The gRPC listener of a gateway.
+
+    @ivar server: The server, which has no port until it is opened.
+    """
 
     def __init__(self, host: TransportContext, options: GRPCOptions) -> None:
         """
@@ -59,7 +63,7 @@ class GRPCTransport:
         self._host = host
         self._options = options
         self._trust = compileTrust(host.settings.trustedProxies)
-        self._server = GRPCServer(self._trust, host.budget).withOptions(
+        self.server = GRPCServer(self._trust, host.budget).withOptions(
             tls=options.tls,
             grpc={
                 "reflection": options.reflection,
@@ -71,13 +75,18 @@ class GRPCTransport:
             },
         )
         meter = host.meter(PROTOCOL)
-        meter.connections = lambda: self._server.connections
-        self._server.traffic = meter
-        self._server.onRefused = self._refused
+        meter.connections = lambda: self.server.connections
+        self.server.traffic = meter
+        self.server.onRefused = self._refused
         # The service and method of each RPC, by their names on the other transports.
         self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
         self._protos = _servicesOf(options, host.protos)
+
+    @property
+    def paths(self) -> dict[tuple[str, str], str]:
+        """Return the paths of RPCs by the service and method that they call."""
+        return {names: path for path, names in self._methods.items()}
 
     def add(self, service: ServiceDefinition) -> None:
         """
@@ -96,9 +105,9 @@ class GRPCTransport:
                 if gatewayMethod is not None:
                     implementation[name] = self._answer(service, method, gatewayMethod)
                     self._methods[method.path] = service.name, gatewayMethod
-            self._server.addService(definition=definition, implementation=implementation)
+            self.server.addService(definition=definition, implementation=implementation)
         # Its name on the other transports, which may differ from that in its proto.
-        self._server.setServingStatus(service.name, SERVING)
+        self.server.setServingStatus(service.name, SERVING)
         self._namesOf[service.name] = {service.name, *(each.name for each in definitions)}
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
@@ -109,8 +118,8 @@ class GRPCTransport:
         """
         for name, isServing in services.items():
             for known in self._namesOf.get(name, ()):
-                self._server.setServingStatus(known, _STATUSES[isServing])
-        self._server.setServingStatus(OVERALL, _STATUSES[overall])
+                self.server.setServingStatus(known, _STATUSES[isServing])
+        self.server.setServingStatus(OVERALL, _STATUSES[overall])
 
     def open(self, address: str) -> Deferred[Any]:
         """
@@ -119,7 +128,7 @@ class GRPCTransport:
         @param address: C{HOST:PORT}; port 0 takes a free one.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
-        return self._server.listen(address, reactor=self._host.reactor)
+        return self.server.listen(address, reactor=self._host.reactor)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
@@ -128,7 +137,7 @@ class GRPCTransport:
         @param idleGraceSeconds: Not 0 where another process serves the same port.
         """
         settleMs = min(_SETTLE_MS, idleGraceSeconds * 1000)
-        return self._server.stop(graceSeconds * 1000, settleMs)
+        return self.server.stop(graceSeconds * 1000, settleMs)
 
     def _refused(self, call: Call, error: Exception) -> None:
         """Have a call observed that the server refused."""
@@ -147,7 +156,7 @@ class GRPCTransport:
 
     def _isUnknown(self, call: Call) -> bool:
         """Return whether a call is for no method, neither of a service nor of the server itself."""
-        service = self._server.services.get(call.service)
+        service = self.server.services.get(call.service)
         if service is None or call.method not in service.methods:
             return True
         return any(call.service in names for names in self._namesOf.values())

@@ -74,6 +74,15 @@ class HTTPTransport(InvokedTransport):
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise DefinitionError: If a configured route is for no method.
         """
+        application = self.makeApplication()
+        return application.listen(address, reactor=self._host.reactor)
+
+    def makeApplication(self) -> Application:
+        """
+        Make the application of a listener: with what L{carry} has set.
+
+        @raise DefinitionError: If a configured route is for no method.
+        """
         application = self._application = Application().withOptions(
             trustProxy=self._host.settings.trustedProxies
         )
@@ -84,7 +93,7 @@ class HTTPTransport(InvokedTransport):
             self.checkRoutes()
             self.install(application)
         self._context.meter.connections = lambda: application.connections
-        return application.listen(address, reactor=self._host.reactor)
+        return application
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """

@@ -1,0 +1,351 @@
+"""
+A client for tests of gateways: every transport in memory, without sockets, and a clock that the
+test advances.
+
+The calls pass the whole of a transport: framing, limits, authentication, validation::
+
+    client = GatewayClient(gateway)
+    connection = client.connect("tcp")
+    assert connection.call("Greeter", "greet", {"name": "Ada"}) == {"hello": "Ada"}
+
+Calls that take time, and streams, are started::
+
+    call = connection.start("Greeter", "count", {"to": 3})
+    client.advance(1)
+    assert call.items == [1, 2, 3]
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
+
+from storagegate.core.errors import ServiceError
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.messages.frames import (
+    CANCEL,
+    CLIENT_END,
+    CLIENT_ITEM,
+    END,
+    ERROR,
+    ITEM,
+    REQUEST,
+    RESPONSE,
+)
+from storagegate.gateway.transports.registry import findTransport, loadReference
+from storagegate.net.testing import LOCALHOST, MAX_TURNS
+
+
+class NoReply(AssertionError):
+    """
+    A call that is not answered yet.
+
+    @ivar call: The call.
+    """
+
+    def __init__(self, call: "PendingCall") -> None:
+        super().__init__(
+            f"{call.name} has not been answered yet; use start(), and let happen what it waits "
+            "for: client.advance(seconds)"
+        )
+        self.call = call
+
+
+class PendingCall:
+    """
+    A call of a test.
+
+    @ivar name: The service and the method.
+    @ivar items: The items of the stream of results, so far.
+    @ivar isDone: Whether it has ended.
+    @ivar error: The error that it has ended with.
+    """
+
+    def __init__(self, name: str, send: Callable[[int, Any], None]) -> None:
+        """
+        @param send: Sends an item, the end of the items, or a cancellation, by the type of its
+            frame.
+        """
+        self.name = name
+        self.items: list[Any] = []
+        self.isDone = False
+        self.error: Exception | None = None
+        self._result: Any = None
+        self._send = send
+
+    @property
+    def result(self) -> Any:
+        """
+        Return the result; C{None} for that of a stream.
+
+        @raise NoReply: If there is none yet.
+        @raise ServiceError: If the call has ended with an error; C{GrpcError} over gRPC.
+        """
+        if not self.isDone:
+            raise NoReply(self)
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+    def send(self, item: Any) -> None:
+        """Send an item of the client's stream."""
+        self._send(CLIENT_ITEM, item)
+
+    def end(self) -> None:
+        """End the client's stream."""
+        self._send(CLIENT_END, None)
+
+    def cancel(self) -> None:
+        """Give the call up; nothing that comes for it is kept then."""
+        self._send(CANCEL, None)
+        self.isDone = True
+
+    def receive(self, type: int, value: Any) -> None:
+        """
+        Take what the server sends. For connections.
+
+        @param type: The type of its frame.
+        @param value: The result, the item or the error.
+        """
+        if self.isDone:
+            return
+        if type == ITEM:
+            self.items.append(value)
+            return
+        self.isDone = True
+        if type == RESPONSE:
+            self._result = value
+        elif type == ERROR:
+            self.error = value
+
+
+class CallConnection:
+    """
+    A connection of a test, which makes calls.
+
+    A subclass gives C{write}; what comes, it passes to L{receive}.
+
+    @ivar unexpected: What came that belongs to no call, as pairs of the type of its frame and its
+        content.
+    """
+
+    def __init__(self, client: "GatewayClient") -> None:
+        self._client = client
+        self._numbers = count(1)
+        self._calls: dict[Any, PendingCall] = {}
+        self.unexpected: list[tuple[int, Any]] = []
+
+    def write(self, type: int, message: dict[str, Any]) -> None:
+        """
+        Send a message.
+
+        @param type: The type of its frame.
+        @param message: Its content, with the C{id} of the call.
+        """
+        raise NotImplementedError
+
+    def start(
+        self, service: str, method: str, data: Any = None, *, token: str | None = None, **more: Any
+    ) -> PendingCall:
+        """
+        Begin a call.
+
+        @param data: The request; left out for C{None}.
+        @param token: A token or an API key.
+        @param more: Further keys of the message, such as C{deadlineMs}.
+        """
+        id = next(self._numbers)
+        call = self._calls[id] = PendingCall(f"{service}.{method}", partial(self._proceed, id))
+        message = {"id": id, "service": service, "method": method, **more}
+        if data is not None:
+            message["data"] = data
+        if token is not None:
+            message["auth"] = {"token": token}
+        self.write(REQUEST, message)
+        self._client.flush()
+        return call
+
+    def call(
+        self, service: str, method: str, data: Any = None, *, token: str | None = None, **more: Any
+    ) -> Any:
+        """
+        Make a call, and return its result, or the list of the items of its stream.
+
+        @param data: As for L{start}, and the others.
+        @raise NoReply: If it is not answered without waiting.
+        @raise ServiceError: If it ends with an error.
+        """
+        call = self.start(service, method, data, token=token, **more)
+        result = call.result
+        return call.items if result is None and call.items else result
+
+    def _proceed(self, id: Any, type: int, item: Any) -> None:
+        self.write(type, {"id": id, "data": item} if type == CLIENT_ITEM else {"id": id})
+        self._client.flush()
+
+    def receive(self, type: int, id: Any, value: Any) -> None:
+        """
+        Take what has come.
+
+        @param type: The type of its frame.
+        @param id: That of the call, C{None} without one.
+        @param value: The result, the item or the error.
+        """
+        call = self._calls.get(id)
+        if call is None:
+            self.unexpected.append((type, value))
+            return
+        call.receive(type, value)
+        if call.isDone:
+            del self._calls[id]
+
+    def receiveFrame(self, type: int, payload: Any) -> None:
+        """
+        Take a decoded frame.
+
+        @param payload: That of a frame of the server, decoded.
+        """
+        id = payload.get("id") if isinstance(payload, Mapping) else None
+        value: Any = payload
+        if type == ERROR:
+            value = readError(payload, "error")
+        elif id is not None:
+            value = payload.get("data")
+        self.receive(type, id, value)
+
+    def receiveMessage(self, message: Mapping[str, Any]) -> None:
+        """
+        Take a decoded message of JSON.
+
+        @param message: See L{storagegate.gateway.messages.json}.
+        """
+        type = _TYPES.get(message.get("type", ""), 0)
+        value = message.get("data")
+        if type == ERROR:
+            value = readError(message["error"], "code")
+        self.receive(type, message.get("id"), value if type else message)
+
+
+_TYPES = {"response": RESPONSE, "stream": ITEM, "stream_end": END, "error": ERROR}
+
+_NAMES = {CLIENT_ITEM: "stream", CLIENT_END: "stream_end", CANCEL: "cancel"}
+
+
+def makeMessage(type: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of JSON for one that has the type of a frame."""
+    return message if type == REQUEST else {"type": _NAMES[type], **message}
+
+
+def readError(shape: Mapping[str, Any], codeKey: str) -> ServiceError:
+    """
+    Return the error of a reply.
+
+    @param shape: As the transport writes it.
+    @param codeKey: The key of its code.
+    """
+    return ServiceError(
+        shape.get(codeKey, "UNKNOWN"), shape.get("message", ""), details=shape.get("details")
+    )
+
+
+class _InlineThreads:
+    """A thread pool that runs functions at once."""
+
+    def callInThreadWithCallback(
+        self, done: Callable[[bool, Any], object], function: Callable[..., Any], *arguments: Any
+    ) -> None:
+        """
+        Run a function.
+
+        @param done: Called with whether it has succeeded, and its result or its failure.
+        """
+        from twisted.python.failure import Failure
+
+        try:
+            result = function(*arguments)
+        except BaseException:
+            done(False, Failure())
+        else:
+            done(True, result)
+
+
+class MemoryReactor(MemoryReactorClock):
+    """The reactor of a gateway in memory: a clock, and threads that are none."""
+
+    def getThreadPool(self) -> Any:
+        """Return what runs functions at once."""
+        return _InlineThreads()
+
+    def callFromThread(self, function: Any, *arguments: Any, **keywords: Any) -> None:
+        """Call a function at once."""
+        function(*arguments, **keywords)
+
+
+class GatewayClient:
+    """
+    Clients of one gateway, in its process, and the gateway's time.
+
+    The gateway is started without listeners; it cannot be configured any more.
+
+    @ivar clock: The gateway's clock, which only L{advance} moves.
+    @ivar address: The IP address of the clients.
+    """
+
+    def __init__(self, gateway: ProtocolGateway, *, address: str = LOCALHOST) -> None:
+        self.clock: Clock = MemoryReactor()
+        self.address = address
+        self._transports = gateway.start(self.clock)
+        self._deliverers: list[Callable[[], bool]] = []
+
+    def connect(self, name: str, **options: Any) -> Any:
+        """
+        Connect a client.
+
+        @param name: A transport.
+        @param options: C{format} of WebSocket (C{json}, C{binary}, C{msgpack}) and of TCP
+            (C{frames}, C{lines}), C{headers} of WebSocket.
+        @return: A L{CallConnection}; for HTTP, the client of L{storagegate.http.testing}.
+        @raise KeyError: If there is no transport of that name.
+        """
+        row = findTransport(name)
+        if row.testing is None:
+            raise KeyError(f"the transport {name} has no client for tests")
+        carrier = None if row.shares is None else self._transports.get(row.shares)
+        return loadReference(row.testing)(self, self._transports.get(name), carrier, **options)
+
+    def watch(self, deliver: Callable[[], bool]) -> None:
+        """
+        Have what is on the way delivered. For connections.
+
+        @param deliver: Delivers it, and returns whether that was anything.
+        """
+        self._deliverers.append(deliver)
+
+    def flush(self) -> None:
+        """
+        Deliver everything, and run what is due.
+
+        @raise AssertionError: If that has no end.
+        """
+        for _ in range(MAX_TURNS):
+            moved = [deliver() for deliver in self._deliverers]
+            now = self.clock.seconds()
+            if not any(moved) and not any(c.getTime() <= now for c in self.clock.getDelayedCalls()):
+                return
+            self.clock.advance(0)
+        raise AssertionError("the gateway and its clients never come to rest")
+
+    def advance(self, seconds: float) -> None:
+        """
+        Advance the clock, second by second, and run everything that is due.
+
+        @param seconds: How far, 0 or more.
+        """
+        self.flush()
+        while seconds > 0:
+            self.clock.advance(min(seconds, 1))
+            self.flush()
+            seconds -= 1

@@ -1,0 +1,83 @@
+"""TCP in memory, for tests."""
+
+from typing import Any
+
+from twisted.internet.protocol import Protocol
+
+from storagegate.core.codecs import JSON
+from storagegate.gateway.messages.frames import FrameDecoder, LineDecoder, encodeFrame
+from storagegate.gateway.testing import CallConnection, GatewayClient, makeMessage
+from storagegate.gateway.transports.tcp.listener import TCPTransport
+from storagegate.net.testing import MemoryConnection
+
+_MAX_LENGTH = 1024 * 1024 * 1024
+"""The server's own limits hold; a client of a test takes all."""
+
+
+class _Receiver(Protocol):
+    """Passes on what comes."""
+
+    def __init__(self, connection: "TCPTestConnection") -> None:
+        self._connection = connection
+
+    def dataReceived(self, data: bytes) -> None:
+        """Decode what is complete."""
+        self._connection.dataReceived(data)
+
+
+class TCPTestConnection(CallConnection):
+    """
+    A TCP connection of a test.
+
+    @ivar connection: The connection in memory: C{isOver}, C{drop()}, C{setReading(False)}.
+    """
+
+    def __init__(self, client: GatewayClient, transport: TCPTransport, format: str) -> None:
+        super().__init__(client)
+        self._isLines = format == "lines"
+        self._decoder: Any = (LineDecoder if self._isLines else FrameDecoder)(_MAX_LENGTH)
+        self._receiver = _Receiver(self)
+        self.connection = MemoryConnection(
+            transport.buildProtocol(None), self._receiver, client.address
+        )
+        client.watch(self.connection.deliver)
+
+    def write(self, type: int, message: dict[str, Any]) -> None:
+        """Send a frame, or a line."""
+        if self._isLines:
+            self.send(JSON.encode(makeMessage(type, message)) + b"\n")
+        else:
+            self.send(encodeFrame(type, JSON.encode(message)))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are, and let the server read them."""
+        transport: Any = self._receiver.transport
+        transport.write(data)
+        self._client.flush()
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Take bytes of the server.
+
+        @param data: The next bytes, in pieces of any size.
+        """
+        self._decoder.feed(data)
+        while (found := self._decoder.next()) is not None:
+            if self._isLines:
+                self.receiveMessage(JSON.decode(found))
+            else:
+                self.receiveFrame(found.type, JSON.decode(found.payload or b"{}"))
+
+
+def connect(
+    client: GatewayClient, transport: TCPTransport, carrier: Any, format: str = "frames"
+) -> TCPTestConnection:
+    """
+    Connect a client.
+
+    @param carrier: Not used: the transport has a listener of its own.
+    @param format: C{frames}, or C{lines} of JSON.
+    """
+    if format not in ("frames", "lines"):
+        raise ValueError(f"TCP speaks frames or lines, not {format!r}")
+    return TCPTestConnection(client, transport, format)

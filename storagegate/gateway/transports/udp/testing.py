@@ -1,0 +1,90 @@
+"""UDP in memory, for tests."""
+
+from collections import Counter, deque
+from itertools import count
+from typing import Any
+
+from storagegate.core.codecs import JSON
+from storagegate.gateway.messages.frames import (
+    ACK,
+    CLIENT_END,
+    CLIENT_ITEM,
+    decodeFrame,
+    encodeFrame,
+)
+from storagegate.gateway.testing import CallConnection, GatewayClient
+from storagegate.gateway.transports.udp import MAX_DATAGRAM, Address
+from storagegate.gateway.transports.udp.listener import UDPTransport
+
+_ports = count(50_000)
+
+
+class _MemorySocket:
+    """
+    The socket of the listener, and its transport.
+
+    @ivar sent: The datagrams for each client that were not delivered.
+    @ivar maxThroughput: Set by the listener; all datagrams are read.
+    """
+
+    maxThroughput = 0
+
+    def __init__(self) -> None:
+        self.sent: dict[Address, deque[bytes]] = {}
+
+    @property
+    def socket(self) -> "_MemorySocket":
+        """Return what sends."""
+        return self
+
+    def sendto(self, datagram: bytes, address: Address) -> None:
+        """Keep a datagram for a client, if it is one of the test's."""
+        if address in self.sent:
+            self.sent[address].append(datagram)
+
+
+class UDPTestConnection(CallConnection):
+    """An address that sends datagrams, in a test."""
+
+    def __init__(self, client: GatewayClient, transport: UDPTransport) -> None:
+        super().__init__(client)
+        if not isinstance(transport.transport, _MemorySocket):
+            transport.transport = _MemorySocket()  # type: ignore[assignment]
+        socket: Any = transport.transport
+        self._transport = transport
+        self._source: Address = (client.address, next(_ports))
+        self._received: deque[bytes] = deque()
+        socket.sent[self._source] = self._received
+        self._sequence: Counter[Any] = Counter()
+        client.watch(self._deliver)
+
+    def write(self, type: int, message: dict[str, Any]) -> None:
+        """Send a frame; items have their numbers."""
+        id = message.get("id")
+        if type in (CLIENT_ITEM, CLIENT_END):
+            message = {**message, "seq": self._sequence[id]}
+            self._sequence[id] += 1
+        self.send(encodeFrame(type, JSON.encode(message)))
+
+    def send(self, datagram: bytes) -> None:
+        """Send a datagram as it is."""
+        self._transport.datagramReceived(datagram, self._source)
+        self._client.flush()
+
+    def _deliver(self) -> bool:
+        moved = False
+        while self._received:
+            moved = True
+            frame = decodeFrame(self._received.popleft(), MAX_DATAGRAM)
+            if frame.type != ACK:
+                self.receiveFrame(frame.type, JSON.decode(frame.payload or b"{}"))
+        return moved
+
+
+def connect(client: GatewayClient, transport: UDPTransport, carrier: Any) -> UDPTestConnection:
+    """
+    Make an address of a client.
+
+    @param carrier: Not used: the transport has a listener of its own.
+    """
+    return UDPTestConnection(client, transport)
