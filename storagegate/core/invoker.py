@@ -295,6 +295,7 @@ class Invoker:
         request: Any,
         credentials: CallCredentials = ANONYMOUS,
         bound: MethodEntry | None = None,
+        receive: Callable[[], Any] | None = None,
     ) -> Any:
         """
         Call a method.
@@ -306,6 +307,9 @@ class Invoker:
         @param request: The request, or an asynchronous iterable of streamed ones.
         @param credentials: Invalid ones are ignored if the method is public.
         @param bound: The method, if it was already looked up for this call.
+        @param receive: Returns the request, or an awaitable of it, in place of C{request}. Called
+            when the caller is known: a client without valid credentials is refused before its
+            request is read.
         @return: The result, or an asynchronous iterator of results, to be exhausted or closed.
         @raise ServiceError: If the call fails; unexpected exceptions are logged here.
         """
@@ -325,6 +329,10 @@ class Invoker:
             if user is not None and hasattr(user, "__await__"):
                 user = await user
             context.authentication = user
+            if receive is not None:
+                request = receive()
+                if hasattr(request, "__await__"):
+                    request = await request
             stream = None
             if bound.streamsRequests:
                 check = None if bound.input is None else bound.input.read

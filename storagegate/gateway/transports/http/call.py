@@ -5,7 +5,7 @@ A response is one of three: a body with the result, a stream, or a status with a
 after the first item of a stream is its last line.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import lru_cache
 from math import ceil
 from typing import Any
@@ -27,7 +27,7 @@ from storagegate.core.errors import (
 )
 from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
-from storagegate.core.task import runWithDeadline
+from storagegate.core.task import resolveThen, runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.session import readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
@@ -400,6 +400,41 @@ class HTTPCall:
             raise tooLarge(limit)
         return readObject(data)
 
+    def _readRequest(self) -> Any:
+        """Return the request; an awaitable of it where its body or a hook is waited for."""
+        body: Any = {}
+        if self._endpoint.bound.streamsRequests:
+            body = self._requestStream()
+        elif self._takesBody:
+            body = self._readBody()
+            if hasattr(body, "__await__"):
+                return self._makeRequestLater(body)
+        return self._makeRequest(body)
+
+    async def _makeRequestLater(self, body: Awaitable[Any]) -> Any:
+        try:
+            request = self._makeRequest(await body)
+        except BodyLost:
+            # The client has gone, or was refused by the connection.
+            raise CancelledError from None
+        return await request if hasattr(request, "__await__") else request
+
+    def _makeRequest(self, body: Any) -> Any:
+        """Make the request of a body, by the route and the hook; an awaitable if that waits."""
+        bound = self._endpoint.bound
+        self._req.body = request = body
+        if self._endpoint.route is not None and not bound.streamsRequests:
+            document = None if bound.input is None else bound.input.document
+            request = mergeRequest(self._req.query, body, self._req.params, document)
+        transform = self._shared.options.transformRequest
+        if transform is None:
+            return request
+        # A hook returns nothing for a method that it does not change.
+        return resolveThen(
+            transform(self._req, self._endpoint.name),
+            lambda made: request if made is None else made,
+        )
+
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         body = self._req.raw.body
         if data is None:
@@ -420,32 +455,23 @@ class HTTPCall:
 
     async def _invoke(self) -> None:
         """Call the method, and respond; a response that has ended ignores further output."""
-        try:
-            body: Any = {}
-            bound = self._endpoint.bound
-            if bound.streamsRequests:
-                body = self._requestStream()
-            elif self._takesBody:
-                body = self._readBody()
-                if hasattr(body, "__await__"):
-                    body = await body
-            self._req.body = request = body
-            if self._endpoint.route is not None and not bound.streamsRequests:
-                document = None if bound.input is None else bound.input.document
-                request = mergeRequest(self._req.query, body, self._req.params, document)
-            transform = self._shared.options.transformRequest
-            if transform is not None:
-                made = transform(self._req, self._endpoint.name)
-                if hasattr(made, "__await__"):
-                    made = await made
-                # A hook returns nothing for a method that it does not change.
-                request = request if made is None else made
-        except _DISCONNECTS:
-            raise
-        except Exception as error:
-            self._shared.host.refuse(self._context, error)
-            raise
-        result = await self._shared.host.invoker.call(self._context, request, self._credentials)
+        bound = self._endpoint.bound
+        request = receive = None
+        if not bound.isPublic and not self._req.raw.body.complete:
+            receive = self._readRequest
+        else:
+            try:
+                request = self._readRequest()
+                if hasattr(request, "__await__"):
+                    request = await request
+            except _DISCONNECTS:
+                raise
+            except Exception as error:
+                self._shared.host.refuse(self._context, error)
+                raise
+        result = await self._shared.host.invoker.call(
+            self._context, request, self._credentials, None, receive
+        )
         if bound.streamsResponses:
             await self._sendStream(result)
             return

@@ -9,9 +9,9 @@ from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
-from storagegate.http.testing import Client
+from storagegate.http.testing import Client, TestCall
 from storagegate.net.http.message import ChannelRequest
-from tests.gateway.httpcase import HTTPCase
+from tests.gateway.httpcase import HTTPCase, Upload
 from tests.support.gateway import TOKEN, Boom
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -40,6 +40,47 @@ class LimitTests(HTTPCase):
         self.serve()
         request = {"text": "x" * 200_000}
         self.assertEqual(self.call("echo", request).json(), {"data": request})
+
+
+class BodyTests(HTTPCase):
+    """Whose body is read."""
+
+    def begin(self, **headers: str) -> tuple[Upload, TestCall]:
+        """Begin a call of a method that needs a token, whose body comes later."""
+        self.serve()
+        body = Upload()
+        fields = {"Content-Type": "application/json", **headers}
+        return body, self.client.start("POST", "/api/Guarded/echo", body=body, headers=fields)
+
+    def test_nobody(self) -> None:
+        """A client without a valid token is refused before its body has come."""
+        for headers in ({}, {"Authorization": "Bearer nonsense"}):
+            body, call = self.begin(**headers)
+            body.send(b"{")
+            self.assertError(call.response, 401, "UNAUTHENTICATED")
+
+    def test_known(self) -> None:
+        """That of another one is read."""
+        body, call = self.begin(Authorization=f"Bearer {TOKEN}")
+        body.send(b"{")
+        self.assertFalse(call.done)
+        body.send(b"}")
+        body.end()
+        self.assertEqual(call.response.status, 200)
+
+    def test_damaged(self) -> None:
+        """An error of that body is one of the call."""
+        body, call = self.begin(Authorization=f"Bearer {TOKEN}")
+        body.send(b"{")
+        body.end()
+        self.assertError(call.response, 400, "INVALID_ARGUMENT")
+
+    def test_cut(self) -> None:
+        """A client that goes away in the middle of it leaves no error."""
+        body, call = self.begin(Authorization=f"Bearer {TOKEN}")
+        body.send(b"{")
+        call.disconnect()
+        self.assertEqual(self.flushLoggedErrors(), [])
 
 
 class HeadTests(HTTPCase):
