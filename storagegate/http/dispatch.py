@@ -47,6 +47,10 @@ HandlerArgument = Union[HandlerFunction, list[Any], "tuple[HandlerArgument, ...]
 Handler = tuple[Callable[..., Any], int]
 """A function, and with how many arguments it is called: 2, 3, or 4 for one that takes errors."""
 
+HandlerCall = tuple[Callable[..., Any], int, int]
+"""A call of a handler: the function, its number among the calls for the request, and the status of
+the error that it got, 0 without one."""
+
 ERROR_HANDLER = 4
 
 WEBSOCKET = "WS"
@@ -401,7 +405,7 @@ class RouterDispatch:
                     held += result is response
                     held -= getrefcount(request) + getrefcount(response) + getrefcount(self)
                     status = 0 if error is None else statusOf(error) or 500
-                    return self._follow(result, function, calls, status, held != 0)
+                    return self._follow(result, (function, calls, status), held != 0)
                 except BaseException as raised:
                     # Of any kind, as in a coroutine: C{sys.exit()} would leave the client
                     # unanswered.
@@ -545,49 +549,32 @@ class RouterDispatch:
         self._dispatch.end(self._dispatch, error)
         return READY
 
-    def _follow(
-        self,
-        result: Any,
-        function: Callable[..., Any],
-        call: int,
-        errorStatus: int,
-        isKept: bool = False,
-    ) -> Any:
+    def _follow(self, result: Any, call: HandlerCall, isKept: bool = False) -> Any:
         """Wait for the result of a handler, if it is awaitable; respond with any other."""
         if isinstance(result, (HandlerTask, Completed)):
             # The handler has returned the result of next().
             return result
         if type(result) is CoroutineType:
-            task = HandlerTask(result, self, function, call, errorStatus)
+            task = HandlerTask(result, self, call)
         elif hasattr(result, "__await__"):
-            task = HandlerTask(resolve(result), self, function, call, errorStatus)
+            task = HandlerTask(resolve(result), self, call)
         else:
-            return (
-                self.conclude(result, function, call, errorStatus, isKept) or self._dispatch.latest
-            )
+            return self.conclude(result, call, isKept) or self._dispatch.latest
         task.step()
         return READY if task.done else task
 
-    def conclude(
-        self,
-        result: Any,
-        function: Callable[..., Any],
-        call: int,
-        errorStatus: int,
-        isKept: bool = False,
-    ) -> Any:
+    def conclude(self, result: Any, call: HandlerCall, isKept: bool = False) -> Any:
         """
         Respond with the result of a handler, unless it has responded or called C{next()} before.
 
-        @param call: The number of its call.
-        @param errorStatus: The status of the error that the handler was called with, 0 without one.
         @param isKept: Whether it has kept one of its arguments, so that it may respond later.
         @return: An awaitable for the end of the response; C{None} if there is nothing to wait for.
         @raise TypeError: If the result is no response.
         """
         dispatch = self._dispatch
         response = dispatch.response
-        if dispatch.calls != call or not response.unanswered:
+        function, number, errorStatus = call
+        if dispatch.calls != number or not response.unanswered:
             return None
         if result is None or result is response:
             if not isKept:
@@ -604,7 +591,7 @@ class RouterDispatch:
                 from storagegate.http.routetable import sendResponse
 
                 sending = sendResponse(dispatch.request, response, result)
-                return sending and self._follow(sending, function, call, errorStatus)
+                return sending and self._follow(sending, call)
         try:
             response.send(result)
         except TypeError as error:
@@ -631,24 +618,16 @@ class HandlerTask(Task):
     @ivar done: Whether it has ended.
     """
 
-    __slots__ = ("_arguments", "_cancels", "_isSuspended", "_run", "_waiters", "done")
+    __slots__ = ("_call", "_cancels", "_isSuspended", "_run", "_waiters", "done")
 
-    def __init__(
-        self,
-        coroutine: Any,
-        run: RouterDispatch,
-        function: Callable[..., Any],
-        call: int,
-        errorStatus: int,
-    ) -> None:
+    def __init__(self, coroutine: Any, run: RouterDispatch, call: HandlerCall) -> None:
         """
         @param coroutine: What the handler returned, not yet started.
         @param run: Where an error of the handler continues.
-        @param call: As C{errorStatus}, see L{RouterDispatch.conclude}.
         """
         super().__init__(coroutine)
         self._run = run
-        self._arguments = function, call, errorStatus
+        self._call = call
         # Whether the handler is cancelled when the client disconnects.
         self._cancels = run._cancels
         self._isSuspended = False
@@ -684,7 +663,7 @@ class HandlerTask(Task):
         """Respond with the result, if that is a response."""
         if not self._run._dispatch.response.finished:
             try:
-                sending = self._run.conclude(value, *self._arguments)
+                sending = self._run.conclude(value, self._call)
             except BaseException as error:
                 self.onError(error)
                 return
