@@ -112,6 +112,19 @@ async def hang(request: dict[str, Any], context: Any) -> dict[str, str]:
     return {"text": ""}
 
 
+async def tick(request: dict[str, Any], context: Any) -> AsyncIterator[dict[str, str]]:
+    """Stream forever."""
+    print("begun", flush=True)
+    try:
+        async with asyncio.timeout(1000):
+            while True:
+                yield {"text": "tick"}
+                await (later(0.001) if request["n"] else asyncio.sleep(0.001))
+    finally:
+        await asyncio.sleep(0.001)
+        print("finally", flush=True)
+
+
 async def fail(request: dict[str, Any], context: Any) -> dict[str, str]:
     """Fail in a task of asyncio's."""
     await asyncio.create_task(_fail())
@@ -127,6 +140,7 @@ METHODS = {
     "wait": {"input": NUMBER, "output": TEXT, "handler": wait},
     "count": {"input": NUMBER, "output": TEXT, "handler": count, "streaming": "server"},
     "echo": {"input": NUMBER, "output": TEXT, "handler": echo, "streaming": "bidirectional"},
+    "tick": {"input": NUMBER, "output": TEXT, "handler": tick, "streaming": "server"},
     "hang": {"input": NUMBER, "output": TEXT, "handler": hang},
     "fail": {"input": NUMBER, "output": TEXT, "handler": fail},
     "tasks": {"input": NUMBER, "output": TEXT, "handler": tasks},

@@ -10,6 +10,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from glob import glob
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,17 @@ class ServiceTests(ProgramCase):
             self.assertEqual(lines, ["cancelled asyncio.exceptions", "finally"])
         self.assertEqual(call("tasks", "none", [{"n": 1}]), before)
 
+    def checkEndless(self, client: Any) -> None:
+        """End streams by their deadline and by the client."""
+        for n, deadlineMs in product((0, 1), (100, None)):
+            begun = client.begin("Probe", "tick", "server", [{"n": n}], deadlineMs=deadlineMs)
+            self.assertEqual(self.line(), "begun")
+            if deadlineMs is None:
+                begun.cancel()
+            else:
+                self.assertEqual(begun.finish().problem.code, "DEADLINE_EXCEEDED")
+            self.assertEqual(self.line(), "finally")
+
     def test_gateway(self) -> None:
         """All of it over each transport."""
         self.start("gateway")
@@ -254,6 +266,9 @@ class ServiceTests(ProgramCase):
             client = make(self.log.address(name)[1])
             self.addCleanup(client.close)
             self.check(client)
+            if name != "udp":
+                # An address that is not known gets few datagrams for its one.
+                self.checkEndless(client)
         status, _, errors = self.end()
         self.assertEqual(status, 0)
         self.assertEqual(errors.count("Traceback"), len(CLIENTS), errors)
@@ -272,6 +287,7 @@ class ServiceTests(ProgramCase):
         client = GRPCClient(self.log.address("grpc")[1])
         self.addCleanup(client.close)
         self.check(client)
+        self.checkEndless(client)
         status, _, errors = self.end()
         self.assertEqual((status, errors.count("Traceback")), (0, 1), errors)
 
