@@ -13,12 +13,13 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 
 SLICE_SECONDS = 0.0005
-"""How long a connection handles input in one reactor iteration: a small call takes some 0.1 ms, an
-iteration 0.03 ms more."""
+"""How long a connection handles input in one reactor iteration: a small call takes 0.02 to 0.1 ms,
+an iteration 0.03 ms more."""
 
-SLICE_MESSAGES = 16
+SLICE_MESSAGES = 64
 """How many messages it handles then at most, and at least one: they have effects that take time
-after the slice."""
+after the slice. A small call over TCP takes 0.02 ms: with 16, pipelined ones were a tenth slower,
+and other clients had no more."""
 
 
 class InputScheduler:

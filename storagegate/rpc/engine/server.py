@@ -28,7 +28,7 @@ from grpc._cython import cygrpc
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.net.scheduling import SLICE_MESSAGES, SLICE_SECONDS
+from storagegate.net.scheduling import SLICE_SECONDS
 from storagegate.rpc.engine.base import (
     EVENTS_PER_ITERATION,
     OUTGOING_BYTES,
@@ -40,6 +40,9 @@ from storagegate.rpc.engine.base import (
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
 _log = Logger()
+
+_TIMED_EVENTS = 16
+"""Events between two looks at the clock."""
 
 NOTHING = object()
 """The result of a poll without an event."""
@@ -97,7 +100,7 @@ class CompletionQueuePoller:
         self.isTaking = True
         end = self.reactor.seconds() + SLICE_SECONDS
         for number in range(EVENTS_PER_ITERATION):
-            if number % SLICE_MESSAGES == SLICE_MESSAGES - 1 and self.reactor.seconds() >= end:
+            if number % _TIMED_EVENTS == _TIMED_EVENTS - 1 and self.reactor.seconds() >= end:
                 break
             if event is None:
                 self._end()

@@ -100,13 +100,13 @@ class PipelineTests(SynchronousTestCase):
         self.assertFalse(self.connection.reading)
 
     def test_fair(self) -> None:
-        """After sixteen requests in one read, others get their turn first."""
+        """After 64 requests in one read, others get their turn first."""
         site = TestSite(hello)
         connection = site.connect()
-        self.assertEqual(len(statuses(connection.send(GET * 40))), 16)
+        self.assertEqual(len(statuses(connection.send(GET * 100))), 64)
         self.assertFalse(connection.reading)
         site.clock.advance(0)
-        self.assertEqual(len(statuses(connection.received())), 24)
+        self.assertEqual(len(statuses(connection.received())), 36)
         self.assertTrue(connection.reading)
 
     def test_rejectionWaits(self) -> None:
