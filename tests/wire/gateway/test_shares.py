@@ -132,6 +132,31 @@ class CallTests(TestCase):
             self.assertNotIn("oo many calls", answer)
         self.assertNotIn("oo many calls", await deferToThread(call, one, "echo"))
 
+    async def test_http(self) -> None:
+        """768 unfinished requests of a client that a trusted proxy names leave others a place."""
+        port = (await self.serve())["http"]
+
+        def call(client: str) -> int:
+            headers = {"Content-Type": "application/json", "X-Forwarded-For": client}
+            with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+                connection.request("POST", "/api/Echo/echo", b"{}", headers)
+                return connection.getresponse().status
+
+        def use() -> list[int]:
+            clients = []
+            for _ in range(768):
+                client = socket.create_connection(("127.0.0.1", port), 30)
+                clients.append(client)
+                named = f"\r\nX-Forwarded-For: {CLIENT}\r\nHost:".encode()
+                client.sendall(CHUNKED.replace(b"\r\nHost:", named))
+            try:
+                return [call(CLIENT), call("192.0.2.1")]
+            finally:
+                for client in clients:
+                    client.close()
+
+        self.assertEqual(await deferToThread(use), [503, 200])
+
     async def test_websocket(self) -> None:
         """So many on all WebSockets of an address that a trusted proxy names."""
         port = (await self.serve())["http"]
