@@ -439,16 +439,22 @@ class GRPCServer:
 
     _log = Logger()
 
-    def __init__(self, trust: Trust | None = None, budget: HeldBytes = PROCESS_BUDGET) -> None:
+    def __init__(
+        self,
+        trust: Trust | None = None,
+        budget: HeldBytes = PROCESS_BUDGET,
+        guarded: Collection[str] = (),
+    ) -> None:
         """
         @param trust: Decides which proxies may name the client whose calls are counted, in
             C{x-forwarded-for}; C{None} for none.
         @param budget: Counts what incomplete requests hold.
+        @param guarded: See L{CallRouter}; may change.
         """
         self.settings = RPCOptions()
         self.health = Health()
         self.traffic: MessageByteCounter = NullByteCounter()
-        self._router = CallRouter(trust, budget)
+        self._router = CallRouter(trust, budget, guarded)
         self.services = self._router.services
         self._clock: Any = None
         self._ports: list[RPCPort] = []

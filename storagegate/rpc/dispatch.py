@@ -3,7 +3,14 @@ From a call that an engine has accepted to its status: route, middleware, handle
 """
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+)
 from functools import partial
 from math import inf
 from types import CoroutineType
@@ -304,12 +311,20 @@ class CallRouter:
     @ivar unread: The calls whose request has not arrived, the oldest first, with the time of the
         last check before them.
     @ivar reads: How much has come of those requests.
+    @ivar guarded: The paths of methods that need credentials. Of a call that has none in its
+        metadata the handler gets the one request as a stream, so that it can refuse it unread.
     """
 
-    def __init__(self, trust: Trust | None = None, budget: HeldBytes = PROCESS_BUDGET) -> None:
+    def __init__(
+        self,
+        trust: Trust | None = None,
+        budget: HeldBytes = PROCESS_BUDGET,
+        guarded: Collection[str] = (),
+    ) -> None:
         """
         @param trust: Decides which proxies may name the client of a call; C{None} for none.
         @param budget: Counts what incomplete requests hold.
+        @param guarded: The paths of methods that need credentials; may change.
         """
         self.services: dict[str, RPCService] = {}
         self.routes: Routes = {}
@@ -319,6 +334,7 @@ class CallRouter:
         self._callsOf: dict[str, int] = {}
         self.unread: dict[CallDispatch, float] = {}
         self.reads = PendingReads(self.unread, budget)
+        self.guarded = guarded
         self.now = 0.0
         self._trust = trust
         self._shares = AddressShares()
@@ -454,7 +470,9 @@ class CallDispatch(Task):
 
     def begin(self) -> None:
         """Read the request, or offer the stream of them, and call the handler."""
-        if self._route.method.streaming in ("client", "bidirectional"):
+        isGuarded = self._engineCall.path in self._router.guarded
+        isUnknown = isGuarded and not _hasCredentials(self._engineCall.metadata)
+        if isUnknown or self._route.method.streaming in ("client", "bidirectional"):
             # No reference to this object: it would be a cycle for the garbage collector.
             decode = partial(_decode, self._route.method.request)
             self._call.requests = RequestStream(self._engineCall, decode)
@@ -674,6 +692,10 @@ class _Next:
         if self._state == "called":
             await self
         return self._result
+
+
+def _hasCredentials(metadata: Metadata) -> bool:
+    return any(name in ("authorization", "x-api-key") for name, _ in metadata)
 
 
 def _decode(codec: MessageCodec, message: bytes) -> Any:

@@ -42,6 +42,14 @@ _CLOSE = 0x88
 """The first byte of a WebSocket's frame that closes it."""
 
 
+GUARDED = {
+    "name": "Guarded",
+    "authentication": {"required": True},
+    "methods": {"echo": lambda request, context: request},
+}
+"""A service that needs a token."""
+
+
 class Sender:
     """
     A connection whose message is all zeros but for its beginning.

@@ -1,15 +1,18 @@
 """Messages that never end: their bytes are bounded for all transports together."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from contextlib import closing
 from http.client import HTTPConnection
 
+from hyperframe.frame import DataFrame
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon, daemonEnvironment
+from tests.support.h2client import H2Client
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
 from tests.support.modules import CHECKOUT
 
@@ -37,7 +40,8 @@ class HeldBytesCase(SynchronousTestCase):
         """Start the daemon, and let a first call load what it needs."""
         stream, other = "tcp:0:interface=127.0.0.1", "127.0.0.1:0"
         places = ("--http", stream, "--tcp", stream, "--grpc", other)
-        service = ("--service", "tests.support.greedyclients:ECHO")
+        names = ("tests.support.greedyclients:ECHO", "tests.support.heldclients:GUARDED")
+        service = [each for name in names for each in ("--service", name)]
         self.daemon = Daemon(
             self.mktemp(),
             *places,
@@ -93,6 +97,28 @@ class HeldBytesCase(SynchronousTestCase):
         found = self.refusals(self.start(kind, listener))
         self.assertEqual(set(found), {code, "open"}, found)
         self.assertBounded()
+
+
+class RefusedFirstTests(HeldBytesCase):
+    """A method that needs a token, and clients that have none."""
+
+    def test_http(self) -> None:
+        """The response comes before the body, and the connection closes."""
+        with closing(socket.create_connection(self.daemon.address("http"), 60)) as client:
+            client.sendall(
+                b"POST /api/Guarded/echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 1000000\r\n\r\n{"
+            )
+            with client.makefile("rb") as response:
+                self.assertEqual(response.readline().split()[1], b"401")
+
+    def test_grpc(self) -> None:
+        """The status comes before the message."""
+        with H2Client(self.daemon.address("grpc")[1]) as client:
+            stream = client.begin("/Guarded/echo")
+            client.send(DataFrame(stream.number, data=b"\0\0\1\0\0"))
+            client.finish(stream)
+            self.assertEqual(stream.status, 16)
 
 
 class OneKindTests(HeldBytesCase):

@@ -7,6 +7,7 @@ and the cancelling of calls are the server's own.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -15,7 +16,7 @@ from zope.interface import implementer
 from storagegate.auth.tokens import bearerToken
 from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
-from storagegate.core.errors import GrpcError, ServiceError, causedBy
+from storagegate.core.errors import GrpcError, ServiceError, causedBy, codedError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
@@ -62,8 +63,10 @@ class GRPCTransport:
         """
         self._host = host
         self._options = options
+        # The paths of methods that need a token.
+        self._guarded: set[str] = set()
         self._trust = compileTrust(host.settings.trustedProxies)
-        self.server = GRPCServer(self._trust, host.budget).withOptions(
+        self.server = GRPCServer(self._trust, host.budget, self._guarded).withOptions(
             tls=options.tls,
             grpc={
                 "reflection": options.reflection,
@@ -105,6 +108,8 @@ class GRPCTransport:
                 if gatewayMethod is not None:
                     implementation[name] = self._answer(service, method, gatewayMethod)
                     self._methods[method.path] = service.name, gatewayMethod
+                    if not self._host.invoker.find(service.name, gatewayMethod).isPublic:
+                        self._guarded.add(method.path)
             self.server.addService(definition=definition, implementation=implementation)
         # Its name on the other transports, which may differ from that in its proto.
         self.server.setServingStatus(service.name, SERVING)
@@ -178,7 +183,10 @@ class GRPCTransport:
             call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             request: Any = call.requests if streams else call.request
             transform = self._options.transformRequest
-            if transform is not None and streams:
+            receive = None
+            if not streams and call.requests is not None:
+                receive = partial(self._receive, call.requests, whole)
+            elif transform is not None and streams:
                 request = _transformed(request, transform, whole)
             elif transform is not None:
                 try:
@@ -187,7 +195,7 @@ class GRPCTransport:
                     if not isinstance(error, CancelledError):
                         self._host.refuse(context, error)
                     raise
-            return await self._host.invoker.call(context, request, credentials)
+            return await self._host.invoker.call(context, request, credentials, None, receive)
 
         async def once(call: Call) -> Any:
             try:
@@ -210,6 +218,14 @@ class GRPCTransport:
                 raise causedBy(self._described(error), error)  # noqa: B904
 
         return each if rpc.streaming in ("server", "bidirectional") else once
+
+    async def _receive(self, requests: AsyncIterator[Any], method: str) -> Any:
+        """Return the one request of a call that has no token in its metadata, and may be called."""
+        request = await anext(requests, None)
+        if request is None:
+            raise codedError("INVALID_ARGUMENT", f"{method} takes exactly one request")
+        transform = self._options.transformRequest
+        return request if transform is None else await resolve(transform(request, method))
 
     async def _shaped(self, result: Any, method: str) -> Any:
         transform = self._options.transformResponse
