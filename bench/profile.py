@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ import msgspec
 
 from bench.instructions import canCount
 from bench.places import CHECKOUT
+from bench.processes import Recipe
 from bench.profilecells import CELLS, ProfiledCell, Record, counted, recorded
 from bench.profilestages import ORDER, OTHER, SAMPLER, stageOf
 from bench.results import Cell
@@ -73,6 +74,7 @@ class Profile(msgspec.Struct, frozen=True):
     @ivar userMicros: What of it was spent outside of the kernel.
     @ivar instructions: Instructions of a request outside of the kernel; L{None} where they were
         not counted.
+    @ivar floorInstructions: The same of the floor; L{None} where there is none.
     @ivar covered: Which part of the samples belongs to a stage.
     """
 
@@ -84,6 +86,7 @@ class Profile(msgspec.Struct, frozen=True):
     roundMicros: list[float]
     userMicros: float
     instructions: float | None
+    floorInstructions: float | None
     samples: int
     covered: float
     calls: float
@@ -202,6 +205,7 @@ class _Side:
         self.cells: list[Cell] = []
         self.counted: tuple[Record, float] | None = None
         self.instructions: float | None = None
+        self.floorInstructions: float | None = None
 
     def _start(self, mode: str) -> Any:
         recipe = self._cell.recipe(self._folder / "files")
@@ -223,13 +227,19 @@ class _Side:
         self._server.isRecorded = False
 
     def countInstructions(self) -> None:
+        """Count the instructions of a request, here and of the floor."""
+        self.instructions = self._instructionsOf(self._cell.recipe)
+        if self._cell.floor is not None:
+            self.floorInstructions = self._instructionsOf(self._cell.floor)
+
+    def _instructionsOf(self, describe: Callable[[Path], Recipe]) -> float:
         """Measure a round whose instructions are counted, with a server of its own."""
-        recipe = counted(self._cell.recipe(self._folder / "files"), self._checkout)
+        recipe = counted(describe(self._folder / "files"), self._checkout)
         with self._cell.server(recipe, self._folder) as server:
             self._measure(server, INSTRUCTIONS_SECONDS, INSTRUCTIONS_CONNECTIONS)
             server.isCounted = True
             cell = self._measure(server, INSTRUCTIONS_SECONDS, INSTRUCTIONS_CONNECTIONS)
-            self.instructions = server.instructions / cell.requests
+            return float(server.instructions / cell.requests)
 
     def count(self, connections: int) -> None:
         """Measure a round whose calls are counted, with a server of its own."""
@@ -253,6 +263,7 @@ class _Side:
             roundMicros=micros,
             userMicros=cpuMicros * self.sampled.userShare,
             instructions=self.instructions,
+            floorInstructions=self.floorInstructions,
             samples=self.sampled.samples,
             **analyse(
                 self.sampled, record, requests, cpuMicros, [str(self._checkout), str(CHECKOUT)]
@@ -305,6 +316,8 @@ def describe(profile: Profile) -> str:
     best = min(profile.roundMicros)
     found = profile.instructions
     text = "" if found is None else f"; {found:,.0f} instructions outside of the kernel"
+    if profile.floorInstructions is not None:
+        text += f" ({profile.floorInstructions:,.0f} of the floor)"
     return (
         f"{profile.cell} x{profile.connections} at {profile.version}: "
         f"{figure(profile.rate)} requests a second, {profile.cpuMicros:.1f} us of the processor a "

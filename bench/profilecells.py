@@ -23,7 +23,7 @@ from bench.gatewaycases import CASES as GATEWAY_CASES
 from bench.gatewayrecipes import chooseRecipes
 from bench.httpcases import CASES as HTTP_CASES
 from bench.places import PROFILER
-from bench.processes import Recipe, StartError
+from bench.processes import FLOOR_NAME, Recipe, StartError
 from bench.results import Cell
 from bench.s3cases import CASES as S3_CASES
 
@@ -136,12 +136,14 @@ class ProfiledCell:
     @ivar recipe: Describes its server, given a folder for files.
     @ivar server: What runs the server.
     @ivar measure: Makes what measures it, given the folder for files.
+    @ivar floor: Describes the floor, given the folder for files; C{None} where there is none.
     """
 
     recipe: Callable[[Path], Recipe]
     server: Callable[[Any, Path], Any]
     measure: Callable[[Path], Measure]
     connections: int = 64
+    floor: Callable[[Path], Recipe] | None = None
 
 
 def _s3(name: str, connections: int = 64) -> ProfiledCell:
@@ -151,7 +153,11 @@ def _s3(name: str, connections: int = 64) -> ProfiledCell:
         return s3measuring.measure(server, case, connections, seconds)
 
     return ProfiledCell(
-        lambda folder: s3recipes.storagegate("full"), _S3Server, lambda files: measure, connections
+        lambda folder: s3recipes.storagegate("full"),
+        _S3Server,
+        lambda files: measure,
+        connections,
+        (lambda folder: s3recipes.floor()) if case.size <= s3recipes.FLOOR_LARGEST else None,
     )
 
 
@@ -165,8 +171,12 @@ def _http(name: str) -> ProfiledCell:
             server, case, connections, seconds, 0, files
         )
 
+    floor = httprecipes.floor(Path(), case.routes)
     return ProfiledCell(
-        lambda files: httprecipes.storagegate(files, case.routes), _HTTPServer, make
+        lambda files: httprecipes.storagegate(files, case.routes),
+        _HTTPServer,
+        make,
+        floor=(lambda files: floor) if floor.offers(case) else None,
     )
 
 
@@ -176,8 +186,12 @@ def _gateway(wire: str) -> ProfiledCell:
     def measure(server: Any, seconds: int, connections: int) -> Cell:
         return gatewaymeasuring.measure(server, case, connections, seconds, 0)
 
+    floors = chooseRecipes([FLOOR_NAME], [wire])
     return ProfiledCell(
-        lambda files: chooseRecipes([OURS], [wire])[0], _GatewayServer, lambda files: measure
+        lambda files: chooseRecipes([OURS], [wire])[0],
+        _GatewayServer,
+        lambda files: measure,
+        floor=(lambda files: floors[0]) if floors else None,
     )
 
 

@@ -60,7 +60,7 @@ def makeProfile(cpuMicros: float = 90.0) -> profile.Profile:
     """Draw a profile from both records."""
     found = profile.analyse(sampledRecord(), countedRecord(), 2, cpuMicros, [ROOT])
     return profile.Profile(
-        "get4k", 64, "abc", 1000.0, cpuMicros, [cpuMicros], 60.0, None, 42, **found
+        "get4k", 64, "abc", 1000.0, cpuMicros, [cpuMicros], 60.0, None, None, 42, **found
     )
 
 
@@ -224,3 +224,11 @@ class OutputTests(SynchronousTestCase):
         self.assertRaises(ValueError, readTotal, "events: Ir\n")
         counted = msgspec.structs.replace(makeProfile(), instructions=339_128)
         self.assertIn("; 339,128 instructions outside of the kernel;", profile.describe(counted))
+        both = msgspec.structs.replace(counted, floorInstructions=120_000)
+        self.assertIn("the kernel (120,000 of the floor);", profile.describe(both))
+
+    def test_floors(self) -> None:
+        """The cells that have a floor are those whose server the floor stands for."""
+        found = {name for name, each in CELLS.items() if each.floor is not None}
+        s3 = {"get4k", "head", "put4k", "mixed", "delete", "list"}
+        self.assertEqual(found, s3 | {"hello", "websocket", "tcp", "udp"})
