@@ -132,7 +132,7 @@ RULES: Sequence[Rule] = [
     ),
     *_rules("body", "storagegate/http/middleware/bodyparser.py"),
     # The gateway
-    *_rules("transport", "storagegate/gateway/"),
+    *_rules("transport", "storagegate/gateway/", "storagegate/net/websocket/"),
     *_rules("route", "storagegate/gateway/transports/http/listener.py"),
     *_rules("write", "storagegate/gateway/transports/udp/listener.py send"),
     *_rules("message", "storagegate/gateway/messages/", "storagegate/core/codecs.py"),
