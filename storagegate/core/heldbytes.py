@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from attrs import define
-
 from storagegate.core.errors import CODES, ServiceError
 
 HELD_BYTES = 256 * 1024 * 1024
@@ -41,16 +39,19 @@ class IByteHolder(Protocol):
         """
 
 
-@define(eq=False)
 class _Share:
     """
     What one holder has.
 
     @ivar since: When it was entered, in seconds of the budget's clock.
+    @ivar size: Bytes.
     """
 
-    since: float
-    size: int = 0
+    __slots__ = ("since", "size")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.size = 0
 
 
 class HeldBytes:

@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from attrs import define, field
-
 from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
 
 QUIET_SHARE = 4
@@ -84,7 +82,6 @@ class IPendingRead(Protocol):
         """End the call, and remove it from those that wait."""
 
 
-@define(eq=False)
 class _Connection:
     """
     What is known of a connection.
@@ -95,11 +92,12 @@ class _Connection:
     @ivar coming: How many of them came since the sample before.
     """
 
-    refuse: Callable[["_Connection", TooMuchHeld], None]
-    complete: int = 0
-    last: int = 0
-    coming: int = 0
-    reads: list[IPendingRead] = field(factory=list)
+    __slots__ = ("coming", "complete", "last", "reads", "refuse")
+
+    def __init__(self, refuse: Callable[["_Connection", TooMuchHeld], None]) -> None:
+        self.refuse = refuse
+        self.complete = self.last = self.coming = 0
+        self.reads: list[IPendingRead] = []
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
         """Refuse all requests that are incomplete."""
