@@ -6,7 +6,7 @@ file.
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
 from weakref import ref
 
@@ -28,14 +28,6 @@ from storagegate.http.encoding import (
 )
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import CheckedField, HeaderValue, checkValue, listValues, typeField
-from storagegate.http.files import readDotfiles
-from storagegate.http.sendfile import (
-    FileOptionsDict,
-    isUnhandled,
-    readOptions,
-    sendFile,
-    startSending,
-)
 from storagegate.net.http.cookies import serializeCookie, signValue
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import (
@@ -46,6 +38,10 @@ from storagegate.net.http.message import (
     encodeFields,
     phraseOf,
 )
+
+if TYPE_CHECKING:
+    # Imported with the first file that is sent.
+    from storagegate.http.sendfile import FileOptionsDict
 
 FilePath = str | os.PathLike[str]
 
@@ -142,7 +138,11 @@ class HTTPResponse:
         if self._ended or self.headersSent or self.raw.disconnected:
             return False
         sending = self._sending
-        return sending is None or (sending.called and not isUnhandled(sending))
+        if sending is None:
+            return True
+        from storagegate.http.sendfile import isUnhandled
+
+        return bool(sending.called) and not isUnhandled(sending)
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
@@ -378,6 +378,8 @@ class HTTPResponse:
         if not hasattr(rendered, "__await__"):
             return self.send(rendered)
 
+        from storagegate.http.sendfile import startSending
+
         async def send() -> None:
             self.send(await rendered)
 
@@ -461,7 +463,7 @@ class HTTPResponse:
         *,
         dotfiles: str = "ignore",
         headers: Mapping[str, Any] | None = None,
-        **options: Unpack[FileOptionsDict],
+        **options: Unpack["FileOptionsDict"],
     ) -> Deferred[None]:
         """
         Send a file, or what of it the client needs: conditions and ranges are honoured.
@@ -479,6 +481,9 @@ class HTTPResponse:
         text = os.fspath(path)
         if root is None and not os.path.isabs(text):
             raise ValueError("the path of a file has to be absolute, or a root has to be given")
+        from storagegate.http.files import readDotfiles
+        from storagegate.http.sendfile import readOptions, sendFile
+
         read = readOptions(**options)
         top = None if root is None else os.path.abspath(root)
         checked = readDotfiles(dotfiles)

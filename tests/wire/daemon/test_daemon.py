@@ -126,7 +126,8 @@ class StartTests(DaemonCase):
     def test_small(self) -> None:
         """
         A start with every listener takes less than a second of CPU time, and an idle daemon less
-        than 80 MB, or 95 MB on Python 3.12 and newer, whose code objects are larger.
+        than 80 MB, or 86 MB on Python 3.12 and newer: there code objects are larger, the
+        debugger that Twisted imports loads readline, and the tables of idna take twice as much.
         """
         # The first may have modules to compile, and a processor that two share is a slower one.
         for _ in range(3):
@@ -135,7 +136,7 @@ class StartTests(DaemonCase):
                 break
         self.assertLess(seconds, 1.0)
         newer = sys.version_info >= (3, 12)
-        self.assertLess(resident, 95_000_000 if newer else 80_000_000)
+        self.assertLess(resident, 86_000_000 if newer else 80_000_000)
 
     def figures(self) -> tuple[float, int]:
         """Start a daemon with every listener; give its CPU time in seconds, and its memory."""
