@@ -40,7 +40,6 @@ from storagegate.net.http.message import (
 )
 
 if TYPE_CHECKING:
-    # Imported with the first file that is sent.
     from storagegate.http.sendfile import FileOptionsDict
 
 FilePath = str | os.PathLike[str]
@@ -137,12 +136,11 @@ class HTTPResponse:
         """Return whether nothing has been sent, nor is about to be, to a client that is there."""
         if self._ended or self.headersSent or self.raw.disconnected:
             return False
-        sending = self._sending
-        if sending is None:
+        if self._sending is None:
             return True
         from storagegate.http.sendfile import isUnhandled
 
-        return bool(sending.called) and not isUnhandled(sending)
+        return bool(self._sending.called) and not isUnhandled(self._sending)
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
