@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from typing import Any
 
 import msgspec
@@ -118,8 +117,7 @@ class LargeTests(SynchronousTestCase):
 
         def count() -> None:
             nonlocal turns
-            while not ended.is_set():
-                time.sleep(0.001)
+            while not ended.wait(0.001):
                 turns += 1
 
         other = threading.Thread(target=count)
