@@ -33,7 +33,13 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.tls import ServerTLSOptions
-from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, GivenUnixPort
+from storagegate.net.transport import (
+    AdoptedPort,
+    FastPort,
+    FastUnixPort,
+    GivenUnixPort,
+    pollDirectly,
+)
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
@@ -202,6 +208,10 @@ class _Proxy:
 
 class _FastReactor(_Proxy):
     """Makes our ports instead of the reactor's own."""
+
+    def __init__(self, reactor: Any) -> None:
+        super().__init__(reactor)
+        pollDirectly(reactor)
 
     def listenTCP(
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""

@@ -58,11 +58,17 @@ class KeyPolicy:
     @ivar kind: One of L{POLICIES}.
     @ivar bucketPattern: A glob; empty for every bucket.
     @ivar prefixPattern: A glob of keys; empty for every key.
+    @ivar isUnlimited: Whether it grants every access.
     """
 
     kind: str = "readwrite"
     bucketPattern: str = ""
     prefixPattern: str = ""
+    isUnlimited: bool = field(init=False, repr=False)
+
+    @isUnlimited.default
+    def _isUnlimited(self) -> bool:
+        return self.kind == "readwrite" and not (self.bucketPattern or self.prefixPattern)
 
     def allows(self, access: str, bucket: str | None, key: str | None) -> bool:
         """
@@ -129,6 +135,8 @@ class Identity:
         @raise S3Error: C{AccessDenied}.
         """
         policy = self.policy
+        if policy.isUnlimited:
+            return
         name = key.decode("utf-8", "replace") if key else prefix
         covered = prefix is None or policy.coversPrefix(prefix)
         if not (covered and policy.allows(access, bucket or None, name)):

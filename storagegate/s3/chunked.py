@@ -27,8 +27,8 @@ from storagegate.s3.auth.sigv4 import (
     STREAMING_SIGNED,
     STREAMING_UNSIGNED_TRAILER,
     SignatureParams,
+    SigningKey,
     sameSignature,
-    sign,
     wrongSignature,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -39,14 +39,14 @@ _EMPTY_DIGEST = sha256().hexdigest()
 class ChunkSigner:
     """Check the signatures of one body, in their order."""
 
-    def __init__(self, claim: SignatureParams, signingKey: bytes) -> None:
+    def __init__(self, claim: SignatureParams, signingKey: SigningKey) -> None:
         """
         @param claim: Of the request, verified; its signature seeds the chain.
         @param signingKey: What verifying it returned.
         """
         self._claim = claim
         self._signingKey = signingKey
-        self._context = f"{claim.timestamp}\n{claim.scope}"
+        self._context = f"{claim.timestamp}\n{claim.scope.text}"
         self._previous = claim.signature
 
     def check(self, kind: str, content: str, signature: str) -> None:
@@ -59,7 +59,7 @@ class ChunkSigner:
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
         stringToSign = f"AWS4-HMAC-SHA256-{kind}\n{self._context}\n{self._previous}\n{content}"
-        expected = sign(self._signingKey, stringToSign.encode())
+        expected = self._signingKey.sign(stringToSign.encode())
         if not sameSignature(expected, signature):
             raise wrongSignature(self._claim.accessKey, signature, stringToSign)
         self._previous = expected
@@ -285,7 +285,10 @@ class AwsChunkedDecoder:
 
 
 def makeDecoder(
-    claim: SignatureParams, signingKey: bytes, decodedLength: int, trailerNames: Collection[bytes]
+    claim: SignatureParams,
+    signingKey: SigningKey,
+    decodedLength: int,
+    trailerNames: Collection[bytes],
 ) -> AwsChunkedDecoder:
     """
     Make the decoder for a verified request whose payload is one of C{STREAMING}.

@@ -133,7 +133,7 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
 
 def _bucket(raw: bytes) -> str:
     try:
-        name = decodePercent(raw).decode()
+        name = (decodePercent(raw) if b"%" in raw else raw).decode()
     except UnicodeDecodeError:
         raise _invalidBucket(raw.decode("latin-1")) from None
     except ValueError:
@@ -146,11 +146,14 @@ def _bucket(raw: bytes) -> str:
 def _key(raw: bytes) -> bytes | None:
     if not raw:
         return None
-    try:
-        key = decodePercent(raw)
-    except ValueError:
-        raise S3Error("InvalidURI") from None
-    checkKey(key)
+    key = raw
+    if b"%" in raw:
+        try:
+            key = decodePercent(raw)
+        except ValueError:
+            raise S3Error("InvalidURI") from None
+    if len(key) > KEY_LIMIT or not key.isascii():
+        checkKey(key)
     return key
 
 

@@ -247,7 +247,8 @@ class ObjectService:
         @param versionId: See L{checkVersion}; L{None} for the latest.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion}.
         """
-        checkVersion(versionId)
+        if versionId is not None:
+            checkVersion(versionId)
         record: ObjectRecord | None
         found, record = await self._catalog.object(bucket, key, verify=self._verifies)
         self._own(identity, found, bucket)

@@ -1,13 +1,20 @@
 """One S3 request between the listener and a handler, its row of the table, and its response."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote
 
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
+from msgspec import Struct
 
 from storagegate.core.httpurls import schemeOf
-from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.message import (
+    ChannelRequest,
+    checkedFields,
+    checkLines,
+    encodeLines,
+)
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
@@ -84,26 +91,6 @@ def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def objectHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a read that describe the object, without length and checksum."""
-    attributes = record.attributes
-    found = [
-        (b"ETag", b'"%b"' % record.etag.encode("ascii")),
-        (b"Last-Modified", formatHttpDate(record.modifiedMs // 1000)),
-        (b"Content-Type", attributes.contentType.encode("latin-1")),
-        (b"Accept-Ranges", b"bytes"),
-        # A browser must not guess that an upload is a page.
-        (b"X-Content-Type-Options", b"nosniff"),
-    ]
-    for name, value in attributes.headers.items():
-        found.append((name.encode("ascii"), value.encode("latin-1")))
-    for name, value in attributes.metadata.items():
-        found.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
-    if attributes.storageClass != "STANDARD":
-        found.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
-    return found
-
-
 _OVERRIDES = {
     "response-content-type": b"Content-Type",
     "response-content-language": b"content-language",
@@ -114,14 +101,12 @@ _OVERRIDES = {
 }
 
 
-def override(
-    headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]
-) -> list[tuple[bytes, bytes]]:
+def overrides(query: Mapping[str, str]) -> dict[bytes, bytes]:
     """
-    Replace headers of the object by C{response-*} query parameters.
+    Read the C{response-*} parameters of a query, which replace headers of an object.
 
-    @param headers: Of the response.
     @param query: Decoded values by name.
+    @return: Values by the names of the headers.
     @raise S3Error: C{InvalidArgument} for a value that no header can hold.
     """
     changed = {}
@@ -131,7 +116,50 @@ def override(
             if not value.isprintable() or not value.isascii():
                 raise invalidArgument(parameter, value)
             changed[name] = value.encode("ascii")
-    return [pair for pair in headers if pair[0] not in changed] + list(changed.items())
+    return changed
+
+
+_NO_HEADERS: Mapping[bytes, bytes] = {}
+
+
+# Objects have few types.
+@lru_cache(maxsize=256)
+def _checkedType(text: str) -> bytes:
+    value = text.encode("latin-1")
+    checkLines(value, 0)
+    return value
+
+
+def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEADERS) -> bytes:
+    """
+    Write the header fields of a read that describe the object, without length and checksum.
+
+    A browser must not guess that an upload is a page: so there is C{X-Content-Type-Options}.
+
+    @param changed: From L{overrides}.
+    @return: The encoded lines.
+    @raise ValueError: If an attribute has a control character.
+    """
+    attributes = record.attributes
+    contentType = changed.get(b"Content-Type") or _checkedType(attributes.contentType)
+    block = (
+        b'ETag: "%b"\r\nLast-Modified: %b\r\nContent-Type: %b\r\nAccept-Ranges: bytes\r\n'
+        b"X-Content-Type-Options: nosniff\r\n"
+        % (record.etag.encode("ascii"), formatHttpDate(record.modifiedMs // 1000), contentType)
+    )
+    more: list[tuple[bytes, bytes]] = []
+    if attributes.headers:
+        for name, value in attributes.headers.items():
+            more.append((name.encode("ascii"), value.encode("latin-1")))
+    if attributes.metadata:
+        for name, value in attributes.metadata.items():
+            more.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
+    if attributes.storageClass != "STANDARD":
+        more.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+    if changed:
+        more = [pair for pair in more if pair[0] not in changed]
+        more += [pair for pair in changed.items() if pair[0] != b"Content-Type"]
+    return block + encodeLines(more) if more else block
 
 
 Level = Literal["service", "bucket", "object"]
@@ -183,8 +211,7 @@ class S3Services:
     requireSignedPayload: bool = False
 
 
-@define
-class S3Request:
+class S3Request(Struct, eq=False):
     """
     An authenticated request.
 
@@ -213,13 +240,25 @@ class S3Request:
         """Send an XML document with status 200."""
         self.respond(200, (XML, *headers), body)
 
-    def startResponse(self, code: int, headers: Pairs, length: int) -> None:
+    def respondObject(
+        self, code: int, fields: bytes, body: bytes = b"", length: int | None = None
+    ) -> None:
+        """
+        Send a whole response that describes an object.
+
+        @param fields: From L{objectFields}, and more.
+        @param length: Of the body that a response to HEAD describes.
+        """
+        self.request.respondWith(code, self.commonHeaders + fields, body, length)
+
+    def startObject(self, code: int, fields: bytes, length: int) -> None:
         """
         Send the head of a response whose body follows in pieces.
 
+        @param fields: From L{objectFields}, and more.
         @param length: Bytes of the body.
         """
-        self.request.begin(code, headers, length, b"", self.commonHeaders)
+        self.request.begin(code, checkedFields(self.commonHeaders + fields), length)
 
     def location(self, key: bytes) -> str:
         """Return the URL of an object of the bucket, as the client addressed this server."""
@@ -230,14 +269,15 @@ class S3Request:
         path = quote(key) if virtual else f"{self.bucket}/{quote(key)}"
         return f"{scheme}://{raw.decode('latin-1')}/{path}"
 
-    async def authorise(self) -> None:
-        """Check the access by the key's policy, and the owner that the client expects."""
+    def authorise(self) -> None:
+        """
+        Check the access by the key's policy.
+
+        @raise S3Error: C{AccessDenied}.
+        """
         operation = self.operation
         prefix = self.query.get("prefix", "") if operation.byPrefix else None
         self.identity.authorise(operation.access, self.bucket, self.key, prefix)
-        header = b"x-amz-expected-bucket-owner"
-        if header in self.headers and self.bucket and operation.name != "CreateBucket":
-            await self.checkOwner(self.bucket, header)
 
     async def checkOwner(self, bucket: str, header: bytes) -> None:
         """

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.auth import sigv4
@@ -43,7 +43,9 @@ def authorization(signature: str, names: str, credential: str = CREDENTIAL) -> b
     ).encode()
 
 
-def check(request: sigv4.SignedRequest, now: float = NOW, secret: str | None = SECRET) -> bytes:
+def check(
+    request: sigv4.SignedRequest, now: float = NOW, secret: str | None = SECRET
+) -> sigv4.SigningKey:
     """Verify a request as the server would, and give the signing key."""
     return sigv4.verify(claimOf(request), request, secret, REGION, now, sigv4.SigningKeys())
 
@@ -78,17 +80,17 @@ def rangeGet(**changes: object) -> sigv4.SignedRequest:
     """Make Amazon's GET with a range."""
     request = signedGet(RANGE_SIGNATURE, b"/test.txt", names=RANGE_NAMES)
     headers = {**request.headers, b"range": b"bytes=0-9"}
-    return evolve(request, **{"headers": headers, **changes})
+    return replace(request, **{"headers": headers, **changes})
 
 
 def withHeader(request: sigv4.SignedRequest, name: bytes, value: bytes) -> sigv4.SignedRequest:
     """Set a header of a request."""
-    return evolve(request, headers={**request.headers, name: value})
+    return replace(request, headers={**request.headers, name: value})
 
 
 def without(request: sigv4.SignedRequest, name: bytes) -> sigv4.SignedRequest:
     """Take a header off a request."""
-    return evolve(request, headers={n: v for n, v in request.headers.items() if n != name})
+    return replace(request, headers={n: v for n, v in request.headers.items() if n != name})
 
 
 def presigned(**changes: str) -> sigv4.SignedRequest:

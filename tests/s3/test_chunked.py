@@ -2,12 +2,12 @@
 
 from hashlib import sha256
 
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from storagegate.s3.auth import sigv4
-from storagegate.s3.auth.sigv4 import SignatureParams, deriveSigningKey, sign
+from storagegate.s3.auth.sigv4 import SignatureParams, deriveSigningKey
 from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 from storagegate.s3.errors import S3Error
 from tests.s3.examples import NOW, REGION, SECRET, TIMESTAMP, S3Case, authorization, check
@@ -42,7 +42,7 @@ def seedRequest(signature: str, payload: str, trailer: bytes = b"") -> sigv4.Sig
 def claimWith(payload: str, signature: str = SEED) -> SignatureParams:
     """Make a claim whose request was verified."""
     claim = sigv4.parseHeaderClaim(seedRequest(signature, payload).headers)
-    return evolve(claim, payloadHash=payload)
+    return replace(claim, payloadHash=payload)
 
 
 def signedChunk(data: bytes, signature: str) -> bytes:
@@ -73,14 +73,14 @@ def signedBody(pieces: list[bytes], trailers: list[tuple[bytes, bytes]] | None =
     for piece in [*pieces, b""]:
         digest = sha256(piece).hexdigest()
         text = f"AWS4-HMAC-SHA256-PAYLOAD\n{context}\n{previous}\n{empty}\n{digest}"
-        previous = sign(KEY, text.encode())
+        previous = KEY.sign(text.encode())
         wire.append(signedChunk(piece, previous))
     if trailers is not None:
         wire[-1] = wire[-1][:-2]
         digest = sha256(b"".join(b"%b:%b\n" % field for field in trailers)).hexdigest()
         text = f"AWS4-HMAC-SHA256-TRAILER\n{context}\n{previous}\n{digest}"
         wire += [b"%b:%b\r\n" % field for field in trailers]
-        wire.append(b"x-amz-trailer-signature:%b\r\n\r\n" % sign(KEY, text.encode()).encode())
+        wire.append(b"x-amz-trailer-signature:%b\r\n\r\n" % KEY.sign(text.encode()).encode())
     return b"".join(wire)
 
 

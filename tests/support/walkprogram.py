@@ -29,6 +29,10 @@ MOST_PAUSES = 100
 """So often a take waits for quiet; a program that is never quiet is not waited for."""
 
 
+NO_STEPS = {("net/transport.py", "_poll"), ("net/transport.py", "_runCalls")}
+"""Functions of an iteration of the reactor, which is no step of a request."""
+
+
 class Recorder:
     """
     A record of the functions of a package that are entered, in all threads.
@@ -59,6 +63,8 @@ class Recorder:
         except KeyError:
             path = code.co_filename
             file = path.removeprefix(self._prefix) if path.startswith(self._prefix) else None
+            if (file, code.co_name) in NO_STEPS:
+                file = None
             self._files[code] = file
         if file is not None:
             self._entries.setdefault(threading.get_ident(), []).append(file)

@@ -58,10 +58,14 @@ class FetchChannel(HTTPChannel):
         super().resumeBody()
         self._client.request.want()
 
-    def requestDone(self) -> None:
-        """Notify the client, which has only this request."""
+    def respond(self, code: int, head: bytes, body: bytes, closes: bool) -> None:
+        """Send a whole response, and notify the client, which has only this request."""
+        super().respond(code, head, body, closes)
         self._client.responseDone()
-        super().requestDone()
+
+    def _continue(self) -> None:
+        self._client.responseDone()
+        super()._continue()
 
     def takeTransport(self) -> tuple[Any, bytes]:
         """

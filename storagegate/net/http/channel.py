@@ -34,11 +34,8 @@ from storagegate.net.http.interfaces import (
 )
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.parser import (
-    NO_BODY,
     ArrivingBody,
     CompleteBody,
-    RequestBody,
-    RequestHead,
     checkPartialHead,
     parseHead,
 )
@@ -158,7 +155,6 @@ class HTTPChannel(Protocol):
         self._body: ArrivingBody | None = None
         # The one of whose bytes the reader keeps some.
         self._heldBody: ArrivingBody | None = None
-        self._keepAlive = True
         self._closesAfterResponse = False
         # Whether the client waits for a 100 Continue to send a body that is empty.
         self._expectsForNothing = False
@@ -273,11 +269,14 @@ class HTTPChannel(Protocol):
                 if end < 4:
                     self._awaitHead(data)
                     break
+                request = ChannelRequest(self)
                 if end == len(data):
-                    head, data = parseHead(data, self.limits), b""
+                    parseHead(data, self.limits, request)
+                    data = b""
                 else:
-                    head, data = parseHead(data[:end], self.limits), data[end:]
-                data = self._begin(head, data)
+                    parseHead(data[:end], self.limits, request)
+                    data = data[end:]
+                data = self._begin(request, data)
             except BadRequest as error:
                 self._reject(error)
                 break
@@ -291,27 +290,26 @@ class HTTPChannel(Protocol):
         self._headSeen = len(data)
         self._pending = data
 
-    def _begin(self, head: RequestHead, data: bytes) -> bytes:
+    def _begin(self, request: ChannelRequest, data: bytes) -> bytes:
         """
         Hand a request over, with what has arrived of its body.
 
         @return: The bytes after the request.
         @raise BadRequest: If the beginning of the body is wrong; nothing was handed over.
         """
-        body: RequestBody = NO_BODY
-        length = head.contentLength
-        if length is not None and 0 < length <= len(data):
+        length = request.contentLength
+        if length == 0:
+            self._expectsForNothing = request.expectsContinue
+        elif length is not None and length <= len(data):
             # All of it came with its head: a decoder would take twice as long.
-            body, data = CompleteBody(data[:length]), data[length:]
-        elif length != 0:
-            self._body = body = ArrivingBody(head, self, self.limits)
+            request.body, data = CompleteBody(data[:length]), data[length:]
+        else:
+            self._body = request.body = body = ArrivingBody(request, self, self.limits)
             self._bodyTime = self.owner.now
             data = self._feedBody(body, data)
-        self._keepAlive = head.keepAlive
-        self._expectsForNothing = head.expectsContinue and head.contentLength == 0
         self._headSeen = 0
         self._requestNumber += 1
-        self._request = request = ChannelRequest(self, head, body)
+        self._request = request
         self._pending = data
         owner = self.owner
         if owner.trust is not None:
@@ -370,11 +368,21 @@ class HTTPChannel(Protocol):
         """Send a whole response in one write, and continue with the next request."""
         head += self._endHead(code, closes)
         self._writes += 1
+        self._endRequest()
+        transport = self.connection.transport
         if len(body) < _JOINED:
-            self.connection.transport.write(head + body)
+            transport.write(head + body)
         else:
-            self.connection.transport.writeSequence((head, body))
-        self.requestDone()
+            transport.writeSequence((head, body))
+        owner = self.owner
+        if (
+            self._serving
+            and self._body is None
+            and not (self._closesAfterResponse or owner.draining)
+        ):
+            self._deadline = owner.now + self.limits.keepAliveTimeout
+        else:
+            self._continue()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:
         """Send the head of a response."""
@@ -406,16 +414,17 @@ class HTTPChannel(Protocol):
                 closes = True
             else:
                 self.connection.transport.write(_CONTINUE)
+        request = self._request
+        assert request is not None
         self._closesAfterResponse = closes = (
             closes
-            or not (self._keepAlive and self.limits.keepAlive)
+            or not (request.keepAlive and self.limits.keepAlive)
             or self.owner.draining
             or (self._body is not None and self._body.blocksNext())
         )
         if closes:
             return b"Connection: close\r\n\r\n"
-        request = self._request
-        if request is not None and request.version == b"HTTP/1.0":
+        if request.version == b"HTTP/1.0":
             return b"Connection: keep-alive\r\n\r\n"
         return b"\r\n"
 
@@ -438,8 +447,12 @@ class HTTPChannel(Protocol):
         self.requestShare.calls -= 1
 
     def requestDone(self) -> None:
-        """Continue with the next request, or close: the response is complete."""
+        """Let go of a request whose response is complete, and continue with the next."""
         self._endRequest()
+        self._continue()
+
+    def _continue(self) -> None:
+        """Continue with the next request, or close."""
         if self._closesAfterResponse or self.owner.draining:
             self._close()
             return

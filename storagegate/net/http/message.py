@@ -32,7 +32,13 @@ from storagegate.net.http.interfaces import (
     IRequestChannel,
     IWebResponse,
 )
-from storagegate.net.http.parser import RequestBody, RequestHead
+from storagegate.net.http.parser import (
+    FIELD_TEXT,
+    NO_BODY,
+    RequestBody,
+    RequestHead,
+    lowerName,
+)
 from storagegate.net.sendfile import Runner, TruncatedFile
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -42,14 +48,6 @@ _STATUS_LINES = {
     for code, phrase in _PHRASES.items()
     if code >= 200
 }
-
-_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
-
-# Checked names, with their lower case. A program uses a few dozen; the bound is for one that makes
-# names from data.
-_names: dict[bytes, bytes] = {}
-_MAX_NAMES = 1024
 
 _MAX_LENGTH = 2**63 - 1
 
@@ -95,7 +93,7 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> 
     closes = False
     dated = False
     for name, value in headers:
-        lowered = _names.get(name) or _checkName(name)
+        lowered = lowerName(name)
         if lowered == b"content-length":
             length = parseDecimal(value, _MAX_LENGTH)
             continue
@@ -109,18 +107,31 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> 
         block += b"%b: %b\r\n" % (name, value)
         lines += 1
     # One pass over all lines costs less than one over each value.
-    if block.translate(None, _TEXT) != b"\r\n" * lines:
-        raise ValueError("a header value has a control character")
+    checkLines(block, lines)
     return HeaderFields(start + block if dated else start + block + dateLine(), length, closes)
 
 
-def _checkName(name: bytes) -> bytes:
-    if not name or not _TOKEN.issuperset(name):
-        raise ValueError("a header name is no token")
-    if len(_names) >= _MAX_NAMES:
-        _names.clear()
-    lowered = _names[name] = name.lower()
-    return lowered
+def encodeLines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """
+    Encode header fields that are none of the channel's and not C{Date}.
+
+    @raise ValueError: If a name is no token, or a value has a control character.
+    """
+    pairs = [(name, value) for name, value in headers if lowerName(name)]
+    block = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+    checkLines(block, len(pairs))
+    return block
+
+
+def checkLines(block: bytes, count: int) -> None:
+    """
+    Check encoded header fields: a value with a line end would be a field of its own.
+
+    @param count: How many fields they are.
+    @raise ValueError: If one has a control character.
+    """
+    if block.translate(None, FIELD_TEXT) != b"\r\n" * count:
+        raise ValueError("a header value has a control character")
 
 
 def checkedFields(block: bytes) -> HeaderFields:
@@ -159,7 +170,7 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
         return _STATUS_LINES[code]
     if not 200 <= code <= 999:
         raise ValueError(f"{code} is not the status of a response")
-    if phrase.translate(None, _TEXT):
+    if phrase.translate(None, FIELD_TEXT):
         raise ValueError("a reason phrase has a control character")
     return b"HTTP/1.1 %d %b\r\n" % (code, phrase or b"Unknown")
 
@@ -178,14 +189,14 @@ def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     return head + b"Connection: close\r\n\r\n" + body
 
 
-class ChannelRequest:
+class ChannelRequest(RequestHead):
     """
     One request and its response.
 
     Header names are lower case, values C{bytes} as received. The response is given either whole
     (L{respond}) or in parts: L{begin}, then L{send} or L{sendFile}, then L{finish}.
 
-    It has the attributes of its L{RequestHead}, too.
+    It is its own head, which the parser fills in.
 
     @ivar body: The body, perhaps still arriving.
     @ivar handlerState: Any object that the handler keeps here until the response is complete.
@@ -209,35 +220,19 @@ class ChannelRequest:
         "_web",
         "body",
         "bodySent",
-        "contentLength",
         "disconnectCallbacks",
         "disconnected",
         "ends",
         "finished",
         "handlerState",
-        "headerList",
-        "headers",
         "lostReason",
-        "method",
         "onBackPressure",
-        "path",
-        "queryString",
         "started",
         "status",
-        "uri",
-        "version",
     )
 
-    def __init__(self, channel: IRequestChannel, head: RequestHead, body: RequestBody) -> None:
-        self.method = head.method
-        self.version = head.version
-        self.uri = head.uri
-        self.path = head.path
-        self.queryString = head.queryString
-        self.headers = head.headers
-        self.headerList = head.headerList
-        self.contentLength = head.contentLength
-        self.body = body
+    def __init__(self, channel: IRequestChannel) -> None:
+        self.body: RequestBody = NO_BODY
         self.handlerState: Any = None
         self.started = False
         self.finished = False
@@ -305,29 +300,30 @@ class ChannelRequest:
         self.bodySent = len(body)
         self._channel.respond(code, head, body, closes)
 
-    def respondWith(self, code: int, block: bytes, body: bytes) -> None:
+    def respondWith(self, code: int, block: bytes, body: bytes, length: int | None = None) -> None:
         """
         Send a whole response whose fields are encoded and checked already.
 
-        As L{respond}, in two thirds of its time where nothing is unusual: 1.2 microseconds of the
-        20 that a small request takes.
+        As L{respond}, in half of its time where nothing is unusual.
 
         @param block: As for L{checkedFields}.
-        @param body: Sent as it is, but not with 204 and 304, and to HEAD.
+        @param body: Not sent with 204 and 304, and to HEAD.
+        @param length: Of the body that a response to HEAD describes; by default, of C{body}.
         """
-        if (
-            self.started
-            or self.disconnected
-            or self.version != b"HTTP/1.1"
-            or self.method == b"HEAD"
-            or code in (204, 304)
-        ):
-            self.respond(code, checkedFields(block), body)
+        if self.started or self.disconnected or self.version != b"HTTP/1.1" or code in (204, 304):
+            fields = checkedFields(block)
+            if code != 304:
+                fields.length = length
+            self.respond(code, fields, body)
             return
         line = statusLine(code)
+        if length is None:
+            length = len(body)
+        if self.method == b"HEAD":
+            body = b""
         self.started = True
         self.status = code
-        self.bodySent = length = len(body)
+        self.bodySent = len(body)
         head = b"%b%b%bContent-Length: %d\r\n" % (line, block, dateLine(), length)
         self._channel.respond(code, head, body, False)
 
@@ -592,20 +588,23 @@ class ChannelRequest:
             self._web = self._channel.owner.webRequest(self)
         return self._web
 
-    def __getattr__(self, name: str) -> Any:
-        """Return the rest of C{IRequest} from L{web}."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.web, name)
-
     @property
     def channel(self) -> IRequestChannel:
         """Return the connection, as C{IRequest} has it."""
         return self._channel
 
 
-# By attribute access: most of the interface is found through __getattr__.
-classImplements(ChannelRequest, IRequest, IWebResponse)
+def _ofWeb(name: str) -> property:
+    return property(lambda self: getattr(self.web, name))
+
+
+# The rest of the interface is that of the stock request. Not by __getattr__, which would make every
+# access to the request's own attributes three times as long.
+for _name in IRequest.names(all=True):
+    if not hasattr(ChannelRequest, _name):
+        setattr(ChannelRequest, _name, _ofWeb(_name))
+
+classImplements(ChannelRequest, IRequest, IWebResponse)  # type: ignore[misc]
 
 
 class Completed:

@@ -7,9 +7,10 @@ A strict parser of requests: the head, and the framing of the body (RFC 9112); t
     chunk        = chunk-size [ chunk-ext ] CRLF chunk-data CRLF
     last-chunk   = 1*"0" [ chunk-ext ] CRLF
 
-A head is parsed when it is complete. httptools splits it into fields and refuses names that are no
-tokens, control characters and continued lines; the rest is checked here: missing and doubled Host
-fields, unknown transfer codings, versions, sizes.
+A head is parsed when it is complete. What it refuses: names that are no tokens, control characters,
+lone CR or LF, continued lines, missing and doubled Host fields, unknown transfer codings, versions,
+sizes. A head is short, and a function of C takes it whole in less time than a parser in C that
+calls back for each field: 2 microseconds instead of 4.
 
 The decoders of bodies are values: C{feed} takes bytes as they came and returns those of the body;
 the bytes after the body are then in C{rest}.
@@ -18,7 +19,6 @@ the bytes after the body are then in C{rest}.
 import re
 from typing import Self
 
-import httptools
 from attrs import define
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
@@ -48,14 +48,12 @@ _PORT = rb"[0-5]?[0-9]{0,4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3
 _HOST = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::(?:" + _PORT + rb"))?", re.ASCII
 )
-# A tab before or after a coding is white space too, but not for httptools.
-_CODING = re.compile(rb"(?i)(\r\ntransfer-encoding:)[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)")
 
 # Checked hosts: a server has a few, and the expression costs a third of a microsecond.
 _hosts: set[bytes] = set()
 _MAX_HOSTS = 1024
 
-# What httptools refuses in a whole head: control characters, a CR or LF alone, continued fields.
+# Control characters, a CR or LF alone, continued fields.
 _BROKEN = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
 
 
@@ -87,45 +85,84 @@ class RequestHead:
     expectsContinue: bool
 
 
-class _Fields:
-    """Collects the fields that httptools finds."""
+_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
-    __slots__ = ("fields",)
+FIELD_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
+"""The octets that a line of a head may have, besides those that end it."""
 
-    def __init__(self) -> None:
-        self.fields: list[tuple[bytes, bytes]] = []
+# Checked names, with their lower case: there are a few dozen. The bounds are for clients and
+# programs that make names from data.
+_names: dict[bytes, bytes] = {}
+_MAX_NAMES = 1024
+_MAX_NAME = 64
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name.lower(), value.strip(b" \t")))
+
+def lowerName(name: bytes) -> bytes:
+    """
+    Return the lower case of a field's name.
+
+    @raise ValueError: If it is no token (RFC 9110 section 5.6.2).
+    """
+    lowered = _names.get(name)
+    if lowered is None:
+        if not name or not _TOKEN.issuperset(name):
+            raise ValueError("a header name is no token")
+        lowered = name.lower()
+        if len(name) <= _MAX_NAME:
+            if len(_names) >= _MAX_NAMES:
+                _names.clear()
+            _names[name] = lowered
+    return lowered
 
 
-def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
+# Parsed fields by their lines: most are the same in all requests of a client. None of them is long,
+# so that no token stays here.
+_lines: dict[bytes, tuple[bytes, bytes]] = {}
+_MAX_LINES = 1024
+_MAX_LINE = 96
+
+
+def _parseField(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    try:
+        lowered = lowerName(name)
+    except ValueError:
+        colon = b""
+    if not colon or value.translate(None, FIELD_TEXT):
+        raise BadRequest(400, "The request is malformed")
+    field = (lowered, value.strip(b" \t"))
+    if len(line) <= _MAX_LINE:
+        if len(_lines) >= _MAX_LINES:
+            _lines.clear()
+        _lines[line] = field
+    return field
+
+
+def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) -> RequestHead:
     """
     Read a head.
 
     @param wire: The head with the empty line that ends it.
     @param limits: Those of sizes are applied.
+    @param head: Is filled in; by default a new one.
     @raise BadRequest: If there is anything wrong with it.
     """
-    head = RequestHead()
+    if head is None:
+        head = RequestHead()
     _readRequestLine(head, wire[: wire.find(b"\r\n")], limits)
     if len(wire) > limits.headSize:
         raise BadRequest(431, "The header fields are too large")
-    if wire.count(b"\r\n") - 2 > limits.headFields:
+    ends = wire.count(b"\r\n")
+    if ends - 2 > limits.headFields:
         raise BadRequest(431, "There are too many header fields")
-    if b"\t" in wire:
-        wire = _CODING.sub(rb"\1 \2", wire)
-    sink = _Fields()
-    try:
-        httptools.HttpRequestParser(sink).feed_data(wire)
-    except httptools.HttpParserUpgrade:
-        # Upgrades are for the resource to evaluate, and a body after one is a body.
-        pass
-    except httptools.HttpParserError:
-        raise BadRequest(400, "The request is malformed") from None
-    head.headerList = sink.fields
-    head.headers = headers = dict(sink.fields)
-    if len(headers) != len(sink.fields):
+    lines = wire.split(b"\r\n")
+    if lines[-2]:
+        raise BadRequest(400, "The request is malformed")
+    known = _lines
+    fields = [known.get(line) or _parseField(line) for line in lines[1:-2]]
+    head.headerList = fields
+    head.headers = headers = dict(fields)
+    if len(headers) != len(fields):
         _joinRepeated(head)
     _checkHost(head)
     _readFraming(head)
@@ -208,7 +245,7 @@ def _checkHost(head: RequestHead) -> None:
             raise BadRequest(400, "The Host field is missing")
     elif host not in _hosts:
         _rememberHost(host)
-    if head.uri[:1] == b"/" or head.uri == b"*":
+    if head.path[:1] == b"/" or head.uri == b"*":
         return
     match = _ABSOLUTE.fullmatch(head.uri)
     assert match is not None
@@ -275,7 +312,11 @@ def _checkCoding(coding: bytes, length: bytes | None, version: bytes) -> None:
         raise BadRequest(400, "Content-Length and Transfer-Encoding exclude each other")
     if version == b"HTTP/1.0":
         raise BadRequest(400, "HTTP/1.0 has no Transfer-Encoding")
-    if coding.lower() != b"chunked":
+    codings = [each.strip(b" \t") for each in coding.lower().split(b",")]
+    if codings[-1] != b"chunked":
+        # RFC 9112 section 6.3: the length of the body cannot be determined.
+        raise BadRequest(400, "The last Transfer-Encoding is not chunked")
+    if len(codings) > 1:
         raise BadRequest(501, "The only Transfer-Encoding is chunked")
 
 

@@ -13,7 +13,8 @@ yet.
 import re
 from collections.abc import Callable, Mapping
 
-from attrs import evolve, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.s3.accounts import AccessKeyStore, AccountKey, Identity
 from storagegate.s3.auth import sigv2, sigv4
@@ -79,8 +80,7 @@ SECRET_HEADER = b"x-storage-secret-key"
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
 
 
-@frozen
-class Authenticated:
+class Authenticated(Struct, frozen=True, eq=False):
     """
     The result of authentication.
 
@@ -93,7 +93,7 @@ class Authenticated:
     identity: Identity
     payloadHash: str = sigv4.UNSIGNED_PAYLOAD
     claim: sigv4.SignatureParams | None = None
-    signingKey: bytes = b""
+    signingKey: sigv4.SigningKey | None = None
     source: SignatureSource = SignatureSource.HEADER
 
     @property
@@ -137,7 +137,7 @@ class Authenticated:
             names: tuple[bytes, ...] = ()
             if checksum is not None and checksum.value is None:
                 names = (ALGORITHMS[checksum.algorithm].header,)
-            if self.claim is not None:
+            if self.claim is not None and self.signingKey is not None:
                 decoder = makeDecoder(self.claim, self.signingKey, length, names)
             elif self.payloadHash == sigv4.STREAMING_UNSIGNED_TRAILER:
                 decoder = AwsChunkedDecoder(length, None, names)
@@ -241,8 +241,9 @@ class S3Authenticator:
         @raise S3Error: C{AccessDenied} without credentials; else the problem with them.
         """
         authorization = headers.get(b"authorization", b"").strip()
-        presigned = bool(queryString) and sigv4.isPresigned(queryString)
-        older = bool(queryString) and sigv2.isPresigned(queryString)
+        presigned = older = False
+        if queryString:
+            presigned, older = sigv4.isPresigned(queryString), sigv2.isPresigned(queryString)
         plain = ACCESS_HEADER in headers or SECRET_HEADER in headers
         if plain + presigned + older + bool(authorization) > 1:
             raise _tooMany()
@@ -291,11 +292,11 @@ class S3Authenticator:
     def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the moved headers as headers, not as parameters of the query.
-        request = evolve(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
+        request = replace(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
             if bucket is not None:
-                request = evolve(request, path=b"/" + bucket.encode() + sent.path)
+                request = replace(request, path=b"/" + bucket.encode() + sent.path)
         claim = sigv2.parseQueryClaim(query)
         credential, secret = self._find(claim.accessKey)
         sigv2.verifyQuery(claim, request, secret, self._now())

@@ -33,6 +33,7 @@ from secrets import token_hex
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from attrs import frozen
+from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import parseHttpDate, utcSeconds
@@ -50,6 +51,8 @@ STREAMING = frozenset({STREAMING_SIGNED, STREAMING_SIGNED_TRAILER, STREAMING_UNS
 """The payloads whose body is C{aws-chunked}."""
 UNSIGNED = frozenset({UNSIGNED_PAYLOAD, STREAMING_UNSIGNED_TRAILER})
 """The payloads that no signature covers."""
+
+_PAYLOADS = {name.encode(): name for name in (*STREAMING, UNSIGNED_PAYLOAD)}
 
 _NOT_BUILT = frozenset(
     {"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER"}
@@ -106,12 +109,49 @@ class SignatureSource(Enum):
 
 
 @frozen
-class SignatureParams:
+class SignatureScope:
+    """
+    What one client's claims have in common all day: its credential and the headers that it signs.
+
+    @ivar date: C{YYYYMMDD}.
+    @ivar signedHeaders: Lower-case names in order.
+    @ivar text: The scope as it is signed.
+    @ivar template: A canonical request: what C{%} puts there are method, path, query, the values of
+        the signed headers, and the hash of the payload.
+    """
+
+    accessKey: str
+    date: str
+    region: str
+    service: str
+    signedHeaders: tuple[bytes, ...]
+    text: str
+    template: bytes
+
+    @classmethod
+    def of(
+        cls, credential: tuple[str, str, str, str], signedHeaders: tuple[bytes, ...]
+    ) -> "SignatureScope":
+        """
+        Write what is signed of a credential and of names.
+
+        @param credential: From L{parseCredential}.
+        @param signedHeaders: From L{parseSignedHeaders}.
+        """
+        _, date, region, service = credential
+        names = [name.replace(b"%", b"%%") for name in signedHeaders]
+        lines = [b"%b", b"%b", b"%b", *[name + b":%b" for name in names], b"", b";".join(names)]
+        template = b"\n".join([*lines, b"%b"])
+        text = f"{date}/{region}/{service}/{TERMINATOR}"
+        return cls(*credential, signedHeaders, text, template)
+
+
+class SignatureParams(Struct, frozen=True, eq=False):
     """
     The claim of a request, URL or form: its signer and signature. L{verify} proves it.
 
-    @ivar date: Of the scope, C{YYYYMMDD}.
-    @ivar signedHeaders: Lower-case names in order.
+    A C{Struct}, for each request makes one, in a third of the time of other classes.
+
     @ivar timestamp: Time of the signature, C{20130524T000000Z}.
     @ivar seconds: The same in seconds since the epoch.
     @ivar payloadHash: A SHA-256 in hexadecimal as it was sent (its letters may be capitals), or one
@@ -120,11 +160,7 @@ class SignatureParams:
     """
 
     source: SignatureSource
-    accessKey: str
-    date: str
-    region: str
-    service: str
-    signedHeaders: tuple[bytes, ...]
+    scope: SignatureScope
     signature: str
     timestamp: str
     seconds: int
@@ -132,13 +168,11 @@ class SignatureParams:
     expires: int = 0
 
     @property
-    def scope(self) -> str:
-        """The scope as it is signed."""
-        return f"{self.date}/{self.region}/{self.service}/{TERMINATOR}"
+    def accessKey(self) -> str:
+        """The claimed access key."""
+        return self.scope.accessKey
 
 
-# One client sends the same credential all day.
-@lru_cache(maxsize=256)
 def parseCredential(text: str, source: SignatureSource) -> tuple[str, str, str, str]:
     """
     Parse a credential.
@@ -164,8 +198,6 @@ def parseCredential(text: str, source: SignatureSource) -> tuple[str, str, str, 
     return accessKey, date, region, service
 
 
-# Every request of a client names the same headers: 0.2 microseconds instead of 1.5.
-@lru_cache(maxsize=256)
 def parseSignedHeaders(text: str, source: SignatureSource) -> tuple[bytes, ...]:
     """
     Parse a list of signed headers into sorted lower-case names.
@@ -187,6 +219,9 @@ def parsePayloadHash(value: bytes) -> str:
     @raise S3Error: C{InvalidArgument} for values that S3 does not define, C{NotImplemented} for the
         elliptic curve variants.
     """
+    text = _PAYLOADS.get(value)
+    if text is not None:
+        return text
     text = value.decode("latin-1").strip()
     if _SHA256.fullmatch(text) or text == UNSIGNED_PAYLOAD or text in STREAMING:
         return text
@@ -197,7 +232,10 @@ def parsePayloadHash(value: bytes) -> str:
     raise invalidArgument("x-amz-content-sha256", text, message)
 
 
-_USUAL = re.compile(r"Credential=([^,\s]+), ?SignedHeaders=([^,\s]+), ?Signature=([^,\s]+)")
+# The scopes of clients by what comes before their signatures, which is the same all day.
+_scopes: dict[str, SignatureScope] = {}
+_MAX_SCOPES = 1024
+_MAX_BEGINNING = 1024
 
 
 def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
@@ -209,6 +247,32 @@ def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
         scheme is another, C{AuthorizationHeaderMalformed} if it cannot be parsed.
     """
     text = headers.get(b"authorization", b"").decode("latin-1").strip()
+    beginning, _, signature = text.rpartition("Signature=")
+    scope = _scopes.get(beginning)
+    if scope is None or len(signature) != 64 or not text.isascii():
+        scope = None
+        credential, names, signature = _headerComponents(text)
+    timestamp, seconds = _time(headers)
+    payloadHash = headers.get(b"x-amz-content-sha256")
+    if payloadHash is None:
+        message = "Missing required header for this request: x-amz-content-sha256"
+        raise S3Error("InvalidRequest", message)
+    if scope is None:
+        scope = SignatureScope.of(
+            parseCredential(credential, SignatureSource.HEADER),
+            parseSignedHeaders(names, SignatureSource.HEADER),
+        )
+        if len(beginning) <= _MAX_BEGINNING and text == beginning + "Signature=" + signature:
+            if len(_scopes) >= _MAX_SCOPES:
+                _scopes.clear()
+            _scopes[beginning] = scope
+    return SignatureParams(
+        SignatureSource.HEADER, scope, signature, timestamp, seconds, parsePayloadHash(payloadHash)
+    )
+
+
+def _headerComponents(text: str) -> tuple[str, str, str]:
+    """Return credential, names and signature of an C{Authorization} header."""
     if not text:
         raise S3Error("AccessDenied")
     scheme, space, rest = text.partition(" ")
@@ -221,28 +285,10 @@ def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
     if message:
         # The value is not repeated, for with another scheme it may be a password.
         raise S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
-    credential, signedHeaders, signature = _components(rest)
-    timestamp, seconds = _time(headers)
-    payloadHash = headers.get(b"x-amz-content-sha256")
-    if payloadHash is None:
-        message = "Missing required header for this request: x-amz-content-sha256"
-        raise S3Error("InvalidRequest", message)
-    return SignatureParams(
-        SignatureSource.HEADER,
-        *parseCredential(credential, SignatureSource.HEADER),
-        parseSignedHeaders(signedHeaders, SignatureSource.HEADER),
-        signature,
-        timestamp,
-        seconds,
-        parsePayloadHash(payloadHash),
-    )
+    return _components(rest)
 
 
 def _components(text: str) -> tuple[str, str, str]:
-    # As SDKs write it: 0.5 microseconds instead of 1.4.
-    usual = _USUAL.fullmatch(text)
-    if usual is not None:
-        return usual[1], usual[2], usual[3]
     pieces = [piece.strip().partition("=") for piece in text.split(",", 3)]
     found = {name: value for name, _, value in pieces}
     credential, names, signature = (
@@ -257,8 +303,9 @@ def _components(text: str) -> tuple[str, str, str]:
 
 
 def _time(headers: Mapping[bytes, bytes]) -> tuple[str, int]:
-    amzDate, date = headers.get(b"x-amz-date"), headers.get(b"date", b"")
-    timestamp = (date if amzDate is None else amzDate).decode("latin-1").strip()
+    amzDate = headers.get(b"x-amz-date")
+    date = headers.get(b"date", b"") if amzDate is None else amzDate
+    timestamp = date.decode("latin-1").strip()
     seconds = parseAmzDate(timestamp)
     if seconds is None and amzDate is None:
         # As mail programs, and so Python's formatdate, write UTC.
@@ -316,8 +363,9 @@ def parseQueryClaim(queryString: bytes, headers: Mapping[bytes, bytes]) -> Signa
         raise _badQuery(f'X-Amz-Date must be in the ISO8601 Long Format "{form}"')
     return SignatureParams(
         SignatureSource.QUERY,
-        *credential,
-        parseSignedHeaders(found[_SIGNED_HEADERS], SignatureSource.QUERY),
+        SignatureScope.of(
+            credential, parseSignedHeaders(found[_SIGNED_HEADERS], SignatureSource.QUERY)
+        ),
         found[_SIGNATURE],
         found[_TIMESTAMP],
         seconds,
@@ -384,8 +432,7 @@ _CANONICAL_PATH = re.compile(rb"(?:[/" + _UNRESERVED + rb"]++|" + _ESCAPES + rb"
 _CANONICAL_COMPONENT = re.compile(rb"(?:[" + _UNRESERVED + rb"]++|%2F|" + _ESCAPES + rb")*+")
 
 
-@frozen
-class SignedRequest:
+class SignedRequest(Struct, frozen=True, eq=False):
     """
     The signed pieces of a request.
 
@@ -400,20 +447,25 @@ class SignedRequest:
     headers: Mapping[bytes, bytes]
 
 
-def canonicalRequest(
-    request: SignedRequest, signedHeaders: Sequence[bytes], payloadHash: str
-) -> bytes:
+def canonicalRequest(request: SignedRequest, scope: SignatureScope, payloadHash: str) -> bytes:
     """
     Write a request in canonical form.
 
-    @param signedHeaders: Sorted lower-case names. One that the request lacks has an empty value.
+    @param scope: Of the claim. A signed header that the request lacks has an empty value.
     @param payloadHash: As the request sent it.
     """
     headers = request.headers
-    lines = [request.method, canonicalPath(request.path), canonicalQuery(request.queryString)]
-    lines += [name + b":" + b" ".join(headers.get(name, b"").split()) for name in signedHeaders]
-    lines += (b"", b";".join(signedHeaders), payloadHash.encode())
-    return b"\n".join(lines)
+    values = [headers.get(name, b"") for name in scope.signedHeaders]
+    joined = b"".join(values)
+    if b" " in joined or b"\t" in joined:
+        values = [b" ".join(value.split()) for value in values]
+    return scope.template % (
+        request.method,
+        canonicalPath(request.path),
+        canonicalQuery(request.queryString) if request.queryString else b"",
+        *values,
+        payloadHash.encode(),
+    )
 
 
 def canonicalPath(path: bytes) -> bytes:
@@ -459,23 +511,51 @@ def _canonicalComponent(raw: bytes) -> bytes:
 
 
 KEY_LIMIT = 4096
-"""Signing keys in memory: one for each secret and day, about 300 bytes each."""
+"""Signing keys in memory: one for each secret and day, about 1,000 bytes each."""
+
+
+class SigningKey:
+    """
+    A key that signs for one day, region and service.
+
+    @ivar secret: Its 32 bytes.
+    """
+
+    __slots__ = ("_inner", "_outer", "secret")
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        # HMAC (RFC 2104) with the key hashed already: 0.9 microseconds instead of 2.2.
+        self._inner = sha256(secret.ljust(64, b"\0").translate(_INNER))
+        self._outer = sha256(secret.ljust(64, b"\0").translate(_OUTER))
+
+    def sign(self, stringToSign: bytes) -> str:
+        """Return the signature of a string: 64 lower-case hexadecimal digits."""
+        inner = self._inner.copy()
+        inner.update(stringToSign)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.hexdigest()
+
+
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class SigningKeys:
     """
     A cache of signing keys, derived once for each secret and day. Reactor thread.
 
-    A derivation takes 5 microseconds, the rest of a request's check 9.
+    A derivation takes 10 microseconds, the rest of a request's check 6.
     """
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[str, str, str, str], bytes] = {}
+        self._keys: dict[tuple[str, str, str, str], SigningKey] = {}
         # The secret of unknown access keys: their refusal takes the time of any other wrong
         # signature.
         self._decoy = token_hex(20)
 
-    def find(self, secret: str | None, date: str, region: str, service: str) -> bytes:
+    def find(self, secret: str | None, date: str, region: str, service: str) -> SigningKey:
         """
         Return the key for a scope.
 
@@ -493,7 +573,7 @@ class SigningKeys:
         return key
 
 
-def deriveSigningKey(secret: str, date: str, region: str, service: str) -> bytes:
+def deriveSigningKey(secret: str, date: str, region: str, service: str) -> SigningKey:
     """
     Derive the key that signs for one day, region and service.
 
@@ -503,17 +583,7 @@ def deriveSigningKey(secret: str, date: str, region: str, service: str) -> bytes
     key = b"AWS4" + secret.encode()
     for part in (date, region, service, TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
-    return key
-
-
-def sign(signingKey: bytes, stringToSign: bytes) -> str:
-    """
-    Sign a string.
-
-    @param signingKey: From L{deriveSigningKey}.
-    @return: 64 lower-case hexadecimal digits.
-    """
-    return hmac.digest(signingKey, stringToSign, "sha256").hex()
+    return SigningKey(key)
 
 
 def sameSignature(left: str, right: str) -> bool:
@@ -532,7 +602,7 @@ def verify(
     region: str,
     now: float,
     keys: SigningKeys,
-) -> bytes:
+) -> SigningKey:
     """
     Verify a claim.
 
@@ -545,12 +615,16 @@ def verify(
         signed, an unknown key (C{InvalidAccessKeyId}) or a wrong signature
         (C{SignatureDoesNotMatch}).
     """
+    scope = claim.scope
     _checkScope(claim, region)
     _checkTime(claim, now)
-    _checkCoverage(claim, request.headers)
-    canonical = canonicalRequest(request, claim.signedHeaders, claim.payloadHash)
+    headers, signed = request.headers, scope.signedHeaders
+    unsigned = [name for name in headers if name[:6] == b"x-amz-" and name not in signed]
+    if unsigned or b"host" not in signed:
+        raise _notSigned(unsigned if b"host" in signed else [*unsigned, b"host"])
+    canonical = canonicalRequest(request, scope, claim.payloadHash)
     digest = sha256(canonical).hexdigest()
-    stringToSign = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
+    stringToSign = f"{ALGORITHM}\n{claim.timestamp}\n{scope.text}\n{digest}"
     return _prove(claim, stringToSign, secret, keys, canonical)
 
 
@@ -560,10 +634,11 @@ def _prove(
     secret: str | None,
     keys: SigningKeys,
     canonical: bytes | None = None,
-) -> bytes:
+) -> SigningKey:
     """Compare the signature, and return the signing key."""
-    signingKey = keys.find(secret, claim.date, claim.region, claim.service)
-    matches = sameSignature(sign(signingKey, stringToSign.encode()), claim.signature)
+    scope = claim.scope
+    signingKey = keys.find(secret, scope.date, scope.region, scope.service)
+    matches = sameSignature(signingKey.sign(stringToSign.encode()), claim.signature)
     if secret is None:
         raise unknownKey(claim.accessKey)
     if not matches:
@@ -572,17 +647,18 @@ def _prove(
 
 
 def _checkScope(claim: SignatureParams, region: str) -> None:
-    if claim.service != "s3":
-        detail = f'incorrect service "{claim.service}". This endpoint belongs to "s3".'
+    scope = claim.scope
+    if scope.service != "s3":
+        detail = f'incorrect service "{scope.service}". This endpoint belongs to "s3".'
         raise claim.source.malformed(detail)
-    if claim.region != region:
-        detail = f"the region '{claim.region}' is wrong; expecting '{region}'"
+    if scope.region != region:
+        detail = f"the region '{scope.region}' is wrong; expecting '{region}'"
         raise claim.source.malformed(detail, {"Region": region})
-    if not claim.timestamp.startswith(claim.date):
+    if not claim.timestamp.startswith(scope.date):
         raise S3Error(
             "SignatureDoesNotMatch",
             f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date "
-            f"from HTTP: '{claim.date}' != '{claim.timestamp[:8]}'.",
+            f"from HTTP: '{scope.date}' != '{claim.timestamp[:8]}'.",
         )
 
 
@@ -607,17 +683,12 @@ def _checkTime(claim: SignatureParams, now: float) -> None:
         raise S3Error("AccessDenied", "Request has expired", fields=fields)
 
 
-def _checkCoverage(claim: SignatureParams, headers: Mapping[bytes, bytes]) -> None:
-    signed = claim.signedHeaders
-    missing = [name for name in headers if name.startswith(b"x-amz-") and name not in signed]
-    if b"host" not in signed:
-        missing.append(b"host")
-    if missing:
-        raise S3Error(
-            "AccessDenied",
-            "There were headers present in the request which were not signed",
-            fields={"HeadersNotSigned": ", ".join(name.decode("latin-1") for name in missing)},
-        )
+def _notSigned(names: Sequence[bytes]) -> S3Error:
+    return S3Error(
+        "AccessDenied",
+        "There were headers present in the request which were not signed",
+        fields={"HeadersNotSigned": ", ".join(name.decode("latin-1") for name in names)},
+    )
 
 
 def unknownKey(accessKey: str) -> S3Error:
@@ -687,8 +758,7 @@ def parseFormClaim(fields: Mapping[str, str]) -> SignatureParams:
         raise invalidArgument("X-Amz-Date", timestamp, text)
     return SignatureParams(
         SignatureSource.FORM,
-        *parseCredential(fields["x-amz-credential"], SignatureSource.FORM),
-        (),
+        SignatureScope.of(parseCredential(fields["x-amz-credential"], SignatureSource.FORM), ()),
         fields["x-amz-signature"],
         timestamp,
         seconds,

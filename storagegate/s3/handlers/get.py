@@ -6,13 +6,14 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
+from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import segmentsOf
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
-from storagegate.s3.request import Pairs, S3Request, checksumHeaders, objectHeaders, override
+from storagegate.s3.request import S3Request, checksumHeaders, objectFields, overrides
 from storagegate.s3.xml import documents
 from storagegate.storage.records import Checksum, Content, ObjectRecord
 
@@ -25,46 +26,42 @@ def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
 
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
-    code, _, length, headers = _prepare(call, await _find(call))
-    if code != 304:
-        headers.append((b"Content-Length", b"%d" % length))
-    call.respond(code, headers)
+    code, _, length, fields = _prepare(call, await _find(call))
+    call.respondObject(code, fields, length=length)
 
 
 async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
     record = await _find(call)
-    code, start, length, headers = _prepare(call, record)
+    code, start, length, fields = _prepare(call, record)
     inline = record.content.inline
     if code == 304:
-        call.respond(code, headers)
+        call.respondObject(code, fields)
     elif inline is None:
-        await _sendSegments(call, record.content, code, start, length, headers)
+        await _sendSegments(call, record.content, code, start, length, fields)
     elif length == len(inline):
-        call.respond(code, headers, inline)
+        call.respondObject(code, fields, inline)
     else:
-        call.respond(code, headers, inline[start : start + length])
+        call.respondObject(code, fields, inline[start : start + length])
 
 
-def _prepare(
-    call: S3Request, record: ObjectRecord
-) -> tuple[int, int, int, list[tuple[bytes, bytes]]]:
+def _prepare(call: S3Request, record: ObjectRecord) -> tuple[int, int, int, bytes]:
     """
     Evaluate the conditions and the range of a read.
 
-    @return: Status, offset of the first byte, number of bytes, and headers.
+    @return: Status, offset of the first byte, number of bytes, and encoded header fields.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
+    headers, query = call.headers, call.query
     extra: list[tuple[bytes, bytes]] = []
-    wantsChecksum = call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED"
-    isPart = "partNumber" in call.query
+    isPart = bool(query) and "partNumber" in query
     found = None
-    if not READ_FIELDS.isdisjoint(call.headers):
+    if not READ_FIELDS.isdisjoint(headers):
         size = None if isPart else record.size
         try:
-            found = evaluateRead(call.headers, record.etag, record.modifiedMs, size)
+            found = evaluateRead(headers, record.etag, record.modifiedMs, size)
         except NotModified:
-            return 304, 0, 0, objectHeaders(record)
+            return 304, 0, 0, objectFields(record)
     checksum = record.attributes.checksum
     if isPart:
         found, start, length, checksum = _partRange(call, record, extra)
@@ -77,13 +74,10 @@ def _prepare(
     if found is not None:
         code = 206
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
-    headers = objectHeaders(record)
-    headers += extra
-    if wantsChecksum:
-        headers += checksumHeaders(checksum)
-    if call.query:
-        headers = override(headers, call.query)
-    return code, start, length, headers
+    fields = objectFields(record, overrides(query)) if query else objectFields(record)
+    if checksum is not None and headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
+        extra += checksumHeaders(checksum)
+    return code, start, length, fields + encodeLines(extra) if extra else fields
 
 
 def _partRange(
@@ -117,14 +111,14 @@ def _partRange(
 
 
 async def _sendSegments(
-    call: S3Request, content: Content, code: int, start: int, length: int, headers: Pairs
+    call: S3Request, content: Content, code: int, start: int, length: int, fields: bytes
 ) -> None:
     request, store = call.request, call.services.store
 
     def send(chunk: bytes) -> Deferred[None] | None:
         # The head is sent with the first bytes: until then a damaged blob is an error response.
         if not request.started:
-            call.startResponse(code, headers, length)
+            call.startObject(code, fields, length)
         return request.send(chunk)
 
     # An overwrite or a delete in the meantime must not remove the blobs of this response.
@@ -137,7 +131,7 @@ async def _sendSegments(
             handle = await store.blobs.open(segment)
             try:
                 if not request.started:
-                    call.startResponse(code, headers, length)
+                    call.startObject(code, fields, length)
                 await handle.sendTo(request, segment.offset, segment.length)
             finally:
                 handle.close()
@@ -146,7 +140,7 @@ async def _sendSegments(
     if request.started:
         request.finish()
     else:
-        call.respond(code, headers)
+        call.respondObject(code, fields)
 
 
 async def getObjectAttributes(call: S3Request) -> None:
@@ -156,7 +150,7 @@ async def getObjectAttributes(call: S3Request) -> None:
     try:
         evaluateRead(call.headers, record.etag, record.modifiedMs)
     except NotModified:
-        call.respond(304, objectHeaders(record))
+        call.respondObject(304, objectFields(record))
         return
     body = documents.objectAttributes(query, record)
     call.respondXML(body, [(b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))])

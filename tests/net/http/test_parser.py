@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.net.http import parser
 from storagegate.net.http.interfaces import BadRequest, HTTPLimits
 from storagegate.net.http.parser import RequestHead, checkPartialHead, parseHead
 from tests.net.support import head
@@ -97,6 +98,31 @@ class AcceptedTests(SynchronousTestCase):
                 self.assertIsNone(found.contentLength)
                 self.assertEqual(found.headers[b"transfer-encoding"], b"chunked")
             self.assertEqual(parse(head(b"Content-Length:" + space + b"7")).contentLength, 7)
+
+    def test_codings(self) -> None:
+        """A body whose last coding is not chunked has no end; others are not implemented."""
+        for value, code in (
+            (b"gzip", 400),
+            (b"chunked, gzip", 400),
+            (b"gzip, chunked", 501),
+            (b"chunked, chunked", 501),
+        ):
+            wire = head(b"Transfer-Encoding: " + value)
+            self.assertEqual(self.assertRaises(BadRequest, parse, wire).code, code, value)
+
+    def test_knownLines(self) -> None:
+        """Fields that came before are the same again; what is remembered is bounded."""
+        for number in [*range(3000), 1, 2999]:
+            wire = head(b"X-Number: %d" % number, b"x-number-%d: \t%d " % (number, number))
+            found = parse(wire).headers
+            expected = b"%d" % number
+            self.assertEqual(found[b"x-number"], expected)
+            self.assertEqual(found[b"x-number-%d" % number], expected)
+        self.assertLessEqual(len(parser._lines), 1024)
+        self.assertLessEqual(len(parser._names), 1024)
+        secret = b"Authorization: Bearer " + b"s" * 100
+        parse(head(secret))
+        self.assertNotIn(secret, parser._lines)
 
     def test_oldWithoutHost(self) -> None:
         """HTTP/1.0 has no Host."""

@@ -1,6 +1,6 @@
 """Claims: what an C{Authorization} header and a presigned URL may be."""
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.s3.auth import sigv4
 from tests.s3.examples import (
@@ -129,7 +129,7 @@ class QueryClaimTests(S3Case):
         for name in ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature"):
             request = presigned(**{name: ""})
             self.refused("AuthorizationQueryParametersError", 400, check, request)
-            request = evolve(
+            request = replace(
                 presigned(), queryString=request.queryString + f"&X-Amz-{name}".encode()
             )
             self.refused("AuthorizationQueryParametersError", 400, check, request)
@@ -137,7 +137,7 @@ class QueryClaimTests(S3Case):
     def test_twice(self) -> None:
         """No parameter may come twice."""
         for pair in presigned().queryString.split(b"&"):
-            request = evolve(presigned(), queryString=presigned().queryString + b"&" + pair)
+            request = replace(presigned(), queryString=presigned().queryString + b"&" + pair)
             self.refused("AuthorizationQueryParametersError", 400, check, request)
 
     def test_wrongValues(self) -> None:
@@ -172,7 +172,7 @@ class QueryClaimTests(S3Case):
         request = withHeader(request, b"x-amz-content-sha256", EMPTY_SHA256)
         self.assertEqual(self.payload(request), digest)
         query = request.queryString + b"&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD"
-        request = evolve(request, queryString=query)
+        request = replace(request, queryString=query)
         self.refused("AuthorizationQueryParametersError", 400, check, request)
 
     def payload(self, request: sigv4.SignedRequest) -> str:

@@ -1,6 +1,7 @@
 """Our transports, over real sockets."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -121,6 +122,94 @@ class WriteTests(ServedCase):
             transport.writeSequence([b"x", b"y"])
             await deferLater(self.reactor, 0.005)
         await self.turnUntil(lambda: not transport.connected)
+
+
+class TurnTests(ServedCase):
+    """What is written in answer to what was read is sent at the end of the turn."""
+
+    async def answer(self, write: Callable[[Any], object]) -> tuple[bytes, list[int]]:
+        """
+        Let a server write when it has read a byte, and then lose the connection.
+
+        @return: What the client received, and how many bytes each call of the kernel sent.
+        """
+        sent: list[int] = []
+
+        class Answering(Protocol):
+            def connectionMade(self) -> None:
+                transport: Any = self.transport
+                send = transport._sendNow
+                self.watch = lambda data: (sent.append(len(data)), send(data))
+
+            def dataReceived(self, data: bytes) -> None:
+                transport: Any = self.transport
+                transport._sendNow = self.watch
+                write(transport)
+
+        port = await listen(self.reactor, TCP, Factory.forProtocol(Answering))
+        self.addCleanup(port.stopListening)
+        client = await self.connect(port)
+        client.write(b"x")
+        return await client.closed, sent
+
+    async def test_together(self) -> None:
+        """Small writes are one call of the kernel; until then they count as unsent."""
+        unsent: list[bool] = []
+
+        def write(transport: Any) -> None:
+            transport.write(b"one ")
+            transport.write(b"two ")
+            unsent.append(transport.hasUnsent())
+            self.reactor.callLater(0, end, transport)
+
+        def end(transport: Any) -> None:
+            unsent.append(transport.hasUnsent())
+            transport.write(b"three")
+            transport.loseConnection()
+
+        received, sent = await self.answer(write)
+        self.assertEqual((received, sent), (b"one two three", [8, 5]))
+        self.assertEqual(unsent, [True, False])
+
+    async def test_large(self) -> None:
+        """A large write is sent at once, after what was held back; none waits for a count."""
+        large = b"l" * 20_000
+
+        def write(transport: Any) -> None:
+            transport.write(b"small")
+            transport.write(large)
+            for _ in range(40):
+                transport.write(b"m")
+            transport.writeSequence([b"s", b"t"])
+            transport.loseConnection()
+
+        received, sent = await self.answer(write)
+        self.assertEqual(received, b"small" + large + b"m" * 40 + b"st")
+        self.assertEqual(sent, [20_005, 32, 8])
+
+    async def test_ends(self) -> None:
+        """Nothing is lost by what ends a connection in the same turn."""
+        for end in ("loseConnection", "loseWriteConnection", "abortConnection"):
+
+            def write(transport: Any, end: str = end) -> None:
+                transport.write(b"last words")
+                getattr(transport, end)()
+
+            received, sent = await self.answer(write)
+            self.assertEqual(sent, [10], end)
+            if end != "abortConnection":
+                self.assertEqual(received, b"last words", end)
+
+    async def test_failingRead(self) -> None:
+        """A protocol that raises loses its connection, and what it wrote before is sent."""
+
+        def write(transport: Any) -> None:
+            transport.write(b"before")
+            raise RuntimeError("a protocol that fails")
+
+        _, sent = await self.answer(write)
+        self.assertEqual(sent, [6])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
 
 class ClosingTests(ServedCase):
