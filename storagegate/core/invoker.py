@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
@@ -123,11 +124,9 @@ OTHERS = "*"
 """The name under which the calls of undefined methods of a service are counted."""
 
 
-@define
-class CallCredentials:
+class CallCredentials(Struct):
     """
-    The credentials of a client. Treated as immutable: it takes 0.1 microseconds for every call to
-    make one, and a frozen one 0.3.
+    The credentials of a client. Treated as immutable.
 
     @ivar token: The token; C{None} if there is none.
     @ivar apiKey: The API key, where the transport has a field for it.

@@ -47,6 +47,13 @@ _NOTES = frozenset({"title", "description", "default", "examples", "$comment"})
 _OBJECT = frozenset({"type", "properties", "required"})
 
 
+class _Absent:
+    """The type of what stands for a property that a value does not have."""
+
+
+_ABSENT = _Absent()
+
+
 def fastValidator(schema: Any) -> Fits | None:
     """
     Make the fast validator of a schema.
@@ -61,16 +68,17 @@ def fastValidator(schema: Any) -> Fits | None:
     types = {name: _typesOf(part) for name, part in properties.items()}
     if not all(types.values()) or not all(name in types for name in required):
         return None
-    parts = [(name, found, name in required) for name, found in types.items() if found]
+    parts = [
+        (name, found if name in required else found | {_Absent})
+        for name, found in types.items()
+        if found
+    ]
 
     def fits(value: Any) -> bool:
         if type(value) is not dict:
             return False
-        for name, types, isRequired in parts:
-            if name in value:
-                if type(value[name]) not in types:
-                    return False
-            elif isRequired:
+        for name, types in parts:
+            if type(value.get(name, _ABSENT)) not in types:
                 return False
         return True
 

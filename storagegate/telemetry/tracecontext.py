@@ -115,7 +115,9 @@ def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trac
     @param fields: The header fields, by name in lower case.
     @param correlation: The field that has the id of a trace, in lower case.
     """
-    return namedTracing(fields, correlation) or newTracing()
+    if b"traceparent" in fields or correlation in fields:
+        return namedTracing(fields, correlation) or newTracing()
+    return newTracing()
 
 
 def newSpanId() -> str:
