@@ -20,6 +20,8 @@ Headers = Mapping[bytes, bytes]
 
 _NO_CACHE = re.compile(rb"(?:^|,)[ \t]*no-cache[ \t]*(?:,|$)", re.IGNORECASE)
 
+_newTag = sha1(usedforsecurity=False)
+
 
 def bodyTag(body: bytes) -> str:
     """
@@ -27,8 +29,10 @@ def bodyTag(body: bytes) -> str:
 
     @param body: The whole body, before any content coding.
     """
-    # Plain sha1 and b2a_base64: with base64 and usedforsecurity it took 0.4 microseconds more.
-    digest = b2a_base64(sha1(body).digest(), newline=False)
+    # To copy a new hash takes half of the time of making one; b2a_base64, a third of base64's.
+    tag = _newTag.copy()
+    tag.update(body)
+    digest = b2a_base64(tag.digest(), newline=False)
     return f'W/"{len(body):x}-{digest[:27].decode()}"'
 
 

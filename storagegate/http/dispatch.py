@@ -335,7 +335,7 @@ class RouterDispatch:
         self._parent = parent
         self._params = params
         self._rewritten = dispatch.request.rewritten
-        self._matches = router.index.match(path)
+        self._matches = (router._index or router.index).match(path)
         if dispatch.isWebSocket:
             self._preferWebSockets()
 
@@ -399,7 +399,7 @@ class RouterDispatch:
                         result = function(request, response, self.next)
                     else:
                         result = function(error, request, response, self.next)
-                    if result is None and (response.finished or dispatch.calls != calls):
+                    if result is None and (response._ended or dispatch.calls != calls):
                         return dispatch.latest
                     # A plain function may respond later, by a callback that has an argument of it.
                     held += result is response

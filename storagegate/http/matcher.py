@@ -258,7 +258,10 @@ class RouteIndex:
             found.sort(key=itemgetter(0))
             if self._repeats:
                 found = self._once(path, found)
-        if len(path) <= _KNOWN_LENGTH and all(params is NO_PARAMS for _, params, _ in found):
+        for _, params, _ in found:
+            if params is not NO_PARAMS:
+                return found
+        if len(path) <= _KNOWN_LENGTH:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[path] = found

@@ -391,7 +391,10 @@ class HTTPResponse:
         @raise ResponseSent: If it was ended before.
         """
         self._checkUnanswered()
-        chunk = b"" if body is None else _asBytes(body)
+        if isinstance(body, bytes):
+            chunk = body
+        else:
+            chunk = b"" if body is None else _asBytes(body)
         if self._begun:
             if chunk:
                 self.write(chunk)
@@ -635,8 +638,8 @@ class HTTPResponse:
             raise ResponseSent("there is a response already")
 
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
-        self._checkUnanswered()
-        if self._begun:
+        if self._ended or self._begun or self.raw.started:
+            self._checkUnanswered()
             raise ResponseSent("a body that is being written can only be ended")
         fields = self._fields
         field = fields.get("content-type")
@@ -646,34 +649,37 @@ class HTTPResponse:
             # Text is sent in UTF-8, also with a type that a handler has set.
             fields["content-type"] = (field[0], withUTF8(field[1]))
         # The body's own length counts: what a handler has set is often a number of characters.
-        fields.pop("content-length", None)
+        if "content-length" in fields:
+            del fields["content-length"]
         if "etag" not in fields:
             if len(body) > _TAG_SIZE:
                 self._ended = True
                 self._later(self._sendTagged(body))
                 return self
             fields["etag"] = ("ETag", bodyTag(body))
-        self._sendUnlessFresh(body)
+        self._ended = True
+        self._deliver(body, isTagged=True)
         return self
 
     async def _sendTagged(self, body: bytes) -> None:
         self._fields["etag"] = ("ETag", await self.app.runtime.run(bodyTag, body))
-        self._sendUnlessFresh(body)
+        self._deliver(body, isTagged=True)
 
-    def _sendUnlessFresh(self, body: bytes) -> None:
-        raw = self.raw
-        headers = raw.headers
-        if (
-            (b"if-none-match" in headers or b"if-modified-since" in headers)
-            and raw.method in (b"GET", b"HEAD")
-            and self.isFresh()
-        ):
-            self.statusCode = 304
-        self._ended = True
-        self._deliver(body)
+    def _deliver(self, body: bytes, isTagged: bool = False) -> None:
+        """
+        Send a whole response, encoded and later if middleware wants that.
 
-    def _deliver(self, body: bytes) -> None:
-        """Send a whole response, encoded and later if middleware wants that."""
+        @param isTagged: Whether a client that has this body already gets none.
+        """
+        if isTagged:
+            raw = self.raw
+            headers = raw.headers
+            if (
+                (b"if-none-match" in headers or b"if-modified-since" in headers)
+                and raw.method in (b"GET", b"HEAD")
+                and self.isFresh()
+            ):
+                self.statusCode = 304
         hooks = self._hooks
         encoder: IBodyEncoder | None = None
         waiting: list[Awaitable[Any]] = []
