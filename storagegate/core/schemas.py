@@ -77,7 +77,8 @@ def fastValidator(schema: Any) -> Fits | None:
     def fits(value: Any) -> bool:
         if type(value) is not dict:
             return False
-        for name, types in parts:
+        # A generator takes twice as long.
+        for name, types in parts:  # noqa: SIM110
             if type(value.get(name, _ABSENT)) not in types:
                 return False
         return True

@@ -207,7 +207,7 @@ class HTTPRequest:
     @property
     def ip(self) -> str:
         """Return the client's address; a proxy's word counts where C{trustProxy} says so."""
-        return self._addresses()[-1]
+        return self.raw.clientHost if self.app.trust is None else self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
         peer, trust = self.raw.clientHost, self.app.trust

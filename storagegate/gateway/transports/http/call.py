@@ -218,12 +218,9 @@ class Clients:
 
     def of(self, req: Any) -> ClientInfo:
         """Return the client of a request of the application."""
-        raw = req.raw
-        address = peer = raw.clientHost
-        if req.app.trust is not None:
-            address = req.ip
+        raw, address = req.raw, req.ip
         # The port of a client behind a proxy is unknown.
-        port = raw.clientPort if address == peer else 0
+        port = raw.clientPort if address == raw.clientHost else 0
         agent = raw.headers.get(b"user-agent")
         key = (address, port, agent)
         client = self._known.get(key)
