@@ -50,7 +50,7 @@ from storagegate.net.endpoints import (
     processReactor,
     runUntilStopped,
 )
-from storagegate.telemetry.log import hasLogBegun, standardError
+from storagegate.telemetry.log import hasLogBegun, logScript, standardError
 
 if TYPE_CHECKING:
     from storagegate.gateway.monitoring import MonitoringOptionsDict
@@ -492,6 +492,7 @@ class ProtocolGateway:
         """
         running = chooseReactor(reactor)
         self.logToStandardError(running)
+        logScript(running)
         runUntilStopped(
             running,
             self.listen(reactor=running),

@@ -368,6 +368,9 @@ class Application(Router):
                 ports += [each for each in gateway.ports.items() if each not in ports]
             return [] if isSaid else ports
 
+        from storagegate.telemetry.log import logScript
+
+        logScript(running)
         runUntilStopped(running, listening, lambda: self.close(graceMs), listeners)
 
     def openapi(self, title: str = "Application", version: str = "1.0.0") -> dict[str, Any]:

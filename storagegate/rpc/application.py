@@ -707,6 +707,9 @@ class GRPCServer:
             listening = self.listen(port, hostname, reactor=running)
             if started is not None:
                 listening.addCallback(started)
+        from storagegate.telemetry.log import logScript
+
+        logScript(running)
         runUntilStopped(
             running,
             listening,

@@ -530,6 +530,29 @@ def standardError(reactor: Any) -> BufferedLogWriter | None:
     return writer
 
 
+def logScript(reactor: Any) -> None:
+    """
+    Have a script log warnings and errors to standard error, unless it has begun a log itself when
+    the reactor starts.
+
+    Until a log begins, Twisted keeps the last 200 events, with the frames of failures and so the
+    bodies of the requests that failed.
+    """
+
+    def begin() -> None:
+        if hasLogBegun():
+            return
+        observers = []
+        writer = standardError(reactor)
+        if writer is not None:
+            writer.lowest = LEVELS.index("warn")
+            observers.append(LogObserver(writer, Redactor()))
+        # Errors of the buffer have been printed already.
+        globalLogBeginner.beginLoggingTo(observers, discardBuffer=True, redirectStandardIO=False)
+
+    reactor.callWhenRunning(begin)
+
+
 class FileOutput:
     """
     A file that lines are appended to, also by several processes.

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,6 +19,33 @@ gateway = createProtocolGateway(
 gateway.addService("Echo", {{"methods": {{"echo": lambda data, context: data}}}})
 gateway.configureMonitoring(logging={{}})
 {before}
+{run}
+"""
+
+FAILING = """
+import weakref
+from twisted.internet import reactor
+from storagegate import createProtocolGateway, server
+held = []
+class Held: ...
+def fail(*arguments):
+    value = Held()
+    held.append(weakref.ref(value))
+    if len(held) == 10:
+        reactor.callLater(0, tell)
+    raise RuntimeError("broken")
+def tell():
+    print(len([each for each in held if each() is not None]), flush=True)
+app = server.http()
+app.get("/", fail)
+rpc = server.grpc().withOptions(grpc={{"reflection": True}}).addService("Broken", {{"fail": fail}})
+def callItself(port):
+    from storagegate.rpc.client import createGrpcClient
+    client = createGrpcClient(f"127.0.0.1:{{port.getHost().port}}", "insecure", "Broken")
+    for number in range(10):
+        client.fail({{}}).deferred().addErrback(lambda failure: None)
+gateway = createProtocolGateway(port=0, grpc={{"port": 0}})
+gateway.addService("Broken", {{"methods": {{"fail": fail}}}})
 {run}
 """
 
@@ -54,6 +82,15 @@ class RunTests(SynchronousTestCase):
         )
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
             self.assertEqual(response.status, 200)
+
+    def fails(self, url: str) -> None:
+        """See ten requests fail."""
+        for _ in range(10):
+            data = b"{}" if "api" in url else None
+            request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request, timeout=SECONDS)
+            caught.exception.close()
 
     def end(self, process: "subprocess.Popen[str]") -> tuple[str, str]:
         """Stop a script in order and give the rest of its output."""
@@ -111,3 +148,19 @@ class RunTests(SynchronousTestCase):
             for line in self.lines(process, count):
                 self.assertRegex(line, r"\Alistening name=grpc address=127\.0\.0\.1:\d+\n\Z")
             self.assertEqual(self.end(process)[1], "")
+
+    def test_failures(self) -> None:
+        """Failures are logged to standard error, and nothing keeps the frames of the calls."""
+        for run, path in (
+            ("app.run(0)", "/"),
+            ("gateway.run()", "/api/Broken/fail"),
+            ("rpc.run(0, started=callItself)", None),
+        ):
+            process = self.start(FAILING.format(run=run))
+            [line] = self.lines(process, 1)
+            if path is not None:
+                self.fails(f"http://127.0.0.1:{line.rsplit(':', 1)[1].strip()}{path}")
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "0\n", run)
+            errors = self.end(process)[1]
+            self.assertEqual(errors.count("RuntimeError: broken"), 10, errors)
