@@ -234,8 +234,11 @@ def listObjects(bucket: str, query: KeysQuery, page: ObjectListing, nextToken: s
         f"<MaxKeys>{query.limit}</MaxKeys>",
         _page(query.delimiter, url, nextToken is not None),
     )
+    # Most keys are plain, and one look at all of them takes a fifth of one at each.
+    isAllPlain = isPlain("".join([row.key for row in page.objects])) is not None
     rows = [
-        f"<Contents><Key>{_keyText(row.key, url)}</Key>{_properties(row)}"
+        f"<Contents><Key>{row.key if isAllPlain else _keyText(row.key, url)}</Key>"
+        f"{_properties(row)}"
         f"{ownerElement('Owner', row.account) if query.fetchOwner else ''}"
         f"<StorageClass>{row.storageClass}</StorageClass></Contents>"
         for row in page.objects
@@ -345,8 +348,7 @@ def listParts(
 
 def _keyText(key: str, url: bool) -> str:
     """Write a key as XML text."""
-    # Most keys are plain, and one check suffices for both encodings: 1.20 instead of 1.36 ms for a
-    # page of 1,000 keys.
+    # One check suffices for both encodings.
     if isPlain(key) is not None:
         return key
     return escape(encodeKey(key, url))

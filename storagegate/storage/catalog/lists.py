@@ -138,26 +138,25 @@ def cutPage(
     return max(ends)
 
 
+# The members of ListedObject, in their order.
 _LISTED = """
     CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
     o.checksumAlgorithm, o.checksumKind, o.versionId
 """
 _SHOWN = """
-    'key', name, 'size', size, 'etag', etag, 'modifiedMs', modifiedMs,
-    'account', account, 'storageClass', storageClass,
-    'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind, 'versionId', versionId
+    name, size, etag, modifiedMs, account, storageClass, checksumAlgorithm, checksumKind, versionId
 """
 
 # For this the attributes of each row are parsed, so a list has it only on request.
 _TYPED = f"""{_LISTED},
     ifnull(json_extract(o.attributes, '$.contentType'), '{Attributes().contentType}') AS contentType
 """
-_TYPED_SHOWN = f"{_SHOWN}, 'contentType', contentType"
+_TYPED_SHOWN = f"{_SHOWN}, contentType"
 
 
 def _flatSQL(columns: str, shown: str) -> str:
     return f"""
-        SELECT json_group_array(json_object({shown})), '[]' FROM (
+        SELECT json_group_array(json_array({shown})), '[]' FROM (
             SELECT {columns} FROM objects AS o
             WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
             ORDER BY o.key LIMIT :most)
@@ -167,7 +166,7 @@ def _flatSQL(columns: str, shown: str) -> str:
 def _groupedSQL(columns: str, shown: str) -> str:
     return f"""
         {walkSQL("objects")}
-        SELECT json_group_array(json_object({shown})) FILTER (WHERE part IS NULL),
+        SELECT json_group_array(json_array({shown})) FILTER (WHERE part IS NULL),
             json_group_array(CAST(part AS TEXT)) FILTER (WHERE part IS NOT NULL)
         FROM (
             SELECT step.part, {columns} FROM step
