@@ -115,7 +115,7 @@ RULES: Sequence[Rule] = [
     *_rules(
         "commit",
         "storagegate/storage/catalog/objects.py Put.of putObjects insert remove find evaluate "
-        "objectValues attributesText segmentsText deleteObjects _numbered _findSQL _insertSQL "
+        "objectValues segmentsText deleteObjects _findSQL _insertSQL "
         "_deleteSQL _chunks _cuts",
         "storagegate/storage/catalog/sqlite.py putObject deleteObjects createBucket",
     ),

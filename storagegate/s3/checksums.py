@@ -24,12 +24,13 @@ failure leaves nothing behind.
 """
 
 import hashlib
-from base64 import b64encode
-from binascii import Error, a2b_base64
+from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from attrs import frozen
 
 from storagegate.core import files
@@ -93,9 +94,9 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 class _CRC:
     __slots__ = ("_function", "_size", "_value")
 
-    def __init__(self, function: Callable[[bytes, int], int], size: int) -> None:
-        self._function = function
-        self._size = size
+    def __init__(self, known: Algorithm) -> None:
+        self._function = files.crcFunction(known.name.lower())
+        self._size = known.size
         self._value = 0
 
     def update(self, data: bytes, /) -> None:
@@ -106,7 +107,14 @@ class _CRC:
 
 
 # By their own constructors: hashlib.new takes three times as long.
-_CONSTRUCTORS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1, "SHA256": hashlib.sha256}
+_CONSTRUCTORS: Mapping[str, Callable[[], DigestHasher]] = {
+    name: partial(constructor, usedforsecurity=False)
+    for name, constructor in (
+        ("MD5", hashlib.md5),
+        ("SHA1", hashlib.sha1),
+        ("SHA256", hashlib.sha256),
+    )
+} | {name: partial(_CRC, known) for name, known in ALGORITHMS.items() if known.combine is not None}
 
 
 def newHasher(algorithm: str) -> DigestHasher:
@@ -115,15 +123,12 @@ def newHasher(algorithm: str) -> DigestHasher:
 
     @param algorithm: The name of one of L{ALGORITHMS}, or C{"MD5"}.
     """
-    known = ALGORITHMS.get(algorithm)
-    if known is not None and known.combine is not None:
-        return _CRC(files.crcFunction(known.name.lower()), known.size)
-    return _CONSTRUCTORS[algorithm](usedforsecurity=False)
+    return _CONSTRUCTORS[algorithm]()
 
 
 def encodeDigest(digest: bytes) -> str:
     """Write a value in Base64."""
-    return b64encode(digest).decode()
+    return b2a_base64(digest, newline=False).decode()
 
 
 def decodeDigest(value: bytes, size: int) -> bytes | None:
@@ -246,8 +251,7 @@ def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
     return digest
 
 
-@frozen
-class BodyExpectation:
+class BodyExpectation(msgspec.Struct, frozen=True):
     """
     What a request declares of its body.
 
@@ -276,13 +280,9 @@ class BodyHasher:
         self._expectation = expectation
         expected = expectation.checksum
         self._algorithm = expected.algorithm if expected is not None else expectation.algorithm
-        self._decoder = expectation.decoder
         self._md5 = newHasher("MD5")
         self._checksum = newHasher(self._algorithm)
-        self._hashers = [self._md5, self._checksum]
-        if expectation.payloadHash is not None:
-            self._sha256 = newHasher("SHA256")
-            self._hashers.append(self._sha256)
+        self._sha256 = None if expectation.payloadHash is None else newHasher("SHA256")
         self._size = 0
 
     def update(self, chunk: bytes) -> Sequence[bytes]:
@@ -292,13 +292,16 @@ class BodyHasher:
         @return: The decoded pieces.
         @raise S3Error: C{EntityTooLarge} past the limit; as the decoder.
         """
-        pieces = (chunk,) if self._decoder is None else self._decoder.feed(chunk)
+        expectation, sha256 = self._expectation, self._sha256
+        pieces = (chunk,) if expectation.decoder is None else expectation.decoder.feed(chunk)
         for piece in pieces:
             self._size += len(piece)
-            if self._size > self._expectation.limit:
+            if self._size > expectation.limit:
                 raise S3Error("EntityTooLarge")
-            for hasher in self._hashers:
-                hasher.update(piece)
+            self._md5.update(piece)
+            self._checksum.update(piece)
+            if sha256 is not None:
+                sha256.update(piece)
         return pieces
 
     def verify(self) -> tuple[str, Checksum]:
@@ -308,9 +311,9 @@ class BodyHasher:
         @return: The MD5 in hexadecimal, and the checksum to store.
         @raise S3Error: C{IncompleteBody}, C{BadDigest}, C{XAmzContentSHA256Mismatch}.
         """
-        expectation = self._expectation
-        if self._decoder is not None:
-            self._decoder.finish()
+        expectation, decoder = self._expectation, self._expectation.decoder
+        if decoder is not None:
+            decoder.finish()
         if expectation.length is not None and self._size != expectation.length:
             raise S3Error("IncompleteBody")
         md5 = self._md5.digest()
@@ -320,7 +323,7 @@ class BodyHasher:
                 "CalculatedDigest": encodeDigest(md5),
             }
             raise S3Error("BadDigest", fields=fields)
-        if expectation.payloadHash is not None:
+        if expectation.payloadHash is not None and self._sha256 is not None:
             sha256 = self._sha256.digest().hex()
             if not compare_digest(expectation.payloadHash, sha256):
                 fields = {
@@ -333,7 +336,7 @@ class BodyHasher:
             value = expectation.checksum.value
             if value is None:
                 known = ALGORITHMS[self._algorithm]
-                trailers = {} if self._decoder is None else self._decoder.trailers
+                trailers = {} if decoder is None else decoder.trailers
                 value = _value(known, trailers.get(known.header, b""), "trailing header")
             if not compare_digest(value, checksum):
                 text = f"The {self._algorithm} you specified did not match the calculated checksum."
@@ -351,8 +354,7 @@ class ReadableBody(Protocol):
         """Iterate over the pieces; the next one is received when it is read."""
 
 
-@frozen
-class IngestedBody:
+class IngestedBody(msgspec.Struct, frozen=True):
     """
     The bytes of a whole body, durable or small enough to live in the catalog.
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import (
@@ -207,7 +207,7 @@ class MultipartService:
             multipartETag([part.etag for part in chosen]),
             self._service.nowMs(),
             upload.account,
-            evolve(
+            replace(
                 upload.attributes,
                 checksum=checksum,
                 parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),

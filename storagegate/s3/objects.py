@@ -16,7 +16,8 @@ from contextlib import suppress
 from email.header import Header
 from typing import TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
@@ -53,19 +54,28 @@ METADATA_PREFIX = b"x-amz-meta-"
 METADATA_LIMIT = 2048
 """Bytes of user metadata, names and values together: S3's own limit."""
 
-KEPT = (
-    b"content-encoding",
-    b"content-disposition",
-    b"content-language",
-    b"cache-control",
-    b"expires",
-)
+KEPT = {
+    name.encode(): name
+    for name in (
+        "content-encoding",
+        "content-disposition",
+        "content-language",
+        "cache-control",
+        "expires",
+    )
+}
 """Headers that are stored as they came and returned, besides C{Content-Type}."""
 
-_STORAGE_CLASSES = frozenset(
-    {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"}
-)
-
+_STORAGE_CLASSES = {
+    name.encode(): name
+    for name in (
+        "STANDARD",
+        "REDUCED_REDUNDANCY",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+    )
+}
 
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
@@ -90,25 +100,26 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
     """
     kept = {}
-    for name in KEPT:
-        value = headers.get(name, b"")
-        if value and name == b"content-encoding":
-            # aws-chunked describes the transfer, not the object.
-            value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
-        if value:
-            kept[name.decode("ascii")] = _text(value)
+    if not KEPT.keys().isdisjoint(headers):
+        for name, text in KEPT.items():
+            value = headers.get(name, b"")
+            if value and name == b"content-encoding":
+                # aws-chunked describes the transfer, not the object.
+                value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
+            if value:
+                kept[text] = _text(value)
     metadata = {}
     size = 0
-    start = len(METADATA_PREFIX)
-    for name, value in headers.items():
+    for name in headers:
         if name.startswith(METADATA_PREFIX):
+            value, start = headers[name], len(METADATA_PREFIX)
             size += len(name) - start + len(value)
             metadata[name[start:].decode("latin-1")] = _text(value)
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
         raise S3Error("MetadataTooLarge", fields=fields)
-    storageClass = headers.get(b"x-amz-storage-class", b"STANDARD").decode("latin-1")
-    if storageClass not in _STORAGE_CLASSES:
+    storageClass = _STORAGE_CLASSES.get(headers.get(b"x-amz-storage-class", b"STANDARD"))
+    if storageClass is None:
         raise S3Error("InvalidStorageClass")
     contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
     return Attributes(contentType, kept, metadata, storageClass=storageClass)
@@ -176,7 +187,7 @@ class ObjectService:
 
         @param condition: Of it, only that the key is absent is evaluated here.
         """
-        await self.bucket(identity, bucket)
+        self._own(identity, await self._catalog.bucket(bucket), bucket)
         if condition.absent:
             _, record = await self._catalog.object(bucket, key)
             if record is not None:
@@ -281,7 +292,7 @@ class ObjectService:
         )
         return page
 
-    async def putObject(
+    def putObject(
         self,
         identity: Identity,
         bucket: str,
@@ -289,7 +300,7 @@ class ObjectService:
         ingested: IngestedBody,
         attributes: Attributes,
         condition: WriteCondition = UNCONDITIONAL,
-    ) -> ObjectRecord:
+    ) -> Awaitable[ObjectRecord]:
         """
         Store an ingested body. Access was authorised before it was read.
 
@@ -303,10 +314,10 @@ class ObjectService:
             ingested.etag,
             int(self._now() * 1000),
             identity.account,
-            evolve(attributes, checksum=ingested.checksum),
+            replace(attributes, checksum=ingested.checksum),
             content,
         )
-        return await self.store.putObject(record, ingested.sink, condition)
+        return self.store.putObject(record, ingested.sink, condition)
 
     async def copyObject(
         self,
@@ -345,7 +356,7 @@ class ObjectService:
             source.etag,
             self.nowMs(),
             identity.account,
-            evolve(
+            replace(
                 attributes or source.attributes, checksum=checksum, parts=source.attributes.parts
             ),
             source.content,

@@ -5,8 +5,9 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote
 
-from attrs import evolve, frozen
+from attrs import frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.message import (
@@ -310,7 +311,7 @@ class S3Request(Struct, eq=False):
                 headers, self.request.contentLength, limit=self.operation.documentLimit
             )
             if not checked:
-                expectation = evolve(expectation, checksum=None)
+                expectation = replace(expectation, checksum=None)
             return await gather(self.request.body, expectation)
         except S3Error as error:
             if error.code == "EntityTooLarge":

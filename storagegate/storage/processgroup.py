@@ -37,6 +37,7 @@ from typing import Any
 
 import msgspec
 from attrs import define, evolve, field
+from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
@@ -508,7 +509,7 @@ class ProcessGroup:
         if sum(observers) == observers[self._memory.slot]:
             return
         if change.record is not None:
-            record = evolve(change.record, content=Content(change.record.size))
+            record = replace(change.record, content=Content(change.record.size))
             change = evolve(change, record=record)
         self._changes.append(msgspec.to_builtins(change))
         if self._sending is None:

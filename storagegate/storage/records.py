@@ -3,10 +3,13 @@ The values of the store.
 
 Keys are C{bytes} (UTF-8) everywhere below the protocol: they sort as S3 sorts them and may hold
 any character. Times are whole milliseconds since the epoch. ETags carry no quotation marks.
+
+Those that each request makes are structs of C{msgspec}: attrs takes three times as long.
 """
 
 from collections.abc import Mapping
 
+import msgspec
 from attrs import field, frozen
 from msgspec import Struct
 
@@ -41,8 +44,7 @@ class Segment:
     length: int
 
 
-@frozen
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """
     The bytes of an object: either C{inline}, or an ordered list of C{segments}.
 
@@ -55,8 +57,7 @@ class Content:
     segments: tuple[Segment, ...] = ()
 
 
-@frozen
-class Checksum:
+class Checksum(msgspec.Struct, frozen=True):
     """
     An S3 checksum as it is returned to clients.
 
@@ -79,10 +80,10 @@ class PartSummary:
     checksum: Checksum | None = None
 
 
-@frozen
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    The properties of an object that a client has set; stored as one JSON text.
+    The properties of an object that a client has set; stored as one JSON text without those that
+    have their default: short rows are many in a page.
 
     @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
         C{cache-control}, C{expires}: lower-case name to value.
@@ -90,15 +91,14 @@ class Attributes:
     """
 
     contentType: str = "binary/octet-stream"
-    headers: Mapping[str, str] = field(factory=dict)
-    metadata: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
     checksum: Checksum | None = None
     parts: tuple[PartSummary, ...] = ()
     storageClass: str = "STANDARD"
 
 
-@frozen
-class ObjectRecord:
+class ObjectRecord(msgspec.Struct, frozen=True):
     """
     One version of one object.
 

@@ -507,14 +507,18 @@ class ObjectStore:
             return fail(StoreReadOnly(reason))
         written: Deferred[T] = Deferred()
 
-        def committed(result: T) -> T:
-            if newBlobs:
-                self.blobs.confirm(tuple(newBlobs))
-            if notify is not None and (self.observers or self._group is not None):
-                notify(result)
-            return result
+        def committed(result: T) -> None:
+            try:
+                if newBlobs:
+                    self.blobs.confirm(tuple(newBlobs))
+                if notify is not None and (self.observers or self._group is not None):
+                    notify(result)
+            except Exception:
+                written.errback()
+            else:
+                written.callback(result)
 
-        def refused(failure: Failure) -> Failure:
+        def refused(failure: Failure) -> None:
             if failure.check(StoreReadOnly):
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
                 # and the next start looks them up in the catalog.
@@ -523,9 +527,9 @@ class ObjectStore:
                 self._removeNew(newBlobs)
                 if failure.check(StoreFull):
                     self._sawFull()
-            return failure
+            written.errback(failure)
 
-        mutate(*args).addCallbacks(committed, refused).addBoth(written.callback)
+        mutate(*args).addCallbacks(committed, refused)
         return written
 
     def _removeNew(self, newBlobs: Mapping[str, int]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from storagegate.net.http.message import encodeLines
@@ -105,7 +105,7 @@ def _partRange(
         kind = checksum.kind if checksum is not None else FULL_OBJECT
         checksum = parts[number - 1].checksum
         if checksum is not None:
-            checksum = evolve(checksum, kind=kind)
+            checksum = replace(checksum, kind=kind)
     found = ByteRange(start, start + length - 1) if length else None
     return found, start, length, checksum
 

@@ -1,6 +1,6 @@
 """PutObject, CopyObject, DeleteObject and DeleteObjects."""
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.s3.checksums import ingest, requestedKind
 from storagegate.s3.conditions import evaluateCopySource, writeCondition
@@ -59,7 +59,7 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | Non
     wanted = requested.storageClass
     if b"x-amz-storage-class" not in call.headers or wanted == source.attributes.storageClass:
         return None
-    return evolve(source.attributes, storageClass=wanted)
+    return replace(source.attributes, storageClass=wanted)
 
 
 async def copyObject(call: S3Request) -> None:

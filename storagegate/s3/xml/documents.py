@@ -9,7 +9,7 @@ the last page lacks.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
@@ -140,7 +140,7 @@ def objectAttributes(query: AttributesQuery, record: ObjectRecord) -> bytes:
     if "Checksum" in names and attributes.checksum is not None:
         # Only here Amazon leaves the count of a composite checksum out.
         value = attributes.checksum.value.partition("-")[0]
-        checksum = _checksum(evolve(attributes.checksum, value=value))
+        checksum = _checksum(replace(attributes.checksum, value=value))
         pieces.append(f"<Checksum>{checksum}</Checksum>")
     if "ObjectParts" in names and attributes.parts:
         pieces.append(_objectParts(query, attributes.parts))

@@ -8,11 +8,13 @@ conditions are evaluated here, and one statement writes.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 from sqlite3 import Connection
 from typing import TypeVar
 
 import msgspec
-from attrs import asdict, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
@@ -43,8 +45,7 @@ Name = tuple[str, bytes]
 """A bucket and a key in it."""
 
 
-@frozen
-class CurrentRow:
+class CurrentRow(msgspec.Struct, frozen=True, array_like=True):
     """
     The row of the current object with a name.
 
@@ -59,16 +60,14 @@ class CurrentRow:
     size: int = 0
 
 
-_decodeRows = msgspec.json.Decoder(
-    list[tuple[int | None, int | None, str | None, str | None, str | None, int]]
-).decode
+_decodeRows = msgspec.json.Decoder(list[CurrentRow]).decode
 
 
 def find(transaction: Transaction, names: Sequence[Name]) -> list[CurrentRow]:
     """Look at most L{CHUNK} names up, in their order."""
-    flat = [part for name in names for part in name]
-    ((text,),) = transaction.connection.execute(_findSQL(len(names)), flat).fetchall()
-    return [CurrentRow(*row) for row in _decodeRows(text)]
+    parameters = list(chain.from_iterable(names))
+    ((text,),) = transaction.connection.execute(_findSQL(len(names)), parameters).fetchall()
+    return _decodeRows(text)
 
 
 def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | None:
@@ -97,8 +96,7 @@ def _findSQL(count: int) -> str:
     )
 
 
-@frozen(eq=False)
-class Put:
+class Put(msgspec.Struct, frozen=True, eq=False):
     """
     An object to be stored.
 
@@ -149,7 +147,7 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             if refusal is not None or current.bucketId is None:
                 outcomes.append(refusal or NoSuchBucket())
                 continue
-            record = _numbered(put.record, transaction.takeSequence())
+            record = replace(put.record, sequence=transaction.takeSequence())
             outcomes.append(record)
             inserts.append(Row(current.bucketId, record, put.values))
             if references is not None:
@@ -164,24 +162,7 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
     return outcomes
 
 
-def _numbered(record: ObjectRecord, sequence: int) -> ObjectRecord:
-    """The same record with its number; C{attrs.evolve} takes five times as long."""
-    return ObjectRecord(
-        record.bucket,
-        record.key,
-        record.size,
-        record.etag,
-        record.modifiedMs,
-        record.account,
-        record.attributes,
-        record.content,
-        record.versionId,
-        sequence,
-    )
-
-
-@frozen(eq=False)
-class Row:
+class Row(msgspec.Struct, frozen=True, eq=False):
     """
     The row of an object that is to be inserted.
 
@@ -206,9 +187,7 @@ def insert(transaction: Transaction, rows: Sequence[Row]) -> None:
     for table, values in (("objects", columns), ("inline", inline)):
         for start, end in _cuts(len(values)):
             sql = _insertSQL(table, len(values[0]), end - start)
-            transaction.connection.execute(
-                sql, [value for row in values[start:end] for value in row]
-            )
+            transaction.connection.execute(sql, list(chain.from_iterable(values[start:end])))
 
 
 def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) -> list[Segment]:
@@ -332,12 +311,10 @@ def _insertSQL(table: str, columns: int, count: int) -> str:
     return f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
 
 
-_DEFAULTS = asdict(Attributes(), recurse=False)
-
 _decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
 
 readAttributes = msgspec.json.Decoder(Attributes).decode
-"""Decodes the result of L{attributesText}; absent fields have their defaults."""
+"""Decodes attributes; absent fields have their defaults."""
 
 
 def segmentsText(content: Content) -> str | None:
@@ -350,16 +327,6 @@ def segmentsText(content: Content) -> str | None:
 def readSegments(text: str | None) -> tuple[Segment, ...]:
     """Decode the result of L{segmentsText}."""
     return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
-
-
-def attributesText(attributes: Attributes) -> str:
-    """Encode the attributes that have no default value: short rows are many in a page."""
-    changed = {
-        name: value
-        for name, default in _DEFAULTS.items()
-        if (value := getattr(attributes, name)) != default
-    }
-    return asJSON(changed)
 
 
 def objectValues(record: ObjectRecord) -> tuple[object, ...]:
@@ -384,7 +351,7 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         "" if checksum is None else checksum.algorithm,
         "" if checksum is None else checksum.kind,
         None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
-        attributesText(attributes),
+        asJSON(attributes),
         segmentsText(content),
     )
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlite3 import Connection
 
 import msgspec
-from attrs import frozen
 
 from storagegate.storage.catalog.writer import Transaction, asJSON
 from storagegate.storage.records import BlobRow, Segment
@@ -21,8 +20,7 @@ _decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decodeNames = msgspec.json.Decoder(list[str]).decode
 
 
-@frozen
-class ReferenceDelta:
+class ReferenceDelta(msgspec.Struct, frozen=True):
     """
     The references that a write adds.
 

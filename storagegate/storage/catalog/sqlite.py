@@ -430,9 +430,7 @@ class SQLiteCatalog:
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
         put = objects.Put.of(record, condition, newBlobs)
-        return self._writer.submit(
-            Mutation(objects.putObjects, put, weight=weight, names=(put.name,))
-        )
+        return self._writer.submit(Mutation(objects.putObjects, put, False, weight, (put.name,)))
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from storagegate.storage.catalog.buckets import bucketId
 from storagegate.storage.catalog.objects import (
     Row,
-    attributesText,
     evaluate,
     find,
     insert,
@@ -81,7 +81,7 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
             upload.startedMs,
             upload.checksumAlgorithm,
             upload.checksumKind,
-            attributesText(upload.attributes),
+            asJSON(upload.attributes),
         ),
     )
 
@@ -139,7 +139,9 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     refusal = evaluate(current, completion.condition)
     if refusal is not None:
         raise refusal
-    record = evolve(record, size=content.size, content=content, sequence=transaction.takeSequence())
+    record = replace(
+        record, size=content.size, content=content, sequence=transaction.takeSequence()
+    )
     replaced = [(name, current)] if current.sequence is not None else []
     released = remove(transaction, replaced) + _segmentsOf(stored)
     applyDeltas(transaction, [ReferenceDelta(content.segments, {})], released)

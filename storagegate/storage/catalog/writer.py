@@ -29,7 +29,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
@@ -137,8 +137,7 @@ class Transaction:
 Apply = Callable[[Transaction, Sequence[Any]], Sequence[object]]
 
 
-@frozen(eq=False)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True, eq=False):
     """
     A change that waits to be committed.
 
