@@ -1,6 +1,7 @@
 """The catalog's contract: buckets and objects."""
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import (
@@ -50,7 +51,7 @@ class BucketContract(CatalogCase):
         """The ownership that a bucket was created with comes back with it."""
         made = evolve(bucketNamed("o"), ownership="BucketOwnerEnforced")
         await self.catalog.createBucket(made)
-        await self.put(evolve(inlineRecord(b"k"), bucket="o"))
+        await self.put(replace(inlineRecord(b"k"), bucket="o"))
         error = await self.assertRefused(self.catalog.createBucket(made), BucketExists)
         self.assertEqual(error.bucket, made)
         self.assertEqual(await self.catalog.bucket("o"), made)

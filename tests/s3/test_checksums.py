@@ -4,9 +4,9 @@ import hashlib
 import zlib
 from base64 import b64encode
 
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from storagegate.s3.checksums import (
     ALGORITHMS,
@@ -89,15 +89,15 @@ class HasherTests(S3Case):
             checksum=ExpectedChecksum("CRC32", "AAAAAA=="),
         )
         BodyHasher(right).verify()
-        wrong = evolve(right, checksum=ExpectedChecksum("CRC32", "AAAAAQ=="))
+        wrong = replace(right, checksum=ExpectedChecksum("CRC32", "AAAAAQ=="))
         error = self.refused("BadDigest", 400, BodyHasher(wrong).verify)
         self.assertEqual(
             error.message, "The CRC32 you specified did not match the calculated checksum."
         )
-        wrong = evolve(right, md5=bytes(16))
+        wrong = replace(right, md5=bytes(16))
         error = self.refused("BadDigest", 400, BodyHasher(wrong).verify)
         self.assertEqual(error.fields["ExpectedDigest"], "AAAAAAAAAAAAAAAAAAAAAA==")
-        wrong = evolve(right, payloadHash="ab" * 32)
+        wrong = replace(right, payloadHash="ab" * 32)
         error = self.refused("XAmzContentSHA256Mismatch", 400, BodyHasher(wrong).verify)
         self.assertEqual(error.fields["ClientComputedContentSHA256"], "ab" * 32)
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -143,17 +143,17 @@ class ReceiveTests(SynchronousTestCase):
         self.successResultOf(self.begin(Body([DATA]), right))
         self.assertFalse(self.sink.aborted)
         wrong = {
-            "IncompleteBody": evolve(right, length=len(DATA) + 1),
-            "BadDigest": evolve(right, md5=bytes(16)),
-            "XAmzContentSHA256Mismatch": evolve(right, payloadHash="0" * 64),
-            "EntityTooLarge": evolve(right, limit=len(DATA) - 1),
+            "IncompleteBody": replace(right, length=len(DATA) + 1),
+            "BadDigest": replace(right, md5=bytes(16)),
+            "XAmzContentSHA256Mismatch": replace(right, payloadHash="0" * 64),
+            "EntityTooLarge": replace(right, limit=len(DATA) - 1),
         }
         for code, expectation in wrong.items():
             failure = self.failureResultOf(self.begin(Body([DATA]), expectation), S3Error)
             self.assertEqual(failure.value.code, code)
             self.assertTrue(self.sink.aborted, code)
             self.assertFalse(self.sink.finished, code)
-        bad = evolve(right, checksum=ExpectedChecksum("CRC32", crc32(b"other")))
+        bad = replace(right, checksum=ExpectedChecksum("CRC32", crc32(b"other")))
         for inline in (16, 1 << 20):
             failure = self.failureResultOf(self.begin(Body([DATA], True), bad, inline=inline))
             self.assertEqual(failure.value.code, "BadDigest")

@@ -3,7 +3,7 @@
 from threading import Event, Thread
 from time import monotonic
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -75,7 +75,7 @@ class SharedHotRecordsTests(SynchronousTestCase):
         self.cache.forget([("b", b"k")])
         self.assertIsNone(self.cache.find("b", b"k"))
         self.other.commitStarted()
-        self.cache.add(HOME, evolve(RECORD, etag="old"))
+        self.cache.add(HOME, replace(RECORD, etag="old"))
         self.other.commitEnded()
         self.assertIsNone(self.cache.find("b", b"k"))
 
