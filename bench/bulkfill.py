@@ -19,7 +19,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
@@ -68,7 +68,7 @@ async def fill(reactor: Any, data: str, bucket: str, count: int, size: int) -> N
     record = template(bucket, size, nowMs)
     keys = listedKeys(count)
     while batch := list(islice(keys, TOGETHER)):
-        records = [evolve(record, key=key.encode()) for key in batch]
+        records = [replace(record, key=key.encode()) for key in batch]
         await gatherResults(
             [store.catalog.putObject(each, WriteCondition()) for each in records],
             consumeErrors=True,
