@@ -60,11 +60,12 @@ RULES: Sequence[Rule] = [
         "connection", "storagegate/net/", "storagegate/core/task.py", "storagegate/core/streams.py"
     ),
     *_rules("read", "storagegate/net/transport.py", "storagegate/net/scheduling.py"),
+    *_rules("reactor", "storagegate/net/transport.py _poll _runCalls"),
     *_rules(
         "write",
         "storagegate/net/sendfile.py",
         "storagegate/net/transport.py write writeSequence doWrite writeSomeData _queue _sendQueue "
-        "sendFile _advanceFile _endFile writeAll",
+        "_flush _sendHeld _sendNow sendFile _advanceFile _endFile writeAll",
     ),
     *_rules("head", "storagegate/net/http/parser.py", "storagegate/net/http/lines.py"),
     *_rules(
