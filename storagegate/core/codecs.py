@@ -54,14 +54,28 @@ class Codec(Protocol):
         """
 
 
-class _JSONCodec:
-    """JSON, RFC 8259. Integers have no limit."""
+class _Encoding:
+    """The encoding of values that messages can carry."""
 
-    isBinary = False
+    def __init__(self, write: Callable[[Any], bytes]) -> None:
+        """
+        @param write: Encodes a value, of any kind.
+        """
+        self._write = write
 
     def encode(self, value: Any) -> bytes:
         """Encode a value."""
-        return _encoded(_encodeJSON, value)
+        checkValue(value)
+        try:
+            return self._write(value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+
+
+class _JSONCodec(_Encoding):
+    """JSON, RFC 8259. Integers have no limit."""
+
+    isBinary = False
 
     def decode(self, data: bytes) -> Any:
         """Decode a value."""
@@ -69,7 +83,13 @@ class _JSONCodec:
         brackets = _brackets(data) if len(data) > MAX_DEPTH else 0
         if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
             raise _tooMany()
-        return _checkDepth(_decodeJSON, data, brackets)
+        try:
+            value = _decodeJSON(data)
+        except RecursionError:
+            raise _tooDeep() from None
+        if brackets > MAX_DEPTH:
+            checkValue(value)
+        return value
 
     def decodeLarge(self, data: bytes) -> Any:
         """
@@ -86,17 +106,19 @@ class _JSONCodec:
                 raise _tooMany()
 
         reader = JSONReader(data, _decodeJSON, check if brackets > MAX_CONTAINERS else None)
-        return _checkDepth(lambda data: reader.readAll(), data, brackets)
+        try:
+            value = reader.readAll()
+        except RecursionError:
+            raise _tooDeep() from None
+        if brackets > MAX_DEPTH:
+            checkValue(value)
+        return value
 
 
-class _MsgpackCodec:
+class _MsgpackCodec(_Encoding):
     """MessagePack, without extensions. Its integers have 64 bits."""
 
     isBinary = True
-
-    def encode(self, value: Any) -> bytes:
-        """Encode a value."""
-        return _encoded(_encodeMsgpack, value)
 
     def decode(self, data: bytes) -> Any:
         """Decode a value."""
@@ -108,8 +130,8 @@ class _MsgpackCodec:
         return value
 
 
-JSON = _JSONCodec()
-MSGPACK = _MsgpackCodec()
+JSON = _JSONCodec(msgspec.json.Encoder().encode)
+MSGPACK = _MsgpackCodec(msgspec.msgpack.Encoder().encode)
 
 CODECS: Mapping[str, Codec] = MappingProxyType({"json": JSON, "msgpack": MSGPACK})
 """The codecs by the names of formats."""
@@ -147,17 +169,6 @@ def _brackets(data: bytes) -> int:
     return data.count(b"[") + data.count(b"{")
 
 
-def _checkDepth(decode: Callable[[bytes], Any], data: bytes, brackets: int) -> Any:
-    """Decode JSON, whose depth is at most the number of brackets."""
-    try:
-        value = decode(data)
-    except RecursionError:
-        raise _tooDeep() from None
-    if brackets > MAX_DEPTH:
-        checkValue(value)
-    return value
-
-
 def _tooMany() -> ValueError:
     return ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
 
@@ -166,19 +177,9 @@ def _tooDeep() -> ValueError:
     return ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
-def _encoded(encode: Callable[[Any], bytes], value: Any) -> bytes:
-    checkValue(value)
-    try:
-        return encode(value)
-    except (TypeError, OverflowError) as error:
-        raise ValueError(str(error)) from None
-
-
 def _refuseExtension(code: int, data: memoryview) -> Any:
     raise ValueError(f"messages carry no extension {code}")
 
 
-_encodeJSON = msgspec.json.Encoder().encode
 _decodeJSON = msgspec.json.Decoder().decode
-_encodeMsgpack = msgspec.msgpack.Encoder().encode
 _decodeMsgpack = msgspec.msgpack.Decoder(ext_hook=_refuseExtension).decode

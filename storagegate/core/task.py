@@ -147,7 +147,7 @@ class _DeadlineTask(Task):
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], clock: IReactorTime, seconds: float | None
     ) -> None:
-        super().__init__(coroutine)
+        Task.__init__(self, coroutine)
         self.outcome: Deferred[Any] | None = None
         self.isReturned = False
         self._hasWaited = False
@@ -165,7 +165,8 @@ class _DeadlineTask(Task):
 
     def onResult(self, value: Any) -> None:
         """Fire the outcome, if there is one."""
-        self._fire(value)
+        if self.outcome is not None:
+            self._fire(value)
 
     def onError(self, error: BaseException) -> None:
         """Fire the outcome; if the coroutine never waited, raise the error."""

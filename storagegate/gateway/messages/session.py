@@ -165,7 +165,7 @@ class PeerCall(Task):
 
     def begin(self) -> None:
         """Call the method."""
-        super().__init__(self._invoke())
+        Task.__init__(self, self._invoke())
         self.step()
 
     def cancel(self) -> None:
@@ -399,7 +399,8 @@ class PeerSession:
         else:
             self._calls[id] = call
             call.begin()
-        self.adjust()
+        if self._calls:
+            self.adjust()
 
     def item(self, id: MessageId, data: Any) -> None:
         """

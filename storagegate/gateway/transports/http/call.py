@@ -91,7 +91,7 @@ def readObject(data: bytes) -> dict[str, Any]:
         value = decode(data) if data else {}
     except ValueError as error:
         raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
-    return _checkObject(value)
+    return value if isinstance(value, dict) else _refuseOther()
 
 
 def readParsed(value: Any) -> dict[str, Any]:
@@ -103,13 +103,13 @@ def readParsed(value: Any) -> dict[str, Any]:
     """
     if isinstance(value, str):
         value = value.encode()
-    return readObject(value) if isinstance(value, bytes) else _checkObject(value)
+    if isinstance(value, bytes):
+        return readObject(value)
+    return value if isinstance(value, dict) else _refuseOther()
 
 
-def _checkObject(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
-    return value
+def _refuseOther() -> Any:
+    raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
 
 
 def tooLarge(limit: int) -> ServiceError:
