@@ -20,7 +20,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 
 from storagegate.core.errors import ServiceError
@@ -36,7 +35,7 @@ from storagegate.gateway.messages.frames import (
     RESPONSE,
 )
 from storagegate.gateway.transports.registry import findTransport, loadReference
-from storagegate.net.testing import LOCALHOST, MAX_TURNS
+from storagegate.net.testing import LOCALHOST, MemoryDriver
 
 
 class NoReply(AssertionError):
@@ -284,7 +283,7 @@ class MemoryReactor(MemoryReactorClock):
         function(*arguments, **keywords)
 
 
-class GatewayClient:
+class GatewayClient(MemoryDriver):
     """
     Clients of one gateway, in its process, and the gateway's time.
 
@@ -295,10 +294,9 @@ class GatewayClient:
     """
 
     def __init__(self, gateway: ProtocolGateway, *, address: str = LOCALHOST) -> None:
-        self.clock: Clock = MemoryReactor()
+        super().__init__(MemoryReactor())
         self.address = address
         self._transports = gateway.start(self.clock)
-        self._deliverers: list[Callable[[], bool]] = []
 
     def connect(self, name: str, **options: Any) -> Any:
         """
@@ -315,37 +313,3 @@ class GatewayClient:
             raise KeyError(f"the transport {name} has no client for tests")
         carrier = None if row.shares is None else self._transports.get(row.shares)
         return loadReference(row.testing)(self, self._transports.get(name), carrier, **options)
-
-    def watch(self, deliver: Callable[[], bool]) -> None:
-        """
-        Have what is on the way delivered. For connections.
-
-        @param deliver: Delivers it, and returns whether that was anything.
-        """
-        self._deliverers.append(deliver)
-
-    def flush(self) -> None:
-        """
-        Deliver everything, and run what is due.
-
-        @raise AssertionError: If that has no end.
-        """
-        for _ in range(MAX_TURNS):
-            moved = [deliver() for deliver in self._deliverers]
-            now = self.clock.seconds()
-            if not any(moved) and not any(c.getTime() <= now for c in self.clock.getDelayedCalls()):
-                return
-            self.clock.advance(0)
-        raise AssertionError("the gateway and its clients never come to rest")
-
-    def advance(self, seconds: float) -> None:
-        """
-        Advance the clock, second by second, and run everything that is due.
-
-        @param seconds: How far, 0 or more.
-        """
-        self.flush()
-        while seconds > 0:
-            self.clock.advance(min(seconds, 1))
-            self.flush()
-            seconds -= 1

@@ -495,7 +495,7 @@ class Client:
         while self.deliver():
             self.clock.advance(0)
         if self._connections:
-            settle(self.clock, *self._connections)
+            settle(self.clock, *[each.deliver for each in self._connections])
             self._connections = [each for each in self._connections if not each.isOver]
 
     def deliver(self) -> bool:

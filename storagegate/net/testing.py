@@ -5,6 +5,7 @@ What one side writes waits until L{MemoryConnection.deliver} hands it over, so t
 the stack of the other, and a side that does not read lets the other one wait, as over a socket.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -145,17 +146,58 @@ class MemoryConnection:
             transport.protocol.connectionLost(Failure(reason))
 
 
-def settle(clock: Clock, *connections: MemoryConnection) -> None:
+def settle(clock: Clock, *deliverers: Callable[[], bool]) -> None:
     """
     Deliver everything, and run what is due, until nothing is left to do.
 
     @param clock: The clock of the server.
+    @param deliverers: Deliver what is on the way, and return whether that was anything.
     @raise AssertionError: If that has no end.
     """
     for _ in range(MAX_TURNS):
-        moved = [connection.deliver() for connection in connections]
+        moved = [deliver() for deliver in deliverers]
         due = [call for call in clock.getDelayedCalls() if call.getTime() <= clock.seconds()]
         if not (due or any(moved)):
             return
         clock.advance(0)
     raise AssertionError("the server and its client never come to rest")
+
+
+class MemoryDriver:
+    """
+    Runs a server and its clients in one process, by a clock.
+
+    @ivar clock: The reactor's clock of both.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._deliverers: list[Callable[[], bool]] = []
+
+    def watch(self, deliver: Callable[[], bool]) -> None:
+        """
+        Have what is on the way delivered. For connections.
+
+        @param deliver: Delivers it, and returns whether that was anything.
+        """
+        self._deliverers.append(deliver)
+
+    def flush(self) -> None:
+        """
+        Deliver everything, and run what is due.
+
+        @raise AssertionError: If that has no end.
+        """
+        settle(self.clock, *self._deliverers)
+
+    def advance(self, seconds: float) -> None:
+        """
+        Advance the clock, second by second, and run everything that is due.
+
+        @param seconds: How far, 0 or more.
+        """
+        self.flush()
+        while seconds > 0:
+            self.clock.advance(min(seconds, 1))
+            self.flush()
+            seconds -= 1

@@ -25,6 +25,7 @@ from zope.interface import implementer
 
 from storagegate.core.errors import GRPC_STATUSES
 from storagegate.core.streams import BoundedStream
+from storagegate.net.testing import MemoryDriver
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.client import GrpcClient
 from storagegate.rpc.clientcall import ClientCall
@@ -39,9 +40,6 @@ from storagegate.rpc.interfaces import (
     Metadata,
     UnaryResult,
 )
-
-_MAX_TURNS = 100_000
-"""After so many turns of the clock without an end, a test would run forever."""
 
 
 @implementer(IServerCall)
@@ -396,7 +394,7 @@ class RPCTestCall:
         self.call.cancel()
 
 
-class RPCTestClient:
+class RPCTestClient(MemoryDriver):
     """
     A client of one server, in its process, and the server's time.
 
@@ -411,7 +409,7 @@ class RPCTestClient:
         @param clock: A clock to share with other clients.
         @param address: The IP address of the client.
         """
-        self.clock = Clock() if clock is None else clock
+        super().__init__(Clock() if clock is None else clock)
         self._server = server
         self.grpc = GrpcClient(MemoryEngine(server, self.clock, address), None, self.clock)
 
@@ -461,28 +459,3 @@ class RPCTestClient:
         call = self.start(path, request, metadata=metadata, deadlineMs=deadlineMs)
         response = call.response
         return call.responses if len(call.responses) != 1 else response
-
-    def flush(self) -> None:
-        """
-        Run everything that is due.
-
-        @raise AssertionError: If that has no end.
-        """
-        for _ in range(_MAX_TURNS):
-            now = self.clock.seconds()
-            if not any(call.getTime() <= now for call in self.clock.getDelayedCalls()):
-                return
-            self.clock.advance(0)
-        raise AssertionError("the server and its client never come to rest")
-
-    def advance(self, seconds: float) -> None:
-        """
-        Advance the clock, second by second, and run everything that is due.
-
-        @param seconds: How far, 0 or more.
-        """
-        self.flush()
-        while seconds > 0:
-            self.clock.advance(min(seconds, 1))
-            self.flush()
-            seconds -= 1
