@@ -14,6 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from email.header import Header
+from functools import lru_cache
 from typing import TypeVar
 
 from attrs import frozen
@@ -54,16 +55,13 @@ METADATA_PREFIX = b"x-amz-meta-"
 METADATA_LIMIT = 2048
 """Bytes of user metadata, names and values together: S3's own limit."""
 
-KEPT = {
-    name.encode(): name
-    for name in (
-        "content-encoding",
-        "content-disposition",
-        "content-language",
-        "cache-control",
-        "expires",
-    )
-}
+KEPT = (
+    b"content-encoding",
+    b"content-disposition",
+    b"content-language",
+    b"cache-control",
+    b"expires",
+)
 """Headers that are stored as they came and returned, besides C{Content-Type}."""
 
 _STORAGE_CLASSES = {
@@ -92,6 +90,13 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
+# A client sends the same fields with each request.
+@lru_cache(maxsize=64)
+def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    metadata = [name for name in names if name.startswith(METADATA_PREFIX)]
+    return (*(name for name in KEPT if name in names), *metadata)
+
+
 def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     """
     Parse the attributes that a write gives to its object.
@@ -100,21 +105,20 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
     """
     kept = {}
-    if not KEPT.keys().isdisjoint(headers):
-        for name, text in KEPT.items():
-            value = headers.get(name, b"")
-            if value and name == b"content-encoding":
-                # aws-chunked describes the transfer, not the object.
-                value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
-            if value:
-                kept[text] = _text(value)
     metadata = {}
     size = 0
-    for name in headers:
+    for name in _attributeNames(tuple(headers)):
+        value = headers[name]
         if name.startswith(METADATA_PREFIX):
-            value, start = headers[name], len(METADATA_PREFIX)
+            start = len(METADATA_PREFIX)
             size += len(name) - start + len(value)
             metadata[name[start:].decode("latin-1")] = _text(value)
+            continue
+        if name == b"content-encoding":
+            # aws-chunked describes the transfer, not the object.
+            value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
+        if value:
+            kept[name.decode("ascii")] = _text(value)
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
         raise S3Error("MetadataTooLarge", fields=fields)

@@ -54,6 +54,12 @@ _OTHER_ACLS = frozenset(
 )
 
 
+# A client sends the same fields with each request.
+@lru_cache(maxsize=64)
+def _limitedNames(names: tuple[bytes, ...]) -> list[bytes]:
+    return [n for n in names if n in _HARMLESS or n.startswith(_UNSUPPORTED_PREFIXES)]
+
+
 def rejectUnsupported(headers: Mapping[bytes, bytes], account: str) -> None:
     """
     Reject a write that requests a feature that is not implemented.
@@ -63,23 +69,27 @@ def rejectUnsupported(headers: Mapping[bytes, bytes], account: str) -> None:
     @raise S3Error: C{NotImplemented}, naming the header; C{InvalidArgument} for an ACL that S3 does
         not have.
     """
-    for name, value in headers.items():
-        if not name.startswith(b"x-amz-"):
-            continue
-        harmless = _HARMLESS.get(name)
-        if harmless is not None and value.strip() in harmless:
+    for name in _limitedNames(tuple(headers)):
+        value = headers[name]
+        if value.strip() in _HARMLESS.get(name, ()):
             continue
         if name == b"x-amz-grant-full-control" and _isGrantTo(value, account):
             continue
         if name == b"x-amz-acl" and value.strip() not in _OTHER_ACLS:
             raise invalidArgument("x-amz-acl", value.decode("latin-1"))
-        if harmless is not None or name.startswith(_UNSUPPORTED_PREFIXES):
-            raise S3Error("NotImplemented", fields={"Header": name.decode("latin-1")})
+        raise S3Error("NotImplemented", fields={"Header": name.decode("latin-1")})
 
 
 def _isGrantTo(value: bytes, account: str) -> bool:
     kind, _, grantee = value.decode("latin-1").strip().partition("=")
     return kind == "id" and grantee.strip('"') == canonicalId(account)
+
+
+def checksumFields(checksum: Checksum) -> bytes:
+    """Return the encoded lines of L{checksumHeaders}, for a checksum that was computed here."""
+    header = ALGORITHMS[checksum.algorithm].header
+    value, kind = checksum.value.encode("ascii"), checksum.kind.encode("ascii")
+    return b"%b: %b\r\nx-amz-checksum-type: %b\r\n" % (header, value, kind)
 
 
 def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:

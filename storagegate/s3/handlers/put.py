@@ -13,7 +13,7 @@ from storagegate.s3.objects import (
     checkVersion,
     retryCopy,
 )
-from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
+from storagegate.s3.request import S3Request, checksumFields, rejectUnsupported
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import INLINE_LIMIT, Attributes, ObjectRecord, WriteCondition
 
@@ -33,8 +33,8 @@ async def putObject(call: S3Request) -> None:
     record = await objects.putObject(
         call.identity, call.bucket, call.key, ingested, attributes, condition
     )
-    etag = (b"ETag", b'"%b"' % record.etag.encode("ascii"))
-    call.respond(200, [etag, *checksumHeaders(ingested.checksum)])
+    etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
+    call.respondObject(200, etag + checksumFields(ingested.checksum))
 
 
 async def findCopySource(call: S3Request) -> ObjectRecord:
