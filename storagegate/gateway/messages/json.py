@@ -22,7 +22,7 @@ Keys that are not named here are ignored.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -208,10 +208,10 @@ def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> 
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed messages.
-    @param message: Any decoded value; only mappings are valid.
+    @param message: Any decoded value; only mappings are valid, which codecs decode as C{dict}.
     """
     try:
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             raise codedError("INVALID_ARGUMENT", "A message is an object")
         id = readId(message.get("id"))
     except ServiceError as error:

@@ -106,6 +106,8 @@ def writeHead(first: int, length: int) -> bytes:
     return _packLong(first, 127, length)
 
 
+_OPEN = WebSocketServerProtocol.STATE_OPEN
+
 GOING_AWAY = 1001
 NO_CODE = 1005
 LOST = 1006
@@ -321,7 +323,7 @@ class WebSocketConnection(WebSocketServerProtocol):
     @property
     def isOpen(self) -> bool:
         """Return whether messages may be sent."""
-        return bool(self.state == self.STATE_OPEN)
+        return bool(self.state == _OPEN)
 
     @property
     def closing(self) -> tuple[int, str]:
@@ -362,18 +364,22 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._handled = 0
         try:
             while not (self.isPaused or self._isDiscarding):
-                if self.isOpen and not (self.data or self.current_frame or self.inside_message):
+                if self.state == _OPEN and not (
+                    self.data or self.current_frame or self.inside_message
+                ):
                     self._readPlain()
                     if self.isPaused or not self._pending:
                         return
                 piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
                 self._dataReceived(piece)
-                self._flushRead()
+                if self._outgoing and not self._isLeaving:
+                    self._flush()
                 if not self._pending:
                     return
         finally:
             self._isReading = False
-            self._flushRead()
+            if self._outgoing and not self._isLeaving:
+                self._flush()
             if self.inside_message or self.held:
                 self._hold()
 
@@ -401,7 +407,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         """Read plain messages without Autobahn, which saves 14 microseconds each."""
         data, self._pending = self._pending, b""
         at, size = 0, len(data)
-        while at < size and self.isOpen and not self.isPaused:
+        while at < size and self.state == _OPEN and not self.isPaused:
             plain = readPlain(data, at, self.maxMessagePayloadSize)
             if plain is None:
                 break
@@ -529,7 +535,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
         @param first: The first byte of the frame.
         """
-        if not self.isOpen:
+        if self.state != _OPEN:
             return
         deflate = self._perMessageCompress
         if deflate is not None and len(payload) >= _COMPRESSED:
@@ -561,11 +567,6 @@ class WebSocketConnection(WebSocketServerProtocol):
             self._isSettling = True
             clock = self.factory.clock
             clock.callLater(0, clock.callLater, 0, self._settle)
-
-    def _flushRead(self) -> None:
-        """Send the replies to the input."""
-        if not self._isLeaving:
-            self._flush()
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
