@@ -22,12 +22,25 @@ MAX_CONTAINERS = 250_000
 """Lists and mappings of a JSON text. Parsing them blocks the reactor for a quarter of a second; of
 empty lists, 16 MiB would hold five million and take nine seconds."""
 
+INLINE_SIZE = 64 * 1024
+"""Bytes of JSON that are decoded in the reactor thread, whatever they are: in a millisecond."""
+
+_INLINE_BYTES = 1024 * 1024
+_INLINE_ELEMENTS = 4096
+"""Of longer JSON, what takes no longer: large pieces of text."""
+
 # The types that need no further check, for speed: most parts of a message.
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 _INFINITY = float("inf")
 
 _STRING = re.compile(STRING, re.DOTALL)
+
+
+def isLarge(data: bytes) -> bool:
+    """Return whether JSON takes so long to decode that others should run meanwhile."""
+    size = len(data)
+    return size > INLINE_SIZE and (size > _INLINE_BYTES or data.count(b",") > _INLINE_ELEMENTS)
 
 
 class Codec(Protocol):

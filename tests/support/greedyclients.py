@@ -24,6 +24,7 @@ _FRAGMENTS = 4000
 _SILENT = 20
 _ADDRESSES = 500
 _KEYS = 600_000
+_MESSAGE_KEYS = 80_000
 _STREAMS = 50
 
 _BURST = 50
@@ -93,9 +94,8 @@ def _datagrams(port: int) -> None:
     for client in clients:
         client.connect(("127.0.0.1", port))
     for number, client in enumerate(cycle(clients)):
-        payload = _call(number)
         with suppress(OSError):
-            client.send(struct.pack(">BBI", 1, 1, len(payload)) + payload)
+            client.send(_framed(_call(number)))
         if not number % _BURST:
             _pause.wait(0.001)
 
@@ -113,15 +113,27 @@ def _announced(port: int) -> None:
                 client.discard()
 
 
+def _object(keys: int) -> bytes:
+    return b"{" + b",".join(b'"k%d":1' % number for number in range(keys)) + b"}"
+
+
+def _keysCall() -> bytes:
+    """Make a call with an object as large as messages of a WebSocket may be."""
+    return b'{"id":1,"service":"Echo","method":"echo","data":%b}' % _object(_MESSAGE_KEYS)
+
+
+def _framed(payload: bytes) -> bytes:
+    return struct.pack(">BBI", 1, 1, len(payload)) + payload
+
+
 def _keys() -> bytes:
-    body = b"{" + b",".join(b'"k%d":1' % number for number in range(_KEYS)) + b"}"
+    body = _object(_KEYS)
     head = b"POST /api/Echo/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
     return head + b"%d\r\nContent-Type: application/json\r\n\r\n" % len(body) + body
 
 
 def _frames() -> bytes:
-    payloads = [_call(number) for number in range(500)]
-    return b"".join(struct.pack(">BBI", 1, 1, len(each)) + each for each in payloads)
+    return b"".join(_framed(_call(number)) for number in range(500))
 
 
 def _sockets(input: bytes) -> Callable[[int], None]:
@@ -142,6 +154,9 @@ KINDS: dict[str, tuple[str, Callable[[int], None]]] = {
     ),
     "datagrams": ("udp", _datagrams),
     "keys": ("http", lambda port: _flood(port, b"", _keys())),
+    "messageKeys": ("http", lambda port: _flood(port, _HANDSHAKE, frame(TEXT, _keysCall()))),
+    "frameKeys": ("tcp", lambda port: _flood(port, b"", _framed(_keysCall()))),
+    "lineKeys": ("tcp", lambda port: _flood(port, b"", _keysCall() + b"\n")),
     "announced": ("grpc", _announced),
 }
 """The listener that each is for, and what it does with the port."""

@@ -35,17 +35,18 @@ Twisted's C{LineReceiver} searches and copies all buffered bytes for each piece 
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import Any
 
 import msgspec
 
-from storagegate.core.codecs import JSON
+from storagegate.core.codecs import INLINE_SIZE, JSON, isLarge
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
 from storagegate.gateway.messages.json import ReplyWriter
-from storagegate.gateway.messages.session import PeerSession, readId
+from storagegate.gateway.messages.session import Decoded, PeerSession, readId
 
 
 def frameResult(id: MessageId, result: Any) -> Any:
@@ -285,13 +286,16 @@ class FrameWriter(ReplyWriter):
         self._write(encodeFrame(type, payload))
 
 
-def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None:
+def handleFrame(
+    session: PeerSession, writer: FrameWriter, frame: Frame, decoded: Decoded | None = None
+) -> None:
     """
     Take a frame: begin a call, or continue one; reply to an invalid one with an error.
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed frames.
     @param frame: A complete frame of the client.
+    @param decoded: Its payload, if that has been decoded already.
     """
     type = frame.type
     if type == PING:
@@ -299,8 +303,12 @@ def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None
         return
     if type == PONG:
         return
+    if len(frame.payload) > INLINE_SIZE and isLarge(frame.payload):
+        again = partial(handleFrame, session, writer, Frame(type, b""))
+        session.decodeLarge(writer.host, frame.payload, again)
+        return
     try:
-        payload = JSON.decode(frame.payload)
+        payload = JSON.decode(frame.payload) if decoded is None else decoded()
         isObject = isinstance(payload, dict)
         id = readId(payload.get("id")) if isObject else None
         if not isObject and type != CLIENT_ITEM:

@@ -23,17 +23,18 @@ Keys that are not named here are ignored.
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.core.codecs import Codec
+from storagegate.core.codecs import INLINE_SIZE, Codec, isLarge
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import UNKNOWN_MESSAGE, ServiceError, codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
-from storagegate.gateway.messages.session import PeerSession, readId
+from storagegate.gateway.messages.session import Decoded, PeerSession, readId
 
 
 def messageResult(
@@ -115,7 +116,7 @@ class ReplyWriter:
         @param write: Sends a reply that is encoded.
         """
         self.protocol = protocol
-        self._host = host
+        self.host = host
         self._codec = codec
         self._write = write
 
@@ -125,7 +126,7 @@ class ReplyWriter:
 
         @param error: The error, before C{transformError}.
         """
-        described = self._host.describe(error, self.protocol)
+        described = self.host.describe(error, self.protocol)
         if isinstance(described, ServiceError):
             return self.shapeError(id, described)
         return dict(described) if id is None else {"id": id, **described}
@@ -240,6 +241,7 @@ def handleEncoded(
     codec: Codec,
     data: bytes,
     take: Callable[[PeerSession, MessageWriter, Any], None] = handleMessage,
+    decoded: Decoded | None = None,
 ) -> None:
     """
     Decode and take a message; reply to an unreadable one with an error.
@@ -247,9 +249,14 @@ def handleEncoded(
     @param session: Runs the calls.
     @param data: One complete message.
     @param take: Handles the decoded message.
+    @param decoded: What has been decoded already.
     """
+    if len(data) > INLINE_SIZE and not codec.isBinary and isLarge(data):
+        again = partial(handleEncoded, session, writer, codec, b"", take)
+        session.decodeLarge(writer.host, data, again)
+        return
     try:
-        message = codec.decode(data)
+        message = codec.decode(data) if decoded is None else decoded()
     except ValueError as error:
         unreadable = f"The message is unreadable: {error}"
         writer.sendError(None, codedError("INVALID_ARGUMENT", unreadable))

@@ -22,13 +22,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.codecs import JSON
 from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
 from storagegate.core.shares import AddressShare
 from storagegate.core.streams import BoundedStream
 from storagegate.core.task import IdleWaiters, Task, fromCoroutine, resolve
+from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import (
     NO_HEADERS,
     ListenerState,
@@ -314,6 +317,43 @@ class PeerCall(Task):
             raise CancelledError
 
 
+Decoded = Callable[[], Any]
+"""Returns the value of a message, or raises C{ValueError}."""
+
+
+class LargeMessage:
+    """
+    A message of JSON that a thread decodes; its bytes are in the budget until it is taken.
+
+    @ivar refusal: Why it is not taken.
+    """
+
+    __slots__ = ("_budget", "_data", "refusal")
+
+    def __init__(self, data: bytes, budget: HeldBytes) -> None:
+        self._data, self._budget = data, budget
+        self.refusal: ServiceError | None = None
+        budget.update(self, len(data))
+
+    def decode(self) -> Any:
+        """
+        Decode it. For a thread.
+
+        @raise ValueError: If it is malformed.
+        """
+        return JSON.decodeLarge(self._data)
+
+    def refuseHeld(self, error: ServiceError) -> None:
+        """Drop its bytes, see L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}."""
+        self.refusal = error
+        self.drop()
+
+    def drop(self) -> None:
+        """Drop its bytes: it is decoded, or not wanted any more."""
+        self._data = b""
+        self._budget.update(self, 0)
+
+
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
 
@@ -350,14 +390,15 @@ class PeerSession:
         self._calls: dict[MessageId, PeerCall] = {}
         # Calls without an id that wait for the one before them.
         self._waiting: deque[PeerCall] = deque()
+        self._decoding: LargeMessage | None = None
         self._isReading = True
         self._isClosed = self._isStarting = self._isHeld = False
         self._idle: IdleWaiters | None = None
 
     @property
     def active(self) -> int:
-        """Count the calls that have not ended."""
-        return len(self._calls) + len(self._waiting)
+        """Count the calls that have not ended, and the message that is decoded."""
+        return len(self._calls) + len(self._waiting) + (self._decoding is not None)
 
     @property
     def isIdle(self) -> bool:
@@ -401,6 +442,38 @@ class PeerSession:
             call.begin()
         if self._calls:
             self.adjust()
+
+    def decodeLarge(
+        self, host: TransportContext, data: bytes, take: Callable[[Decoded], None]
+    ) -> None:
+        """
+        Decode a large message of JSON in a thread. Its peer is not read meanwhile, so that messages
+        stay in order.
+
+        @param take: Takes the message, unless the session has been closed.
+        """
+        message = self._decoding = LargeMessage(data, host.budget)
+        self.hold(True)
+        host.run(message.decode).addBoth(self._takeLarge, message, take)
+
+    def _takeLarge(
+        self, result: Any, message: LargeMessage, take: Callable[[Decoded], None]
+    ) -> None:
+        self._decoding = None
+        message.drop()
+        # What follows is read when this is taken.
+        self._isHeld = False
+        try:
+            if self._isClosed:
+                return
+            if message.refusal is not None:
+                self.peer.sendError(None, message.refusal)
+            else:
+                take(result.raiseException if isinstance(result, Failure) else lambda: result)
+        finally:
+            self.adjust()
+            if self._idle is not None and not self.active:
+                self._idle.notify()
 
     def item(self, id: MessageId, data: Any) -> None:
         """
@@ -461,6 +534,8 @@ class PeerSession:
     def close(self) -> None:
         """Cancel all calls: the peer is gone."""
         self._isClosed = True
+        if self._decoding is not None:
+            self._decoding.drop()
         waiting, self._waiting = self._waiting, deque()
         self.listener.calls -= len(waiting)
         self.share.calls -= len(waiting)

@@ -120,3 +120,15 @@ class FairnessTests(SynchronousTestCase):
     def test_keys(self) -> None:
         """So beside a connection whose calls have objects of 600,000 keys."""
         self.assertFair("keys")
+
+    def test_messageKeys(self) -> None:
+        """So beside messages of a WebSocket with objects of 80,000 keys."""
+        self.assertFair("messageKeys")
+
+    def test_frameKeys(self) -> None:
+        """So beside such frames of TCP."""
+        self.assertFair("frameKeys")
+
+    def test_lineKeys(self) -> None:
+        """So beside such lines."""
+        self.assertFair("lineKeys")

@@ -291,7 +291,7 @@ class UDPPeer(FrameWriter):
             call = self._calls.get(id)
             # A client whose replies the user's hook writes does not know frames.
             if call is not None and id is not None and self._formatResponse is None:
-                clock = self._host.clock
+                clock = self.host.clock
                 call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
 
     def _streams(self, message: Any) -> bool:
@@ -301,7 +301,7 @@ class UDPPeer(FrameWriter):
         if not isinstance(service, str) or not isinstance(method, str):
             return False
         try:
-            bound = self._host.invoker.find(service, method)
+            bound = self.host.invoker.find(service, method)
         except ServiceError:
             return False
         return bound.streaming != "none"
@@ -410,7 +410,7 @@ class UDPPeer(FrameWriter):
         if self._sentOfTurn < DATAGRAMS_OF_A_TURN:
             return None
         self._sentOfTurn = 0
-        return deferLater(self._host.clock, TURN_SECONDS)
+        return deferLater(self.host.clock, TURN_SECONDS)
 
     def setReading(self, wanted: bool) -> None:
         """Deliver the items that are held back, or hold back those that come."""

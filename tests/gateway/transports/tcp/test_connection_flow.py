@@ -1,11 +1,24 @@
 """Connections of the TCP listener in memory: flow and patience."""
 
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from attrs import evolve
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
-from tests.support.tcp import frame, seconds
+from tests.support.pools import HeldPool
+from tests.support.tcp import TCPClient, frame, seconds
 from tests.support.tcpcases import TCPCase
+
+
+LARGE = {f"key {number}": number for number in range(8000)}
+
+
+def call(id: int, data: Any = None) -> dict[str, Any]:
+    """Make a call of the echo."""
+    return {"id": id, "service": "Probe", "method": "echo", "data": data or {}}
 
 
 class FlowTests(TCPCase):
@@ -122,6 +135,91 @@ class FlowTests(TCPCase):
         self.clock.advance(1)
         texts = client.received()[1][1]["texts"]
         self.assertEqual(texts, [str(number) for number in range(ITEMS_AHEAD + 5)])
+
+
+class LargeTests(TCPCase):
+    """Large JSON, which is decoded in a thread."""
+
+    def setUp(self) -> None:
+        """Have a thread that begins when a test says so."""
+        super().setUp()
+        self.pool = HeldPool()
+        self.budget = HeldBytes(1_000_000)
+        self.host = evolve(self.host, run=self.pool.run, budget=self.budget)
+        self.adapter = self.makeAdapter()
+
+    def both(self) -> Iterator[tuple[TCPClient, Callable[[Any], bytes], Callable[[], list[Any]]]]:
+        """Yield a client of each kind, how it writes calls, and what it has been answered."""
+        client = self.connect()
+        yield client, lambda call: frame(1, call), lambda: [each[1] for each in client.received()]
+        other = self.connect()
+        yield other, lambda call: json.dumps(call).encode() + b"\n", other.lines
+
+    def test_order(self) -> None:
+        """What follows such a message waits for it."""
+        for client, write, received in self.both():
+            calls = [call(1), call(2, LARGE), call(3), call(4, LARGE), call(5)]
+            client.connection.dataReceived(b"".join(map(write, calls)))
+            self.assertEqual([each["id"] for each in received()], [1])
+            self.assertEqual(client.transport.producerState, "paused")
+            self.assertGreater(self.budget.total, len(write(call(4, LARGE))))
+            self.pool.go()
+            self.assertEqual([each["id"] for each in received()], [2, 3])
+            self.pool.goAll()
+            second = received()
+            self.assertEqual([each["id"] for each in second], [4, 5])
+            self.assertEqual(second[0]["data"], LARGE)
+            self.assertEqual(client.transport.producerState, "producing")
+            self.assertEqual(self.budget.total, 0)
+
+    def test_malformed(self) -> None:
+        """One that is malformed is answered with an error, and the next is taken."""
+        for client, write, received in self.both():
+            wire = write(call(1, LARGE)).replace(b'7": 7', b'7"; 7') + write(call(2))
+            client.connection.dataReceived(wire)
+            self.pool.goAll()
+            error, echo = received()
+            self.assertIn("is unreadable: JSON is malformed", json.dumps(error))
+            self.assertEqual(echo["id"], 2)
+
+    def test_small(self) -> None:
+        """A long text has no thread."""
+        for client, write, received in self.both():
+            client.connection.dataReceived(write(call(1, {"text": "a" * 500_000})))
+            self.assertEqual([each["id"] for each in received()], [1])
+            self.assertEqual(self.pool.waiting, [])
+
+    def test_lost(self) -> None:
+        """Of a client that goes meanwhile nothing is called, and nothing counted."""
+        for client, write, _ in self.both():
+            client.connection.dataReceived(write(call(1, LARGE)))
+            client.lose()
+            self.assertEqual(self.budget.total, 0)
+            self.pool.goAll()
+        self.assertEqual(self.probe.begun, [])
+
+    def test_draining(self) -> None:
+        """A listener that closes waits for it."""
+        for client, write, received in self.both():
+            client.connection.dataReceived(write(call(1, LARGE)))
+            client.connection.closeWhenIdle()
+            self.assertTrue(client.isOpen)
+            self.pool.goAll()
+            self.assertEqual(received()[0]["id"], 1)
+            self.assertFalse(client.isOpen)
+
+    def test_refused(self) -> None:
+        """Over the budget its bytes are dropped, and it is refused."""
+        for client, write, received in self.both():
+            self.budget.limit = 1_000_000
+            client.connection.dataReceived(write(call(1, LARGE)))
+            self.budget.limit = 1000
+            other = self.connect()
+            other.connection.dataReceived(frame(6, b"x" * 500)[:400])
+            self.assertEqual(self.budget.total, 400)
+            self.pool.goAll()
+            self.assertIn("RESOURCE_EXHAUSTED", json.dumps(received()))
+            other.lose()
 
 
 class PatienceTests(TCPCase):

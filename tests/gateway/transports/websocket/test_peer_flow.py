@@ -1,5 +1,6 @@
 """WebSockets under load: floods, slow readers, and peers that are not there any more."""
 
+import json
 from typing import Any
 
 from attrs import evolve
@@ -9,11 +10,22 @@ from storagegate.core.definitions import readService
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.json import MAX_ANSWER
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
-from storagegate.net.websocket.connection import MAX_UNSENT, POLICY, TRY_LATER
+from storagegate.gateway.transports.websocket import WebSocketOptions
+from storagegate.gateway.transports.websocket.listener import WebSocketTransport
+from storagegate.net.websocket.connection import (
+    CLOSE_SECONDS,
+    GOING_AWAY,
+    MAX_UNSENT,
+    POLICY,
+    TRY_LATER,
+)
 from tests.gateway.wscase import Talker, WebSocketCase
+from tests.support.pools import HeldPool
 from tests.support.wsclient import CONTINUATION, PING, PONG, TEXT, ServerFrame, frame
 
 PING_SECONDS = 30
+
+LARGE = {f"key {number}": number for number in range(8000)}
 
 
 class FloodTests(WebSocketCase):
@@ -323,3 +335,77 @@ class HeldBytesTests(WebSocketCase):
         client.transport.abortConnection()
         self.clock.advance(0)
         self.assertEqual(self.host.budget.total, 0)
+
+
+class LargeTests(WebSocketCase):
+    """Large JSON, which is decoded in a thread."""
+
+    def configure(self, *services: Any, **options: Any) -> Any:
+        """Make the adapter, with a thread that begins when a test says so."""
+        super().configure(*services, **options)
+        self.pool = HeldPool()
+        self.budget = HeldBytes(1_000_000)
+        self.host = evolve(self.host, run=self.pool.run, budget=self.budget)
+        self.adapter = WebSocketTransport(self.host, WebSocketOptions())
+        self._adapters.append(self.adapter)
+        return self.adapter
+
+    def send(self, client: Talker, *calls: tuple[int, Any]) -> None:
+        """Send calls in one go."""
+        client.send(*(frame(TEXT, self.message(id, data)) for id, data in calls))
+        self.clock.advance(0)
+
+    def message(self, id: int, data: Any) -> bytes:
+        """Write a call of the echo."""
+        call = {"id": id, "service": "Probe", "method": "echo", "data": data}
+        return json.dumps(call).encode()
+
+    def test_order(self) -> None:
+        """What follows such a message waits for it."""
+        client = self.connect()
+        self.send(client, (1, {}), (2, LARGE), (3, {}), (4, LARGE), (5, {}))
+        self.assertEqual([each["id"] for each in client.messages()], [1])
+        self.assertEqual(client.transport.producerState, "paused")
+        self.assertEqual(self.budget.total, len(self.message(2, LARGE)))
+        self.pool.go()
+        self.clock.pump([0] * 100)
+        self.assertEqual([each["id"] for each in client.messages()], [2, 3])
+        self.pool.goAll()
+        self.clock.pump([0] * 100)
+        fourth, fifth = client.messages()
+        self.assertEqual((fourth["id"], fourth["data"], fifth["id"]), (4, LARGE, 5))
+        self.assertEqual(client.transport.producerState, "producing")
+        self.assertEqual(self.budget.total, 0)
+
+    def test_malformed(self) -> None:
+        """One that is malformed is answered with an error, and the next is taken."""
+        client = self.connect()
+        wrong = self.message(1, LARGE).replace(b'7": 7', b'7"; 7')
+        client.send(frame(TEXT, wrong), frame(TEXT, self.message(2, {})))
+        self.pool.goAll()
+        self.clock.pump([0] * 100)
+        error, echo = client.messages()
+        self.assertEqual((error["error"]["code"], echo["id"]), ("INVALID_ARGUMENT", 2))
+
+    def test_lost(self) -> None:
+        """Of a client that goes meanwhile nothing is called, and nothing counted."""
+        client = self.connect()
+        self.send(client, (1, LARGE))
+        client.transport.abortConnection()
+        self.clock.advance(0)
+        self.assertEqual(self.budget.total, 0)
+        self.pool.goAll()
+        self.assertEqual(self.probe.begun, [])
+
+    def test_leaving(self) -> None:
+        """A listener that closes waits for it."""
+        client = self.connect()
+        self.send(client, (1, LARGE))
+        closing = self.adapter.close(5)
+        self.clock.advance(0)
+        self.assertEqual(client.closeCode, None)
+        self.pool.goAll()
+        self.clock.pump([0] * 10)
+        self.assertEqual(client.closeCode, GOING_AWAY)
+        self.clock.pump([CLOSE_SECONDS, 0, 0])
+        self.successResultOf(closing)
