@@ -24,7 +24,13 @@ from zope.interface import implementer
 
 from storagegate.core.codecs import JSON
 from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
-from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.errors import (
+    UNKNOWN_MESSAGE,
+    ServiceError,
+    asServiceError,
+    codedError,
+    isExpected,
+)
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
@@ -321,6 +327,10 @@ Decoded = Callable[[], Any]
 """Returns the value of a message, or raises C{ValueError}."""
 
 
+def _raise(message: str) -> None:
+    raise ValueError(message)
+
+
 class LargeMessage:
     """
     A message of JSON that a thread decodes; its bytes are in the budget until it is taken.
@@ -335,13 +345,13 @@ class LargeMessage:
         self.refusal: ServiceError | None = None
         budget.update(self, len(data))
 
-    def decode(self) -> Any:
-        """
-        Decode it. For a thread.
-
-        @raise ValueError: If it is malformed.
-        """
-        return JSON.decodeLarge(self._data)
+    def decode(self) -> Decoded:
+        """Decode it. For a thread: an error that is raised there would be held by its frames."""
+        try:
+            value = JSON.decodeLarge(self._data)
+        except ValueError as error:
+            return partial(_raise, str(error))
+        return lambda: value
 
     def refuseHeld(self, error: ServiceError) -> None:
         """Drop its bytes, see L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}."""
@@ -457,7 +467,7 @@ class PeerSession:
         host.run(message.decode).addBoth(self._takeLarge, message, take)
 
     def _takeLarge(
-        self, result: Any, message: LargeMessage, take: Callable[[Decoded], None]
+        self, result: Decoded | Failure, message: LargeMessage, take: Callable[[Decoded], None]
     ) -> None:
         self._decoding = None
         message.drop()
@@ -468,8 +478,11 @@ class PeerSession:
                 return
             if message.refusal is not None:
                 self.peer.sendError(None, message.refusal)
+            elif isinstance(result, Failure):
+                _log.failure("a message was not decoded", result)
+                self.peer.sendError(None, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE))
             else:
-                take(result.raiseException if isinstance(result, Failure) else lambda: result)
+                take(result)
         finally:
             self.adjust()
             if self._idle is not None and not self.active:

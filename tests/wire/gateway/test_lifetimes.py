@@ -19,7 +19,7 @@ from tests.support.gatewayclients import CLIENTS
 from tests.support.wsclient import FIELDS
 from tests.wire.gateway.test_matrix import MatrixCase
 
-ROWS = ["x" * 100] * 2000
+ROWS = ["x" * 20] * 10_000
 """Makes a request longer than what is parsed in the reactor thread."""
 
 Check = Callable[[str, str], Awaitable[None]]

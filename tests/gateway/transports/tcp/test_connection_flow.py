@@ -12,7 +12,6 @@ from tests.support.pools import HeldPool
 from tests.support.tcp import TCPClient, frame, seconds
 from tests.support.tcpcases import TCPCase
 
-
 LARGE = {f"key {number}": number for number in range(8000)}
 
 
