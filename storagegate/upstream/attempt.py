@@ -28,7 +28,7 @@ from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from storagegate.core.codecs import JSON
+from storagegate.core.codecs import INLINE_SIZE, JSON
 from storagegate.core.context import MAX_DEADLINE_MS, MAX_TOKEN_LENGTH, RequestContext, Tracing
 from storagegate.core.errors import (
     CODES,
@@ -63,9 +63,6 @@ HOPS = "X-Gateway-Hops"
 
 MAX_HOPS = 5
 """Gateways in a row: it ends the loop of an instance that discovery leads back to itself."""
-
-INLINE_SIZE = 64 * 1024
-"""Bytes that are decoded synchronously, in a millisecond at most; more are decoded in a thread."""
 
 # Statuses of a server that is unavailable, or whose backend is.
 _UNAVAILABLE = (502, 503)

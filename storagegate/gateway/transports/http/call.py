@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.auth.tokens import bearerToken
-from storagegate.core.codecs import JSON
+from storagegate.core.codecs import INLINE_SIZE, JSON
 from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
 from storagegate.core.errors import (
     ServiceError,
@@ -237,9 +237,6 @@ class Clients:
                 self._known[key] = client
         return client
 
-
-INLINE_SIZE = 64 * 1024
-"""A body that is read at once, in a millisecond at most. A longer one is read in a thread."""
 
 # Raised by pending operations when the connection ends; not logged.
 _DISCONNECTS = (CancelledError, BodyLost, ClientLost)
