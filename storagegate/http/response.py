@@ -390,7 +390,8 @@ class HTTPResponse:
 
         @raise ResponseSent: If it was ended before.
         """
-        self._checkUnanswered()
+        if self._ended or self.raw.started:
+            self._checkUnanswered()
         if isinstance(body, bytes):
             chunk = body
         else:

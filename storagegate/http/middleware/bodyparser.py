@@ -102,7 +102,8 @@ class BodyParser:
         """Parse the body if its type is wanted, then call C{next}."""
         if not req.hasBody or getattr(req, "bodyParsed", False):
             return next()
-        headers = req.raw.headers
+        raw = req.raw
+        headers = raw.headers
         matches, charset, codec = self._understand(headers.get(b"content-type"))
         if not (matches if self._choose is None else self._choose(req)):
             return next()
@@ -114,8 +115,8 @@ class BodyParser:
         if coding is not None:
             coding = self._findCoding(coding)
         limit = min(self._limit, req.app.settings.wholeBodySize)
-        length = req.contentLength
-        if length is not None and length > _encodedLimit(limit, coding):
+        length = raw.contentLength
+        if length is not None and length > limit and length > _encodedLimit(limit, coding):
             raise bodyTooLarge(limit, length)
         wire = req.takeBody()
         if wire is None or coding is not None or len(wire) > INLINE_SIZE:
