@@ -122,9 +122,10 @@ class OptionTests(SynchronousTestCase):
             given = [each.name for each in fields(kind) if not each.name.endswith("Type")]
             self.assertEqual(names, given, title)
         texts = {literal(row[0]): row[1] for row in table(PAGE, "Context")}
-        for name, part in (("client", ClientInfo), ("tracing", Tracing)):
-            for each in fields(part):
-                self.assertIn(f"``{each.name}``", texts[name])
+        clients = [each.name for each in fields(ClientInfo)]
+        for name, parts in (("client", clients), ("tracing", Tracing.__struct_fields__)):
+            for part in parts:
+                self.assertIn(f"``{part}``", texts[name])
         text = next(row[2] for row in table(PAGE, "Service") if row[0] == "``authentication``")
         for each in fields(ServiceAuthentication):
             self.assertIn(f"``{each.name}``", text)
