@@ -177,6 +177,11 @@ class CallMetrics:
         self._streaming = streaming
         self._now = now
         self._totals: dict[str, _Totals] = {}
+        # The calls that have ended since the last flush: all in one second, each with how long it
+        # took, by protocol, service, method and code; and one by one for a follower.
+        self._second = -1
+        self._ended = 0
+        self._times: dict[tuple[str, str, str, str | None], list[float]] = {}
         self._over: list[Over] = []
         self._follower: Callable[[Sequence[Over]], None] | None = None
         self._wake: Callable[[], None] | None = None
@@ -252,10 +257,32 @@ class CallMetrics:
         @param error: C{None} if the call succeeded.
         @param seconds: The duration of the call.
         """
-        over = self._over
-        over.append(
+        now = self._now()
+        if not self._second <= now < self._second + 1:
+            self.flush()
+            self._second = int(now)
+        # Undescribed methods share one label: invented names must not fill the table.
+        method = context.metadata.get("route") or context.method
+        code = None if error is None else error.code
+        key = (context.protocol, context.service, method, code)
+        times = self._times.get(key)
+        if times is None:
+            self._times[key] = [seconds]
+        else:
+            times.append(seconds)
+        self._ended += 1
+        if self._follower is not None:
+            self._record(context, error, seconds, now)
+        if self._ended >= _TOGETHER:
+            self.flush()
+
+    def _record(
+        self, context: RequestContext, error: ServiceError | None, seconds: float, now: float
+    ) -> None:
+        """Keep a call that has ended for the follower."""
+        self._over.append(
             (
-                self._now(),
+                now,
                 context.protocol,
                 context.service,
                 context.method,
@@ -264,13 +291,11 @@ class CallMetrics:
                 seconds,
                 None if error is None else (error.code, error.statusCode),
                 context.tracing.traceId,
-                None if self._follower is None else context.authentication,
+                context.authentication,
             )
         )
-        if len(over) == 1 and self._wake is not None:
+        if len(self._over) == 1 and self._wake is not None:
             self._wake()
-        elif len(over) >= _TOGETHER:
-            self.flush()
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:
         """
@@ -283,22 +308,13 @@ class CallMetrics:
 
     def flush(self) -> None:
         """Add the calls that have ended to the meters."""
-        over, self._over = self._over, []
-        if not over:
+        if not self._ended:
             return
+        alike, self._times, self._ended = self._times, {}, 0
+        over, self._over = self._over, []
         if self._follower is not None:
             self._follower(over)
-        alike: dict[tuple[int, str, str, str, str | None], list[float]] = {}
-        for when, protocol, service, method, route, _, seconds, error, _, _ in over:
-            # Undescribed methods share one label: invented names must not fill the table.
-            code = None if error is None else error[0]
-            key = (int(when), protocol, service, route or method, code)
-            times = alike.get(key)
-            if times is None:
-                alike[key] = [seconds]
-            else:
-                times.append(seconds)
-        for (second, protocol, service, method, code), times in alike.items():
+        for (protocol, service, method, code), times in alike.items():
             count = len(times)
             totals = self._totals[protocol]
             totals.ended += count
@@ -308,7 +324,7 @@ class CallMetrics:
                 if self._errors is not None:
                     self._errors.add(count, (protocol, self._codeOf(code)))
             if self._minute is not None:
-                self._minute.add(second, protocol, code is not None, count)
+                self._minute.add(self._second, protocol, code is not None, count)
             if self._requests is not None:
                 status = "ok" if code is None else self._codeOf(code)
                 self._requests.add(count, (protocol, service, method, status))
