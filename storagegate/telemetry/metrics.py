@@ -15,6 +15,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from attrs import asdict, evolve, frozen
@@ -177,16 +178,15 @@ class Histogram(_Meter):
         """Count a value."""
         self.observeAll((value,), labels)
 
-    def observeAll(self, values: Iterable[float], labels: Labels = ()) -> None:
+    def observeAll(self, values: Sequence[float], labels: Labels = ()) -> None:
         """Count several values of the same labels."""
         counts = self.values.get(labels)
         if counts is None:
             labels = self._bounded(labels)
             counts = self.values.setdefault(labels, [0] * (len(self.buckets) + 1) + [0.0])
-        buckets = self.buckets
-        for value in values:
-            counts[bisect_left(buckets, value)] += 1
-            counts[-1] += value
+        for bucket in map(bisect_left, repeat(self.buckets), values):
+            counts[bucket] += 1
+        counts[-1] += sum(values)
 
 
 M = TypeVar("M", bound=_Meter)
