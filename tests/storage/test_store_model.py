@@ -90,8 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def createBucket(self) -> None:
         """Make the second bucket."""
-        self.driver.createBucket("two")
-        self.model.createBucket("two")
+        self.agree(lambda: self.driver.createBucket("two"), lambda: self.model.createBucket("two"))
 
     @rule(bucket=BUCKETS)
     def deleteBucket(self, bucket: str) -> None:
