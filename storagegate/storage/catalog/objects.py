@@ -289,12 +289,13 @@ def _chunks(items: Sequence[_Named]) -> list[Sequence[_Named]]:
 @cache
 def _cuts(count: int) -> tuple[tuple[int, int], ...]:
     """
-    Cut a range into powers of two up to L{CHUNK}, so that few different statements are prepared.
+    Cut a range into multiples of eight up to L{CHUNK} and a rest, so that few different statements
+    are prepared.
     """
     cuts: list[tuple[int, int]] = []
     start = 0
     while start < count:
-        end = start + min(CHUNK, 1 << ((count - start).bit_length() - 1))
+        end = start + (min(CHUNK, (count - start) // 8 * 8) or count - start)
         cuts.append((start, end))
         start = end
     return tuple(cuts)

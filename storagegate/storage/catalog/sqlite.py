@@ -48,6 +48,7 @@ from storagegate.storage.catalog.writer import (
     Committer,
     Mutation,
     OpenFiles,
+    SequenceBlock,
     WriteLock,
 )
 from storagegate.storage.files import FailStopLatch
@@ -245,7 +246,14 @@ class SQLiteCatalog:
         self._openFiles = OpenFiles([path, f"{path}-wal"], latch.set)
         self._writer = CatalogWriter(
             reactor,
-            Committer(connection, reserve, latch, wal, OpenFiles([path], latch.set)),
+            Committer(
+                connection,
+                reserve,
+                latch,
+                wal,
+                OpenFiles([path], latch.set),
+                None if state.isShared else SequenceBlock(),
+            ),
             self._cache.forget,
             onGarbage,
             self._checkpoints.schedule,

@@ -45,9 +45,26 @@ T = TypeVar("T")
 
 SEQUENCES = 512
 """
-Numbers reserved for one transaction. A mutation that stores an object uses one, so a batch holds at
-most as many mutations.
+Numbers of writes that are reserved at once. A mutation that stores an object uses one, so a batch
+holds at most as many mutations.
 """
+
+
+@define
+class SequenceBlock:
+    """
+    Numbers of writes that a commit has reserved.
+
+    @ivar used: The last one that was taken.
+    @ivar end: The last one of the block.
+    """
+
+    used: int = 0
+    end: int = 0
+
+    def clear(self) -> None:
+        """Skip the rest."""
+        self.used = self.end = 0
 
 
 _ADDED = (
@@ -64,13 +81,13 @@ class Transaction:
 
     @ivar garbage: Blobs that lost their last reference in it.
     @ivar connection: A connection with an open transaction that writes.
+    @ivar _sequences: What earlier transactions have left.
     """
 
     connection: Connection
+    _sequences: SequenceBlock = field(factory=SequenceBlock)
     garbage: list[str] = field(factory=list, init=False)
     _usage: dict[int, list[int]] = field(factory=dict, init=False)
-    _next: int = field(default=0, init=False)
-    _end: int = field(default=0, init=False)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
         """Run a statement that returns nothing."""
@@ -124,14 +141,15 @@ class Transaction:
 
     def takeSequence(self) -> int:
         """Return the next number of a write; numbers that are not used are skipped."""
-        if self._next == self._end:
-            self._end = self.value(
+        block = self._sequences
+        if block.used == block.end:
+            block.end = self.value(
                 "UPDATE meta SET value = value + ? WHERE name = 'sequence' RETURNING value",
                 (SEQUENCES,),
             )
-            self._next = self._end - SEQUENCES
-        self._next += 1
-        return self._next
+            block.used = block.end - SEQUENCES
+        block.used += 1
+        return block.used
 
 
 Apply = Callable[[Transaction, Sequence[Any]], Sequence[object]]
@@ -182,17 +200,19 @@ def asJSON(value: object) -> str:
 
 
 def runTogether(
-    connection: Connection, mutations: Sequence[Mutation]
+    connection: Connection, mutations: Sequence[Mutation], sequences: SequenceBlock | None = None
 ) -> tuple[list[object], list[str]]:
     """
     Run mutations in order in one transaction, successive ones of one function at once, and commit.
 
     @param connection: The writer's connection, without an open transaction.
     @param mutations: In the order of their commit.
+    @param sequences: What earlier transactions have left; L{None} if other processes write.
     @return: An outcome for each, and the blobs that became garbage.
     @raise Exception: Any error but a L{StoreError} of a mutation; nothing was changed.
     """
-    transaction = Transaction(connection)
+    sequences = sequences or SequenceBlock()
+    transaction = Transaction(connection, sequences)
 
     def act() -> list[object]:
         outcomes: list[object] = []
@@ -208,7 +228,12 @@ def runTogether(
         transaction.saveUsage()
         return outcomes
 
-    return transact(connection, act), transaction.garbage
+    try:
+        return transact(connection, act), transaction.garbage
+    except BaseException:
+        # They may have been reserved in this transaction.
+        sequences.clear()
+        raise
 
 
 # Pages that a mutation may add besides its weight: its row's, and those of a tree that splits.
@@ -295,6 +320,8 @@ class Committer:
     @ivar _reserve: Is released when a mutation that frees space does not fit on the disk.
     @ivar _wal: Checkpoints of the same connection.
     @ivar _openFiles: The files of the connection; L{None} if they are not compared.
+    @ivar _sequences: Numbers for the next writes; L{None} if other processes write, too: then a
+        commit reserves its own, so that a newer write has a larger one.
     """
 
     _connection: Connection
@@ -302,6 +329,7 @@ class Committer:
     _latch: FailStopLatch
     _wal: WALCheckpointer
     _openFiles: OpenFiles | None = None
+    _sequences: SequenceBlock | None = None
 
     def commit(self, mutations: Sequence[Mutation]) -> Committed:
         """Commit mutations, all in one transaction if that is possible. Writer thread."""
@@ -350,7 +378,7 @@ class Committer:
     def _tryCommit(self, mutations: Sequence[Mutation]) -> Committed | None:
         """Commit, or make outcomes of an error; L{None} if the disk is full."""
         try:
-            done = runTogether(self._connection, mutations)
+            done = runTogether(self._connection, mutations, self._sequences)
         except Exception as error:
             fault = classify(error)
             if fault is Fault.FULL:
