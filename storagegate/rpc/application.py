@@ -35,7 +35,7 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.core.shares import shareOf
-from storagegate.core.task import portable
+from storagegate.core.task import callInThread, portable
 from storagegate.net.endpoints import chooseReactor, processReactor, runUntilStopped
 from storagegate.net.forwarded import Trust
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
@@ -607,6 +607,7 @@ class GRPCServer:
         except CannotListenError:
             engine.discard()
             raise
+        self._router.run = partial(callInThread, reactor)
         accept = self._prepare(reactor)
         own: IPv4Address | IPv6Address | UNIXAddress
         if number is None:

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
 
+from storagegate.core.codecs import INLINE_SIZE
 from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
@@ -101,10 +102,12 @@ class RequestStream:
     client down. The stream is its own awaitable of C{__anext__}: an object less for each message.
 
     @ivar decode: Converts a message's bytes to the handler's value.
+    @ivar decodeLarge: Does so in a thread; C{None} if there is none.
     """
 
     _engineCall: IServerCall
     decode: Callable[[bytes], Any]
+    decodeLarge: Callable[[bytes], Deferred[Any]] | None = None
     # The next message, or None at the end.
     _arrived: Any = _NOTHING
     _isReading: bool = False
@@ -131,6 +134,9 @@ class RequestStream:
         if message is None:
             raise StopAsyncIteration
         self._arrived = _NOTHING
+        if len(message) > INLINE_SIZE and self.decodeLarge is not None:
+            value = yield from self.decodeLarge(message)
+            return value
         return self.decode(message)
 
     def _got(self, message: bytes | None) -> None:

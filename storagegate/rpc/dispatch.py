@@ -9,6 +9,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Mapping,
 )
 from functools import partial
@@ -17,10 +18,11 @@ from types import CoroutineType
 from typing import Any
 
 from attrs import define, frozen
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.codecs import INLINE_SIZE
 from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.definitions import (
     DefinitionError,
@@ -307,6 +309,8 @@ class CallRouter:
     @ivar routes: The routes by path.
     @ivar middleware: The first one outermost.
     @ivar activeCalls: How many handlers are running.
+    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread, for large messages;
+        C{None} if there is none.
     @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
     @ivar unread: The calls whose request has not arrived, the oldest first, with the time of the
         last check before them.
@@ -326,6 +330,7 @@ class CallRouter:
         @param budget: Counts what incomplete requests hold.
         @param guarded: The paths of methods that need credentials; may change.
         """
+        self.run: Callable[..., Deferred[Any]] | None = None
         self.services: dict[str, RPCService] = {}
         self.routes: Routes = {}
         self.middleware: list[Middleware] = []
@@ -474,8 +479,12 @@ class CallDispatch(Task):
         isUnknown = isGuarded and not _hasCredentials(self._engineCall.metadata)
         if isUnknown or self._route.method.streaming in ("client", "bidirectional"):
             # No reference to this object: it would be a cycle for the garbage collector.
-            decode = partial(_decode, self._route.method.request)
-            self._call.requests = RequestStream(self._engineCall, decode)
+            codec, run = self._route.method.request, self._router.run
+            self._call.requests = RequestStream(
+                self._engineCall,
+                partial(_decode, codec),
+                None if run is None else partial(run, _decodeLarge, codec),
+            )
             self._callHandler()
         else:
             self._router.unread[self] = self._router.now
@@ -497,12 +506,26 @@ class CallDispatch(Task):
         if message is None:
             self._refuseNothing()
             return
+        if len(message) > INLINE_SIZE and self._router.run is not None:
+            self._start(self._passLarge(self._router.run, message))
+            return
         try:
             self._call.request = _decode(self._route.method.request, message)
         except Exception as error:
             self._refuse(error)
             return
         self._callHandler()
+
+    async def _passLarge(self, run: Callable[..., Deferred[Any]], message: bytes) -> Any:
+        """Decode a large request in a thread, and call the handler."""
+        decoding = run(_decodeLarge, self._route.method.request, message)
+        del message
+        try:
+            self._call.request = await decoding
+        except GrpcError as error:
+            self._router.refused(self._call, error)
+            raise
+        return await self._pass(0)
 
     def refuse(self, error: TooMuchHeld) -> None:
         """Refuse the call before its request has come, see L{IPendingRead}."""
@@ -560,10 +583,13 @@ class CallDispatch(Task):
             else:
                 self.onResult(result)
         else:
-            super().__init__(self._pass(0))
-            # A client may leave before such a handler waits for anything.
-            self._engineCall.watch(self.cancel)
-            self.step()
+            self._start(self._pass(0))
+
+    def _start(self, passing: Coroutine[Any, Any, Any]) -> None:
+        super().__init__(passing)
+        # A client may leave before such a handler waits for anything.
+        self._engineCall.watch(self.cancel)
+        self.step()
 
     async def _pass(self, position: int) -> Any:
         """Run the middleware from a position on, and the handler."""
@@ -701,6 +727,13 @@ def _hasCredentials(metadata: Metadata) -> bool:
 def _decode(codec: MessageCodec, message: bytes) -> Any:
     try:
         return codec.decode(message)
+    except ConversionError as error:
+        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
+
+
+def _decodeLarge(codec: MessageCodec, message: bytes) -> Any:
+    try:
+        return codec.decodeLarge(message)
     except ConversionError as error:
         raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 

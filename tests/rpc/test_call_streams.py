@@ -5,11 +5,15 @@ from collections.abc import AsyncIterator, Iterator
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from storagegate.core.codecs import INLINE_SIZE
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.call import Call
 from storagegate.rpc.dispatch import CallDispatch, CallRouter
+from tests.support.pools import HeldPool
 from tests.support.rpccallcase import Boom, CallCase
 from tests.support.rpcwire import ROOM, FakeServerCall
+
+LARGE = b" " * (INLINE_SIZE + 1)
 
 INVALID_ARGUMENT, NOT_FOUND, INTERNAL = 3, 5, 13
 
@@ -111,6 +115,64 @@ class StreamTests(CallCase):
         self.assertEqual(len(made), ROOM)
         self.wire.take()
         self.assertEqual(len(self.wire.messages), 3 * ROOM)
+
+
+class LargeTests(CallCase):
+    """Large messages, which are decoded in a thread."""
+
+    def setUp(self) -> None:
+        """Have a thread that begins when a test says so."""
+        self.pool = HeldPool()
+        self.begun: list[str] = []
+
+    async def answer(self, call: Call) -> str:
+        """Answer with the last letters."""
+        self.begun.append(call.request[-3:])
+        return self.begun[-1]
+
+    def test_unary(self) -> None:
+        """The handler is called when it is decoded."""
+        wire = self.begin(self.answer, LARGE + b"end", run=self.pool.run)
+        self.assertEqual((self.begun, wire.status), ([], None))
+        self.pool.go()
+        self.assertEqual(wire.messages, [b"end"])
+        self.assertStatus(0)
+
+    def test_small(self) -> None:
+        """A small one has no thread."""
+        self.begin(self.answer, b"end", run=self.pool.run)
+        self.assertEqual((self.pool.waiting, self.begun), ([], ["end"]))
+
+    def test_malformed(self) -> None:
+        """One that is malformed is refused."""
+        self.begin(self.answer, LARGE + b"\xff", run=self.pool.run)
+        self.pool.go()
+        self.assertEqual((self.begun, len(self.refused)), ([], 1))
+        self.assertStatus(INVALID_ARGUMENT, self.refused[0].message)  # type: ignore[attr-defined]
+
+    def test_left(self) -> None:
+        """Of a client that leaves meanwhile the handler is not called."""
+        wire = self.begin(self.answer, LARGE, run=self.pool.run)
+        wire.leave()
+        self.assertEqual((self.begun, self.ended), ([], 1))
+
+    def test_stream(self) -> None:
+        """A stream stays in order, and what is malformed ends it."""
+        seen: list[str] = []
+
+        async def answer(call: Call) -> str:
+            async for request in call.requests:
+                seen.append(request[-1])
+            return ""
+
+        messages = (b"1", LARGE + b"2", b"3", LARGE + b"\xff", b"5")
+        self.begin(answer, *messages, streaming="client", run=self.pool.run)
+        self.assertEqual(seen, ["1"])
+        self.pool.go()
+        self.assertEqual(seen, ["1", "2", "3"])
+        self.pool.go()
+        self.assertEqual(seen, ["1", "2", "3"])
+        self.assertStatus(INVALID_ARGUMENT, "name: is no text")
 
 
 class LeavingTests(CallCase):

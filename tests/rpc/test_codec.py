@@ -4,8 +4,9 @@ from types import MappingProxyType
 from typing import Any
 
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 
-from storagegate.rpc.codec import codecOf
+from storagegate.rpc.codec import PIECE, codecOf, cutMessage
 from storagegate.rpc.converters import ConversionError
 from tests.rpc.conversioncase import ConversionCase
 from tests.rpc.conversionprotos import (
@@ -300,3 +301,38 @@ class CodecTests(ConversionCase):
         pool = compilePool(chain="\n".join(['syntax = "proto3";', *texts, "message M400 {}"]))
         chain = codecOf(messageClass("M0", pool))
         self.assertEqual(chain.decode(chain.encode({"next": {"next": {}}})), {"next": {"next": {}}})
+
+
+class LargeTests(ConversionCase):
+    """Messages that are decoded in pieces."""
+
+    def test_pieces(self) -> None:
+        """They are cut between fields, also where a field is longer than a piece."""
+        value = {f"key {n}": [n, "x" * 30, {"a": None}] for n in range(2000)}
+        value["long"] = ["y" * 3 * PIECE]
+        struct = codecOf(Struct)
+        wire = struct.encode(value)
+        pieces = list(cutMessage(wire))
+        self.assertGreater(len(pieces), 5)
+        self.assertEqual(b"".join(pieces), wire)
+        self.assertEqual(struct.decodeLarge(wire), value)
+
+    def test_malformed(self) -> None:
+        """Whatever is cut or changed is decoded, or refused, as in one go."""
+        struct = codecOf(Struct)
+        wire = struct.encode({f"key {n}": n for n in range(3000)})
+        changed = [wire[:at] for at in range(len(wire) - 40, len(wire))]
+        for byte in (0, 3, 0x0B, 0x7F, 0x80, 0xFF):
+            changed += [
+                wire[:at] + bytes([byte]) + wire[at + 1 :] for at in range(PIECE, PIECE + 40)
+            ]
+            changed.append(wire + bytes([byte]) * 100)
+        for each in changed:
+            self.assertEqual(b"".join(cutMessage(each)), each)
+            outcomes = []
+            for decode in (struct.decode, struct.decodeLarge):
+                try:
+                    outcomes.append(decode(each))
+                except ConversionError as error:
+                    outcomes.append(str(error))
+            self.assertEqual(*outcomes)

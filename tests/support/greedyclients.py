@@ -126,6 +126,20 @@ def _framed(payload: bytes) -> bytes:
     return struct.pack(">BBI", 1, 1, len(payload)) + payload
 
 
+def _structs(port: int) -> None:
+    """Call over gRPC with such an object."""
+    import grpc
+    from google.protobuf.struct_pb2 import Struct
+
+    message = Struct()
+    for number in range(_MESSAGE_KEYS):
+        message.fields[f"k{number}"].number_value = 1
+    wire = message.SerializeToString()
+    call = grpc.insecure_channel(f"127.0.0.1:{port}").unary_unary("/Echo/echo")
+    while True:
+        call(wire)
+
+
 def _keys() -> bytes:
     body = _object(_KEYS)
     head = b"POST /api/Echo/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
@@ -157,6 +171,7 @@ KINDS: dict[str, tuple[str, Callable[[int], None]]] = {
     "messageKeys": ("http", lambda port: _flood(port, _HANDSHAKE, frame(TEXT, _keysCall()))),
     "frameKeys": ("tcp", lambda port: _flood(port, b"", _framed(_keysCall()))),
     "lineKeys": ("tcp", lambda port: _flood(port, b"", _keysCall() + b"\n")),
+    "structs": ("grpc", _structs),
     "announced": ("grpc", _announced),
 }
 """The listener that each is for, and what it does with the port."""

@@ -23,12 +23,18 @@ class CallCase(SynchronousTestCase):
         *messages: bytes | None,
         streaming: str = "none",
         middleware: tuple[Middleware, ...] = (),
+        run: Callable[..., Any] | None = None,
     ) -> FakeServerCall:
-        """Begin a call whose client has sent some messages."""
+        """
+        Begin a call whose client has sent some messages.
+
+        @param run: Runs functions in threads.
+        """
         self.refused: list[Exception] = []
         self.wire = FakeServerCall()
         self.wire.arrive(*messages)
         self.router = CallRouter()
+        self.router.run = run
         self.router.middleware.extend(middleware)
         self.router.onRefused = lambda call, error: self.refused.append(error)
         self.route(answer, streaming)

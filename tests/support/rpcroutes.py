@@ -18,6 +18,8 @@ class TextCodec:
         except UnicodeDecodeError:
             raise ConversionError("name", "is no text") from None
 
+    decodeLarge = decode
+
     def encode(self, value: Any) -> bytes:
         """Write a message."""
         if not isinstance(value, str):

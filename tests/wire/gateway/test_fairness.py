@@ -132,3 +132,7 @@ class FairnessTests(SynchronousTestCase):
     def test_lineKeys(self) -> None:
         """So beside such lines."""
         self.assertFair("lineKeys")
+
+    def test_structs(self) -> None:
+        """So beside such messages of gRPC."""
+        self.assertFair("structs")
