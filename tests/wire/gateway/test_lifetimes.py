@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from weakref import ref
 
+import grpc
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from websockets.sync.client import connect
@@ -143,15 +144,21 @@ class LifetimeTests(MatrixCase):
         """After requests that are read in a thread, and of which that cannot be read."""
 
         async def check(wire: str, kind: str) -> None:
-            await self.ask(wire, kind, {"text": "a", "rows": ROWS})
-            if wire != "grpc":
-                await deferToThread(self.sendBroken, wire)
+            # Messages of gRPC have no further fields.
+            large = {"text": "x" * 200_000} if wire == "grpc" else {"text": "a", "rows": ROWS}
+            await self.ask(wire, kind, large)
+            await deferToThread(self.sendBroken, wire)
 
         await self.assertFreed(check, ["http", "websocket", "tcp", "grpc"])
 
     def sendBroken(self, wire: str) -> None:
         """Send a long message that is no JSON, and half of one; then hang up."""
         address = self.ports[wire].getHost()
+        if wire == "grpc":
+            with grpc.insecure_channel(f"127.0.0.1:{address.port}") as channel:
+                call = channel.unary_unary("/Probe/askNone")
+                self.assertRaises(grpc.RpcError, call, b"\xff" * 200_000, timeout=10)
+            return
         text = json.dumps({"text": "a", "rows": ROWS}).encode()[:-1]
         if wire == "websocket":
             with connect(f"ws://127.0.0.1:{address.port}/ws") as client:
