@@ -97,7 +97,11 @@ class MisuseTests(RPCCase):
         definition = textService(
             **dict.fromkeys(unary, "none"), Stubborn="server", BadTrailers="server"
         )
-        options = {"health": False, "maxConcurrentStreams": None}
+        options = {
+            "health": False,
+            "maxConcurrentStreams": None,
+            "maxCallsPerAddress": STREAMS,
+        }
         self.app = server.grpc().withOptions(grpc=options)
         self.app.addService(definition=definition, implementation=self.service)
         self.port = await self.listen(self.app)
