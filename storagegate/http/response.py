@@ -1,7 +1,4 @@
-"""
-The response, as handlers see it: status, header fields, and a body that is whole, streamed or a
-file.
-"""
+"""The response, as handlers see it: status, header fields and body: whole, streamed or a file."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -673,17 +670,12 @@ class HTTPResponse:
         @param isTagged: Whether a client that has this body already gets none.
         """
         if isTagged:
-            raw = self.raw
-            headers = raw.headers
-            if (
-                (b"if-none-match" in headers or b"if-modified-since" in headers)
-                and raw.method in (b"GET", b"HEAD")
-                and self.isFresh()
-            ):
+            headers = self.raw.headers
+            isAsked = b"if-none-match" in headers or b"if-modified-since" in headers
+            if isAsked and self.raw.method in (b"GET", b"HEAD") and self.isFresh():
                 self.statusCode = 304
         hooks = self._hooks
         encoder: IBodyEncoder | None = None
-        waiting: list[Awaitable[Any]] = []
         if hooks is not None:
             hooks.runBeforeHead()
         if self.statusCode in BODILESS:
@@ -696,8 +688,7 @@ class HTTPResponse:
             encoder = hooks.chooseEncoder(len(body))
             if encoder is not None:
                 self._fields.pop("content-length", None)
-        if hooks is not None:
-            waiting = hooks.startHolds()
+        waiting = [] if hooks is None else hooks.startHolds()
         if waiting or (encoder is not None and len(body) > INLINE_SIZE):
             self._later(self._deliverLater(waiting, encoder, body))
         else:
