@@ -289,7 +289,7 @@ class GatewayClient(MemoryDriver):
 
     The gateway is started without listeners; it cannot be configured any more.
 
-    @ivar clock: The gateway's clock, which only L{advance} moves.
+    @ivar clock: The gateway's clock, which only C{advance} moves.
     @ivar address: The IP address of the clients.
     """
 

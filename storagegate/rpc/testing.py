@@ -398,7 +398,7 @@ class RPCTestClient(MemoryDriver):
     """
     A client of one server, in its process, and the server's time.
 
-    @ivar clock: The server's clock, which only L{advance} moves.
+    @ivar clock: The server's clock, which only C{advance} moves.
     @ivar grpc: The client, as C{createGrpcClient} makes it.
     """
 
