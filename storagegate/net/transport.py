@@ -1,9 +1,10 @@
 """
-TCP and UNIX connections that send at once and hand whole files to the kernel.
+TCP and UNIX connections that send in the turn of the write, and hand whole files to the kernel.
 
 A stock Twisted transport queues each write until the poller reports that the socket is writable,
-which it nearly always is. L{FastServer} calls C{send} first and queues only the rest. It also has
-C{sendfile}. All of it but L{writeAll} runs in the reactor thread.
+which it nearly always is. L{FastServer} calls C{send} first, at the end of the turn
+(L{pollDirectly}), and queues only the rest. It also has C{sendfile}. All of it but L{writeAll} runs
+in the reactor thread.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +27,7 @@ _BACKLOG = 1024
 
 class FastServer(tcp.Server):
     """
-    A TCP connection that sends at once.
+    A TCP connection that sends in the turn of the write.
 
     @ivar bufferSize: How many bytes one read takes, see L{setReadSize}.
     @ivar sentBytes: How many bytes the kernel took from the queue or a file since the start; a
@@ -73,7 +74,7 @@ class FastServer(tcp.Server):
 
     def write(self, data: bytes) -> None:
         """
-        Send C{data}, or as much as the kernel takes now and the rest when it can.
+        Send C{data} in this turn, or as much as the kernel takes then and the rest when it can.
 
         @raise RuntimeError: If a file is on its way: bytes after it would overtake it.
         """
