@@ -23,7 +23,7 @@ MAX_CONTAINERS = 250_000
 empty lists, 16 MiB would hold five million and take nine seconds."""
 
 INLINE_SIZE = 64 * 1024
-"""Bytes of JSON that are decoded in the reactor thread, whatever they are: in a millisecond."""
+"""Bytes of JSON of any kind that are decoded in the reactor thread: in a millisecond."""
 
 _INLINE_BYTES = 1024 * 1024
 _INLINE_ELEMENTS = 4096

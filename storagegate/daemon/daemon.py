@@ -155,7 +155,7 @@ class Daemon(ProcessService):
             self._log.info("configuration reloaded")
             self._logUnchanged(needRestart(self._started, self._configuration))
         finally:
-            # The access log and certificates are opened again, whatever the configuration became.
+            # The access log and certificates are opened again, also if this was refused.
             self._parts.logs.reopen()
             self._checks.check()
             self._notifyReady()

@@ -157,7 +157,7 @@ def authentication(
     hook = adaptHandler(verify, "verify", "token", "call")
     isPublic = methodMatcher(publicMethods, "publicMethods")
     logged: set[str] = set()
-    throttle: AuthFailureThrottle | None = None
+    refuse = _SlowRefusal(clock).refuse
 
     def authenticate(call: Any, next: Callable[[], Any]) -> Any:
         if isPublic(call) or (publicHealth and call.service == HEALTH):
@@ -191,18 +191,32 @@ def authentication(
             # Its traceback refers to this frame.
             del refusal
 
-    async def refuse(refusal: Exception, call: Any) -> None:
-        nonlocal throttle
+    return authenticate
+
+
+class _SlowRefusal:
+    """Refuses calls; guesses of one address wait."""
+
+    def __init__(self, clock: IReactorTime | None) -> None:
+        self._clock = clock
+        self._throttle: AuthFailureThrottle | None = None
+
+    async def refuse(self, refusal: Exception, call: Any) -> None:
+        """
+        Refuse a call.
+
+        @raise Exception: The refusal.
+        """
         try:
             if asGrpcError(refusal).statusName == "UNAUTHENTICATED":
-                if throttle is None:
-                    throttle = AuthFailureThrottle(clock or processReactor())
-                await throttle.wait(throttle.failed(hostOf(call.getPeer())))
+                if self._throttle is None:
+                    # The process's reactor is known when calls come, not when middleware is made.
+                    self._throttle = AuthFailureThrottle(self._clock or processReactor())
+                await self._throttle.wait(self._throttle.failed(hostOf(call.getPeer())))
             raise refusal from None
         finally:
+            # Its traceback refers to this frame.
             del refusal
-
-    return authenticate
 
 
 def _tokenOf(call: Any) -> str:

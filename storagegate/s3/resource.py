@@ -105,8 +105,7 @@ class S3Resource(CoroutineResource):
                         request.method, request.path, request.queryString, headers
                     )
             except S3Error as error:
-                if error.status in (401, 403):
-                    await self._throttle.wait(self._throttle.failed(request.clientHost))
+                await self._slowDown(request, error)
                 raise
             if record is not None:
                 record.accessKey = authenticated.identity.accessKey
@@ -146,6 +145,11 @@ class S3Resource(CoroutineResource):
         finally:
             if record is not None:
                 self.observers.completed(record)
+
+    async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
+        """Let a client wait whose credentials were refused too often."""
+        if error.status in (401, 403):
+            await self._throttle.wait(self._throttle.failed(request.clientHost))
 
     async def _prepare(self) -> None:
         """Load the keys, and the operations, which an idle daemon does not have."""

@@ -374,14 +374,8 @@ class HTTPChannel(Protocol):
             transport.write(head + body)
         else:
             transport.writeSequence((head, body))
-        owner = self.owner
-        if (
-            self._serving
-            and self._body is None
-            and not (self._closesAfterResponse or owner.draining)
-        ):
-            self._deadline = owner.now + self.limits.keepAliveTimeout
-        else:
+        isLast = self._closesAfterResponse or self.owner.draining
+        if isLast or self._body is not None or not self._serving:
             self._continue()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:
@@ -443,6 +437,7 @@ class HTTPChannel(Protocol):
         if self._heldBody is not None:
             self._heldBody.hold(0)
         self._request = None
+        self._deadline = self.owner.now + self.limits.keepAliveTimeout
         self.owner.requests -= 1
         self.requestShare.calls -= 1
 
@@ -456,7 +451,6 @@ class HTTPChannel(Protocol):
         if self._closesAfterResponse or self.owner.draining:
             self._close()
             return
-        self._deadline = self.owner.now + self.limits.keepAliveTimeout
         if self._body is not None:
             self._body.discard()
             self.connection.setReading(True)

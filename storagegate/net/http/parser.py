@@ -9,8 +9,8 @@ A strict parser of requests: the head, and the framing of the body (RFC 9112); t
 
 A head is parsed when it is complete. What it refuses: names that are no tokens, control characters,
 lone CR or LF, continued lines, missing and doubled Host fields, unknown transfer codings, versions,
-sizes. A head is short, and a function of C takes it whole in less time than a parser in C that
-calls back for each field: 2 microseconds instead of 4.
+sizes. Lines that came before are looked up: a parser in C that calls back for each field takes a
+tenth longer.
 
 The decoders of bodies are values: C{feed} takes bytes as they came and returns those of the body;
 the bytes after the body are then in C{rest}.

@@ -285,11 +285,7 @@ def _headerComponents(text: str) -> tuple[str, str, str]:
     if message:
         # The value is not repeated, for with another scheme it may be a password.
         raise S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
-    return _components(rest)
-
-
-def _components(text: str) -> tuple[str, str, str]:
-    pieces = [piece.strip().partition("=") for piece in text.split(",", 3)]
+    pieces = [piece.strip().partition("=") for piece in rest.split(",", 3)]
     found = {name: value for name, _, value in pieces}
     credential, names, signature = (
         found.get(name, "") for name in ("Credential", "SignedHeaders", "Signature")
@@ -511,7 +507,7 @@ def _canonicalComponent(raw: bytes) -> bytes:
 
 
 KEY_LIMIT = 4096
-"""Signing keys in memory: one for each secret and day, about 1,000 bytes each."""
+"""Signing keys in memory: one for each secret and day, about 600 bytes each."""
 
 
 class SigningKey:
@@ -546,7 +542,7 @@ class SigningKeys:
     """
     A cache of signing keys, derived once for each secret and day. Reactor thread.
 
-    A derivation takes 10 microseconds, the rest of a request's check 6.
+    A derivation takes 8 microseconds, the rest of a request's check 6.
     """
 
     def __init__(self) -> None:

@@ -244,16 +244,10 @@ class SQLiteCatalog:
             self._readers.run, openFor(Purpose.CHECKPOINT), wal, latch
         )
         self._openFiles = OpenFiles([path, f"{path}-wal"], latch.set)
+        sequences = None if state.isShared else SequenceBlock()
         self._writer = CatalogWriter(
             reactor,
-            Committer(
-                connection,
-                reserve,
-                latch,
-                wal,
-                OpenFiles([path], latch.set),
-                None if state.isShared else SequenceBlock(),
-            ),
+            Committer(connection, reserve, latch, wal, OpenFiles([path], latch.set), sequences),
             self._cache.forget,
             onGarbage,
             self._checkpoints.schedule,

@@ -50,8 +50,8 @@ class UDPOptions:
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all transports.
     @ivar maxPacketSize: Bytes of a reply's datagram; the default passes everywhere in one piece.
-    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have, whatever
-        its ports; C{None} for three quarters.
+    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have, with all
+        of its ports; C{None} for three quarters.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
         C{stream} or C{stream_end}.
