@@ -3,7 +3,8 @@ How much of incomplete requests grpc core holds, for the budget of the process.
 
 grpc core reports a message when it is complete, and says nothing of one that is not. But the kernel
 counts the bytes that have come on each connection (C{TCP_INFO}). While few requests are incomplete
-nothing is looked at; when many are, all sockets are, ten times a second.
+nothing is looked at; when many are, all sockets are: ten times a second, and the more often the
+faster it comes.
 
 What a connection holds is what has come since the last moment when none of its requests was
 incomplete, less the messages that were complete meanwhile, and what will have come by the next
@@ -24,10 +25,22 @@ QUIET_SHARE = 4
 """One in so many parts of the budget may come without being looked at."""
 
 SAMPLE_SECONDS = 0.1
-"""In this time a fast network brings 100 MB."""
+"""The time between two looks while little comes."""
+
+LEAST_SAMPLE_SECONDS = 0.01
+"""The same while much does: a fast network brings 10 MB in it."""
+
+SAMPLED_SHARE = 32
+"""One in so many parts of the budget is what may come between two looks."""
+
+_CALM_SECONDS = 1.0
+"""So long after the last look the first ones are quick again: what comes then is not known."""
 
 SAMPLE_SHARE = 20
 """Sampling takes one in so many parts of the time at most: 4 microseconds a descriptor."""
+
+URGENT_SHARE = 4
+"""The same when half of the budget is used: a descriptor on which bytes come takes 100."""
 
 _OVERHEAD = 128
 """Bytes of the head and the frames of a small call."""
@@ -131,6 +144,8 @@ class PendingReads:
         self._clock: Any = None
         self._timer: Any = None
         self._maxLength = 0
+        self._interval = LEAST_SAMPLE_SECONDS
+        self._sampled = 0.0
         # Those that waited at the last sample.
         self._old: set[IPendingRead] = set()
         self._connections: dict[str, _Connection] = {}
@@ -160,6 +175,8 @@ class PendingReads:
         """Begin to look at connections: more than L{quiet} calls wait."""
         if not self.isSampling:
             self.isSampling = True
+            if self._clock.seconds() - self._sampled > _CALM_SECONDS:
+                self._interval = LEAST_SAMPLE_SECONDS
             self._sample(isFirst=True)
 
     def received(self, peer: str, size: int) -> None:
@@ -178,7 +195,9 @@ class PendingReads:
 
     def _sample(self, isFirst: bool = False) -> None:
         """Look at all connections, until there can not be much any more."""
+        self._sampled = self._clock.seconds()
         if len(self._unread) <= self.quiet:
+            self._setInterval(0)
             self.close()
             return
         self._setQuiet()
@@ -186,7 +205,9 @@ class PendingReads:
         begin = time.thread_time()
         self._count(self._received(), isFirst)
         taken = time.thread_time() - begin
-        self._timer = self._clock.callLater(max(SAMPLE_SECONDS, SAMPLE_SHARE * taken), self._sample)
+        isUrgent = 2 * self._budget.total > self._budget.limit
+        wait = (URGENT_SHARE if isUrgent else SAMPLE_SHARE) * taken
+        self._timer = self._clock.callLater(max(self._interval, wait), self._sample)
 
     def _count(self, received: dict[str, int] | None, isFirst: bool) -> None:
         reads: dict[str, list[IPendingRead]] = {}
@@ -217,10 +238,19 @@ class PendingReads:
             connection.last = total
         self._forget(self._connections.keys() - received.keys())
         self._old = set(self._unread)
+        if not isFirst:
+            came = sum(each.coming for each in self._connections.values() if each.reads)
+            self._setInterval(came)
         for connection in list(self._connections.values()):
             # Until the next sample as much may come again.
             size = max(0, connection.last - connection.complete) + connection.coming
             self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
+
+    def _setInterval(self, came: int) -> None:
+        """Look sooner if many bytes have come since the last look, later if few."""
+        isMuch = came * SAMPLED_SHARE > self._budget.limit
+        seconds = self._interval / 2 if isMuch else self._interval * 2
+        self._interval = min(max(seconds, LEAST_SAMPLE_SECONDS), SAMPLE_SECONDS)
 
     def _forget(self, peers: Iterable[str]) -> None:
         for peer in peers:

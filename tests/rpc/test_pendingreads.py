@@ -8,7 +8,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
-from storagegate.rpc.pendingreads import SAMPLE_SECONDS, PendingReads, receivedBytes
+from storagegate.rpc.pendingreads import (
+    LEAST_SAMPLE_SECONDS,
+    SAMPLE_SECONDS,
+    PendingReads,
+    receivedBytes,
+)
 
 MIB = 1 << 20
 
@@ -87,6 +92,37 @@ class PendingReadsTests(SynchronousTestCase):
         self.come()
         self.assertEqual((self.budget.total, self.budget._shares), (0, {}))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def interval(self) -> float:
+        """Return the seconds until the next look."""
+        [call] = self.clock.getDelayedCalls()
+        return float(call.getTime() - self.clock.seconds())
+
+    def test_interval(self) -> None:
+        """The first looks are quick; they get rare while little comes, and quick when much does."""
+        self.clock.advance(5)
+        self.begin("a", "b", "c")
+        found = []
+        for size in (0, 0, 0, 0, 0, MIB, MIB, MIB, MIB, 0):
+            found.append(round(self.interval(), 6))
+            assert self.received is not None
+            self.received["a"] += size
+            self.clock.advance(self.interval())
+        self.assertEqual(found, [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.05, 0.025, 0.0125, 0.01])
+
+    def test_intervalKept(self) -> None:
+        """Many calls that come and go do not make the looks quick; a pause does."""
+        self.clock.advance(5)
+        for _ in range(10):
+            calls = self.begin("a", "b", "c")
+            seconds = self.interval()
+            for each in calls:
+                self.end(each, 0)
+            self.clock.advance(seconds)
+        self.assertAlmostEqual(seconds, SAMPLE_SECONDS)
+        self.clock.advance(5)
+        self.begin("a", "b", "c")
+        self.assertAlmostEqual(self.interval(), LEAST_SAMPLE_SECONDS)
 
     def test_earlier(self) -> None:
         """What had come on a connection before does not count, but all on one that is new does."""
