@@ -18,6 +18,7 @@ from attrs import field, frozen
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
+from storagegate.storage.records import AccessKey
 from storagegate.storage.store import AccessKeySnapshot
 
 _GRANTS = {
@@ -31,23 +32,21 @@ POLICIES = tuple(_GRANTS)
 
 
 @lru_cache(maxsize=1024)
-def _matcher(pattern: str) -> Callable[[str], object]:
+def globMatcher(pattern: str) -> Callable[[str], object]:
+    """
+    Compile a glob.
+
+    @param pattern: Empty for everything.
+    @return: Gives C{None} for a text that does not match as a whole.
+    """
     # Each middle piece is found leftmost and kept (an atomic group), as globs allow: so a pattern
     # of many stars cannot backtrack, and a match costs at most the text times the last piece.
-    first, *rest = [re.escape(run).replace(r"\?", ".") for run in re.split(r"\*+", pattern)]
+    runs = re.split(r"\*+", pattern or "*")
+    first, *rest = [re.escape(run).replace(r"\?", ".") for run in runs]
     if rest:
         *middle, last = rest
         first += "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}"
     return re.compile(first, re.DOTALL).fullmatch
-
-
-def matchesGlob(pattern: str, text: str) -> bool:
-    """
-    Return whether a text as a whole matches a glob.
-
-    @param pattern: Empty for everything.
-    """
-    return not pattern or _matcher(pattern)(text) is not None
 
 
 @frozen
@@ -65,6 +64,7 @@ class KeyPolicy:
     bucketPattern: str = ""
     prefixPattern: str = ""
     isUnlimited: bool = field(init=False, repr=False)
+    _matchers: list[Callable[[str], object]] = field(factory=list, init=False, repr=False, eq=False)
 
     @isUnlimited.default
     def _isUnlimited(self) -> bool:
@@ -83,15 +83,29 @@ class KeyPolicy:
             return False
         if access == "admin" and self.prefixPattern:
             return False  # a bucket is more than the keys that match
-        if bucket is not None and not matchesGlob(self.bucketPattern, bucket):
+        matchesBucket, matchesKey = self._matchers or self._compile()
+        if bucket is not None and matchesBucket(bucket) is None:
             return False
-        return key is None or matchesGlob(self.prefixPattern, key)
+        return key is None or matchesKey(key) is not None
 
     def coversPrefix(self, prefix: str) -> bool:
         """Return whether the pattern matches every key that begins with C{prefix}."""
         pattern = self.prefixPattern
         # A star at the end matches any continuation, so one match stands for all keys.
-        return not pattern or (pattern.endswith("*") and matchesGlob(pattern, prefix))
+        if not pattern:
+            return True
+        _, matchesKey = self._matchers or self._compile()
+        return pattern.endswith("*") and matchesKey(prefix) is not None
+
+    def _compile(self) -> list[Callable[[str], object]]:
+        """
+        Compile both patterns, with the first request that has proved to be of this key.
+
+        Those of a thousand keys take a tenth of a second; done with the look-up, it would show
+        which keys exist.
+        """
+        self._matchers[:] = globMatcher(self.bucketPattern), globMatcher(self.prefixPattern)
+        return self._matchers
 
 
 FULL_ACCESS = KeyPolicy()
@@ -145,10 +159,15 @@ class Identity:
 
 @frozen
 class AccountKey:
-    """A secret and the identity that it proves."""
+    """
+    A secret and the identity that it proves.
+
+    @ivar issued: The row that it was made of; C{None} for the root pair.
+    """
 
     identity: Identity
     secretKey: str = field(repr=False)
+    issued: AccessKey | None = None
 
 
 class AccessKeyStore:
@@ -181,11 +200,15 @@ class AccessKeyStore:
         if keys.problem is not None:
             raise StoreBusy(f"access keys were not read: {keys.problem}")
         if keys.generation != self._generation:
-            self._issued = {}
+            before, self._issued = self._issued, {}
             for name, key in keys.keys.items():
-                policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
-                identity = Identity(key.accessKey, key.account, policy)
-                self._issued[name] = AccountKey(identity, key.secretKey)
+                known = before.get(name)
+                # What has not changed stays, with its patterns compiled.
+                if known is None or known.issued != key:
+                    policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
+                    identity = Identity(key.accessKey, key.account, policy)
+                    known = AccountKey(identity, key.secretKey, key)
+                self._issued[name] = known
             self._generation = keys.generation
         return self._issued.get(accessKey)
 

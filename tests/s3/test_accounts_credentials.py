@@ -83,6 +83,23 @@ class CredentialsTests(SynchronousTestCase):
         self.assertIsNone(self.credentials.find("K"))
         self.assertLess(KEYS_POLL_SECONDS, 1.0)
 
+    def test_unchangedKeysStay(self) -> None:
+        """When other keys change, a key keeps its compiled policy; when it changes, it does not."""
+        key = AccessKey("K", "s", "ada", "readwrite", "b*", "p/*")
+        self.issued.keys.append(key)
+        self.keys.start()
+        before = self.credentials.find("K")
+        assert before is not None
+        for generation, changed in ((1, key), (2, evolve(key, prefixPattern="q/*"))):
+            self.issued.keys[:] = [changed, AccessKey(f"L{generation}", "s", "ada")]
+            self.issued.generation = generation
+            self.clock.advance(KEYS_POLL_SECONDS)
+            found = self.credentials.find("K")
+            assert found is not None
+            self.assertIs(found is before, changed is key)
+            self.assertIs(found.identity.policy.allows("read", "b", "p/x"), changed is key)
+            self.assertIs(found.identity.policy.allows("read", "b", "q/x"), changed is not key)
+
     def test_readsOnlyWhatChanged(self) -> None:
         """The keys are read again only when their generation is another."""
         self.keys.start()

@@ -30,6 +30,7 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from secrets import token_hex
+from sys import intern
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from attrs import frozen
@@ -138,12 +139,20 @@ class SignatureScope:
         @param credential: From L{parseCredential}.
         @param signedHeaders: From L{parseSignedHeaders}.
         """
-        _, date, region, service = credential
-        names = [name.replace(b"%", b"%%") for name in signedHeaders]
-        lines = [b"%b", b"%b", b"%b", *[name + b":%b" for name in names], b"", b";".join(names)]
-        template = b"\n".join([*lines, b"%b"])
+        accessKey, date, region, service = credential
         text = f"{date}/{region}/{service}/{TERMINATOR}"
-        return cls(*credential, signedHeaders, text, template)
+        # What a thousand keys have in common is one object, which stays in the processor's cache.
+        date, region, service, text = map(intern, (date, region, service, text))
+        names, template = _template(signedHeaders)
+        return cls(accessKey, date, region, service, names, text, template)
+
+
+@lru_cache(maxsize=64)
+def _template(signedHeaders: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], bytes]:
+    """Write the template of a canonical request; return it with the names that it is for."""
+    names = [name.replace(b"%", b"%%") for name in signedHeaders]
+    lines = [b"%b", b"%b", b"%b", *[name + b":%b" for name in names], b"", b";".join(names)]
+    return signedHeaders, b"\n".join([*lines, b"%b"])
 
 
 class SignatureParams(Struct, frozen=True, eq=False):
@@ -234,7 +243,8 @@ def parsePayloadHash(value: bytes) -> str:
 
 # The scopes of clients by what comes before their signatures, which is the same all day.
 _scopes: dict[str, SignatureScope] = {}
-_MAX_SCOPES = 1024
+_MAX_SCOPES = 2048
+# A thousand keys, each of which signs other headers of a GET than of a PUT; some 2 KB each.
 _MAX_BEGINNING = 1024
 
 
