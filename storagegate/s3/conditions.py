@@ -26,9 +26,18 @@ from storagegate.net.http.ranges import (
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.storage.records import WriteCondition
 
-READ_FIELDS = frozenset(
-    {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"range"}
-)
+_CUSTOMER_KEY = b"server-side-encryption-customer-"
+_KEY_FIELDS = (b"algorithm", b"key", b"key-md5")
+_READ_KEY = frozenset(b"x-amz-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
+_SOURCE_KEY = frozenset(b"x-amz-copy-source-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
+
+READ_FIELDS = _READ_KEY | {
+    b"if-match",
+    b"if-none-match",
+    b"if-modified-since",
+    b"if-unmodified-since",
+    b"range",
+}
 """The fields that L{evaluateRead} obeys: without any of them a read takes the whole object."""
 
 
@@ -47,15 +56,29 @@ def evaluateRead(
     @param modifiedMs: Time of its last change, in milliseconds since the epoch.
     @param size: Of the object, in bytes; L{None} if a C{Range} does not count.
     @return: The bytes to send; L{None} for the whole object.
-    @raise S3Error: C{PreconditionFailed}, C{InvalidRange}.
+    @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidRequest}.
     @raise NotModified: For a 304.
     """
+    rejectKey(headers)
     if _evaluate(headers, b"", etag, modifiedMs) is not None:
         raise NotModified()
     wanted = headers.get(b"range")
     if wanted is None or size is None or not rangeHolds(headers, etag, modifiedMs):
         return None
     return parseRange(wanted, size)
+
+
+def rejectKey(headers: Mapping[bytes, bytes], names: frozenset[bytes] = _READ_KEY) -> None:
+    """
+    Reject a key of the customer's for an object that is not encrypted, as none is.
+
+    @param headers: Values by lower-case name.
+    @param names: Of the fields that carry the key.
+    @raise S3Error: C{InvalidRequest}.
+    """
+    if not names.isdisjoint(headers):
+        message = "The encryption parameters are not applicable to this object."
+        raise S3Error("InvalidRequest", message)
 
 
 def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
@@ -110,8 +133,9 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
     @param headers: Values by lower-case name.
     @param etag: Of the source, without quotation marks.
     @param modifiedMs: Time of its last change, in milliseconds since the epoch.
-    @raise S3Error: C{PreconditionFailed}.
+    @raise S3Error: C{PreconditionFailed}, C{InvalidRequest}.
     """
+    rejectKey(headers, _SOURCE_KEY)
     failed = _evaluate(headers, b"x-amz-copy-source-", etag, modifiedMs)
     if failed is not None:
         raise _preconditionFailed(failed)

@@ -177,6 +177,9 @@ _STORED = (
         *(b"PUT", "bucket", "admin", buckets.putAcl, "acl", "PutBucketAcl"),
         documentLimit=BUCKET_LIMIT,
     ),
+    # A session of a directory bucket, and an append of other servers: both look like plain ones.
+    _row(b"GET", "bucket", "list", _NOT_IMPLEMENTED, "session", "CreateSession"),
+    _row(b"PUT", "object", "write", _NOT_IMPLEMENTED, "append", "AppendObject"),
     _row(b"HEAD", "bucket", "list", buckets.headBucket),
     _row(b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT),
     _row(b"DELETE", "bucket", "admin", buckets.deleteBucket),
@@ -219,6 +222,10 @@ OPERATIONS = {
 _ROWS = {
     (row.method, row.level, row.selector): row for row in OPERATIONS.values() if not row.variant
 }
+# Operations that make an object: no version id can name what is not there yet.
+_WITHOUT_VERSION = frozenset(
+    ["PutObject", "UploadPart", "CreateMultipartUpload", "CompleteMultipartUpload"]
+)
 _PLAIN = {
     (row.method, row.level == "object"): row
     for row in _ROWS.values()
@@ -252,6 +259,9 @@ def findOperation(
         operation = _PLAIN.get((method, hasKey))
     else:
         operation = _select(method, hasKey, query)
+        if operation is not None and "versionId" in query and operation.name in _WITHOUT_VERSION:
+            message = "This operation does not accept a version-id."
+            raise invalidArgument("versionId", query["versionId"], message)
     if operation is None:
         raise _notAllowed(method, hasBucket, hasKey, query)
     if method == b"PUT" and b"x-amz-copy-source" in headers:

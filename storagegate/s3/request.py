@@ -47,8 +47,17 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-write-offset-bytes": frozenset(),
     b"x-amz-if-match-last-modified-time": frozenset(),
     b"x-amz-if-match-size": frozenset(),
+    b"x-amz-if-match-initiated-time": frozenset(),
+    b"x-amz-bucket-namespace": frozenset(),
+    b"x-amz-object-annotation-directive": frozenset({b"COPY", b"EXCLUDE"}),
+    b"x-amz-object-lock-event-hold": frozenset({b"OFF"}),
 }
-_UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
+_UNSUPPORTED_PREFIXES = (
+    b"x-amz-server-side-encryption",
+    b"x-amz-grant-",
+    b"x-amz-object-lock-event-hold-",
+    b"x-amz-rename-source",
+)
 _OTHER_ACLS = frozenset(
     b"public-read public-read-write aws-exec-read authenticated-read log-delivery-write".split()
 )

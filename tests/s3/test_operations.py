@@ -13,9 +13,9 @@ from tests.s3.clientparser import parseAnswer, serviceModel
 
 COPY = {b"x-amz-copy-source": b"b/k"}
 
-# Operations of Amazon's model that are none of a plain bucket's (a session of a directory bucket,
-# an answer of an object lambda, torrents), and old names of others.
-_FOREIGN = {"CreateSession", "WriteGetObjectResponse", "ListDirectoryBuckets", "GetObjectTorrent"}
+# Operations of Amazon's model that are none of a plain bucket's (an answer of an object lambda,
+# torrents), and old names of others.
+_FOREIGN = {"WriteGetObjectResponse", "ListDirectoryBuckets", "GetObjectTorrent"}
 _OLD_NAMES = {
     "GetBucketLifecycle": "GetBucketLifecycleConfiguration",
     "GetBucketNotification": "GetBucketNotificationConfiguration",
@@ -66,8 +66,9 @@ class FindOperationTests(SynchronousTestCase):
                 operation = find(http["method"].encode(), f"{target}?{whole}", headers)
                 self.assertEqual(operation.name, _OLD_NAMES.get(name, name))
             found.add(operation.name)
-        # A form is posted by browsers, so the model of the SDKs does not know it.
-        self.assertEqual(set(OPERATIONS) - found, {"PostObject"})
+        # A form is posted by browsers, and an append is another server's: the model of the SDKs
+        # knows neither.
+        self.assertEqual(set(OPERATIONS) - found, {"PostObject", "AppendObject"})
 
     def test_plainRows(self) -> None:
         """The operations without a selector, with and without a query."""
@@ -91,9 +92,25 @@ class FindOperationTests(SynchronousTestCase):
                 "response-content-type=a",
                 "versionId=null",
                 "ACL",
-                "session",
+                "sessions",
             ]:
+                if name == "PutObject" and "versionId" in query:
+                    continue
                 self.assertEqual(find(method, f"{target}?{query}").name, name, query)
+
+    def test_versionOfWrite(self) -> None:
+        """An operation that makes an object takes no version id, not even an empty one."""
+        for method, target in [
+            (b"PUT", "/b/k?versionId"),
+            (b"PUT", "/b/k?uploadId=u&versionId=null"),
+            (b"POST", "/b/k?uploads&versionId=null"),
+            (b"POST", "/b/k?uploadId=u&versionId=null"),
+        ]:
+            for headers in ({}, COPY):
+                error = self.assertRaises(S3Error, find, method, target, headers)
+                self.assertEqual(error.code, "InvalidArgument")
+                self.assertEqual(error.fields["ArgumentName"], "versionId")
+        self.assertEqual(find(b"PUT", "/b/k?acl&versionId=null").name, "PutObjectAcl")
 
     def test_listTypes(self) -> None:
         """C{list-type=2} is version 2; another value is an error, elsewhere it is ignored."""
@@ -257,6 +274,7 @@ class RowTests(SynchronousTestCase):
             ("/b/k?legal-hold", "InvalidRequest", 400),
             ("/b/k?retention", "InvalidRequest", 400),
             ("/b/k?annotation", "NotImplemented", 501),
+            ("/b?session", "NotImplemented", 501),
         ]:
             handler = find(b"GET", target).handler
             assert isinstance(handler, StaticResponse)
@@ -298,5 +316,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 30)
+        self.assertEqual(len(fixed), 31)
         self.assertEqual(sum(level == "object" for level, _ in fixed), 4)

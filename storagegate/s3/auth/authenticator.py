@@ -11,7 +11,7 @@ yet.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,8 @@ from storagegate.s3.checksums import (
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
+_TOKEN = "x-amz-security-token"
+
 # Parameters of the signature itself, and the SDK's remark on a checksum that the body may lack: the
 # user of a URL does not know of it.
 _NOT_HEADERS = frozenset(
@@ -40,7 +42,7 @@ _NOT_HEADERS = frozenset(
         "x-amz-date",
         "x-amz-expires",
         "x-amz-sdk-checksum-algorithm",
-        "x-amz-security-token",
+        _TOKEN,
         "x-amz-signature",
         "x-amz-signedheaders",
     }
@@ -173,13 +175,25 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
     )
 
 
+def _rejectToken(names: Iterable[str]) -> None:
+    """
+    Reject the token of a temporary key: no key is one.
+
+    @param names: Of the parameters or fields that a request has, in any case.
+    @raise S3Error: C{InvalidToken}.
+    """
+    if any(name.lower() == _TOKEN for name in names):
+        raise S3Error("InvalidToken")
+
+
 def rejectFormClaim(fields: Mapping[str, str]) -> None:
     """
     Reject credentials in the fields of a form that came with others.
 
     @param fields: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument}: more than one scheme claims the request.
+    @raise S3Error: C{InvalidArgument}: more than one scheme claims the request; C{InvalidToken}.
     """
+    _rejectToken(fields)
     if sigv4.isSignedForm(fields) or sigv2.isSignedForm(fields):
         raise _tooMany()
 
@@ -263,6 +277,10 @@ class S3Authenticator:
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"
+        if claim.scope.signsToken:
+            raise S3Error("InvalidToken")
+        if presigned:
+            _rejectToken(parseQuery(queryString))
         return Authenticated(credential.identity, claim.payloadHash, claim, key, claim.source)
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
@@ -272,6 +290,11 @@ class S3Authenticator:
         @param fields: Lower-case name to value; all fields before the file.
         @raise S3Error: As L{authenticate}.
         """
+        authenticated = self._byForm(fields)
+        _rejectToken(fields)
+        return authenticated
+
+    def _byForm(self, fields: Mapping[str, str]) -> Authenticated:
         if sigv2.isSignedForm(fields):
             if sigv4.isSignedForm(fields):
                 raise _tooMany()
@@ -300,6 +323,7 @@ class S3Authenticator:
         claim = sigv2.parseQueryClaim(query)
         credential, secret = self._find(claim.accessKey)
         sigv2.verifyQuery(claim, request, secret, self._now())
+        _rejectToken((*query, *(name.decode("latin-1") for name in sent.headers)))
         payloadHash = _payloadHash(request.headers)
         return Authenticated(_proven(credential), payloadHash, source=SignatureSource.QUERY)
 
@@ -311,6 +335,7 @@ class S3Authenticator:
             isUnknown = bool(secret) and self._credentials.find(accessKey) is None
             code = "InvalidAccessKeyId" if isUnknown else "SignatureDoesNotMatch"
             raise S3Error(code, status=401, headers=_CHALLENGE)
+        _rejectToken(name.decode("latin-1") for name in headers)
         return Authenticated(identity, _payloadHash(headers))
 
 

@@ -57,10 +57,10 @@ SUBRESOURCES = frozenset(
         *("response-cache-control", "response-content-disposition", "response-content-encoding"),
         *("response-content-language", "response-content-type", "response-expires"),
         # The selectors of operations that no client signs.
-        *("abac", "annotation", "attributes", "encryption", "intelligent-tiering", "legal-hold"),
-        *("metadataAnnotationTable", "metadataConfiguration", "metadataInventoryTable"),
-        *("metadataJournalTable", "metadataTable", "ownershipControls", "policyStatus"),
-        *("publicAccessBlock", "renameObject", "retention"),
+        *("abac", "annotation", "append", "attributes", "encryption", "intelligent-tiering"),
+        *("legal-hold", "metadataAnnotationTable", "metadataConfiguration"),
+        *("metadataInventoryTable", "metadataJournalTable", "metadataTable", "ownershipControls"),
+        *("policyStatus", "publicAccessBlock", "renameObject", "retention", "session"),
     )
 )
 

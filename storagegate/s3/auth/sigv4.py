@@ -61,6 +61,7 @@ _NOT_BUILT = frozenset(
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _DATE = re.compile(r"[0-9]{8}", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_TOKEN_HEADER = b"x-amz-security-token"
 SKEW_LIMIT = 900
 """Seconds by which a client's clock may differ: S3's own quarter of an hour."""
 
@@ -116,6 +117,8 @@ class SignatureScope:
 
     @ivar date: C{YYYYMMDD}.
     @ivar signedHeaders: Lower-case names in order.
+    @ivar signsHost: Whether C{host} is among the headers, as it must be.
+    @ivar signsToken: Whether the token of a temporary key is.
     @ivar text: The scope as it is signed.
     @ivar template: A canonical request: what C{%} puts there are method, path, query, the values of
         the signed headers, and the hash of the payload.
@@ -126,6 +129,8 @@ class SignatureScope:
     region: str
     service: str
     signedHeaders: tuple[bytes, ...]
+    signsHost: bool
+    signsToken: bool
     text: str
     template: bytes
 
@@ -144,7 +149,8 @@ class SignatureScope:
         # What a thousand keys have in common is one object, which stays in the processor's cache.
         date, region, service, text = map(intern, (date, region, service, text))
         names, template = _template(signedHeaders)
-        return cls(accessKey, date, region, service, names, text, template)
+        signsHost, signsToken = b"host" in names, _TOKEN_HEADER in names
+        return cls(accessKey, date, region, service, names, signsHost, signsToken, text, template)
 
 
 @lru_cache(maxsize=64)
@@ -626,8 +632,8 @@ def verify(
     _checkTime(claim, now)
     headers, signed = request.headers, scope.signedHeaders
     unsigned = [name for name in headers if name[:6] == b"x-amz-" and name not in signed]
-    if unsigned or b"host" not in signed:
-        raise _notSigned(unsigned if b"host" in signed else [*unsigned, b"host"])
+    if unsigned or not scope.signsHost:
+        raise _notSigned(unsigned if scope.signsHost else [*unsigned, b"host"])
     canonical = canonicalRequest(request, scope, claim.payloadHash)
     digest = sha256(canonical).hexdigest()
     stringToSign = f"{ALGORITHM}\n{claim.timestamp}\n{scope.text}\n{digest}"

@@ -20,6 +20,8 @@ from storagegate.storage.records import NULL_VERSION, Bucket, ObjectListing
 
 async def listBuckets(call: S3Request) -> None:
     """List the account's buckets."""
+    if "max-directory-buckets" in call.query:
+        raise S3Error("NotImplemented")
     query = parseListBuckets(call.query, call.services.tokenSecret)
     objects = call.services.objects
     # One more than the page shows whether there is a next one.
@@ -86,8 +88,11 @@ async def putAcl(call: S3Request) -> None:
     named = any(name.startswith((b"x-amz-acl", b"x-amz-grant-")) for name in call.headers)
     document = await call.readDocument()
     if document or not named:
-        only = (canonicalId(bucket.account), "FULL_CONTROL")
-        if set(readGrants(document)) != {only}:
+        owner, grants = readGrants(document)
+        account = canonicalId(bucket.account)
+        if owner not in ("", account):
+            raise S3Error("AccessDenied")
+        if set(grants) != {(account, "FULL_CONTROL")}:
             raise S3Error("NotImplemented")
     call.respond(200)
 
@@ -107,8 +112,11 @@ class StaticResponse:
     message: str | None = None
 
     async def __call__(self, call: S3Request) -> None:
-        """Respond, if the bucket (and the object) exists."""
-        await _settings(call)
+        """Respond, if the bucket (and the object, for what is built) exists."""
+        if self.code == "NotImplemented":
+            await call.services.objects.bucket(call.identity, call.bucket)
+        else:
+            await _settings(call)
         call.respondXML(self.bodyFor(call.bucket))
 
     def bodyFor(self, bucket: str) -> bytes:

@@ -9,7 +9,7 @@ from storagegate.s3.checksums import (
     requestedKind,
     requestedType,
 )
-from storagegate.s3.conditions import parseCopyRange, writeCondition
+from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.put import findCopySource
 from storagegate.s3.objects import attributesFrom, retryCopy
@@ -103,6 +103,7 @@ def _objectSize(call: S3Request) -> int | None:
 
 async def completeMultipartUpload(call: S3Request) -> None:
     """Turn the parts into the object."""
+    rejectUnsupported(call.headers, call.identity.account)
     condition = writeCondition(call.headers)
     multipart = call.services.multipart
     # The checksum in this request's headers is the object's; the document has none of its own.
@@ -132,6 +133,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
 
 async def abortMultipartUpload(call: S3Request) -> None:
     """End an upload and drop its parts."""
+    rejectUnsupported(call.headers, call.identity.account)
     await call.services.multipart.abort(await _find(call))
     call.respond(204)
 
@@ -140,6 +142,7 @@ async def listParts(call: S3Request) -> None:
     """List an upload's parts."""
     query = parseListParts(call.query)
     upload = await _find(call)
+    rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
     call.respondXML(documents.listParts(call.bucket, query, upload, page, truncated))

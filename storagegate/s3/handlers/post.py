@@ -69,7 +69,9 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     await objects.bucket(call.identity, call.bucket)
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
-    rejectUnsupported(headers, call.identity.account)
+    _rejectFields(headers)
+    for named in (headers, call.headers):
+        rejectUnsupported(named, call.identity.account)
     attributes = attributesFrom(headers)
     expectation = BodyExpectation(
         md5=contentMD5(headers),
@@ -85,6 +87,17 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         raise
     record = await objects.putObject(call.identity, call.bucket, key, ingested, attributes)
     _respond(call, head.fields, record)
+
+
+def _rejectFields(fields: dict[bytes, bytes]) -> None:
+    """Reject tags, and give the field C{acl} the name of the header that it stands for."""
+    if fields.get(b"tagging"):
+        raise S3Error("NotImplemented", fields={"Field": "tagging"})
+    acl = fields.pop(b"acl", None)
+    if acl is not None:
+        if b"x-amz-acl" in fields:
+            raise invalidArgument("acl", acl.decode("utf-8", "replace"), "Two ACLs in one form")
+        fields[b"x-amz-acl"] = acl
 
 
 async def rejectNonForm(call: S3Request) -> None:

@@ -240,20 +240,27 @@ def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
 
 
 def readBucketConfiguration(body: bytes) -> str:
-    """Return the region of a CreateBucketConfiguration; empty if it names none or is absent."""
+    """
+    Return the region of a CreateBucketConfiguration; empty if it names none or is absent.
+
+    @raise S3Error: C{NotImplemented} for tags, and for a bucket of a type or at a place of its own.
+    """
     if not body:
         return ""
     read = readRecords(body, "CreateBucketConfiguration", "", _BUCKET)
+    if not read.settings.keys().isdisjoint(("Bucket", "Location", "Tags")):
+        raise S3Error("NotImplemented")
     return read.settings.get("LocationConstraint", "").strip()
 
 
-def readGrants(body: bytes) -> list[tuple[str, str]]:
+def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     """
-    Read AccessControlPolicy: the grantee and the permission of each grant.
+    Read AccessControlPolicy: the owner, and the grantee and the permission of each grant.
 
     Its grants are nested, other than records of L{Records}; the limit of its size bounds the tree.
 
-    @return: The canonical id of each grantee, empty for a group, with the permission.
+    @return: The canonical id of the owner, empty if it names none; and that of each grantee, empty
+        for a group, with the permission.
     """
     from xml.etree.ElementTree import ParseError
 
@@ -266,7 +273,8 @@ def readGrants(body: bytes) -> list[tuple[str, str]]:
         raise S3Error("MalformedXML") from None
     if _local(root.tag) != "AccessControlPolicy":
         raise S3Error("MalformedXML")
-    return [
+    owner = (root.findtext("{*}Owner/{*}ID") or "").strip()
+    return owner, [
         (
             (grant.findtext("{*}Grantee/{*}ID") or "").strip(),
             (grant.findtext("{*}Permission") or "").strip(),

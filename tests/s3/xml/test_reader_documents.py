@@ -184,12 +184,19 @@ class BucketConfigurationTests(SynchronousTestCase):
             (b"<CreateBucketConfiguration/>", ""),
             (
                 b"<CreateBucketConfiguration><LocationConstraint> eu-west-1\n"
-                b"</LocationConstraint><Tags><Tag><Key>a</Key></Tag><Tag/></Tags>"
+                b"</LocationConstraint><Other><Tag><Key>a</Key></Tag><Tag/></Other>"
                 b"</CreateBucketConfiguration>",
                 "eu-west-1",
             ),
         ]:
             self.assertEqual(readBucketConfiguration(body), region)
+
+    def test_notBuilt(self) -> None:
+        """Tags, a type and a place are not ignored."""
+        for name in (b"Bucket", b"Location", b"Tags"):
+            body = b"<CreateBucketConfiguration><%b/></CreateBucketConfiguration>" % name
+            error = self.assertRaises(S3Error, readBucketConfiguration, body)
+            self.assertEqual(error.code, "NotImplemented")
 
     def test_botocore(self) -> None:
         """What boto3 sends is read as it was meant."""
