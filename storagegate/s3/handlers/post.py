@@ -16,6 +16,7 @@ from storagegate.s3.checksums import (
     expectedChecksum,
     ingest,
 )
+from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import attributesFrom
@@ -64,14 +65,16 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     else:
         rejectFormClaim(head.fields)
     call.identity.authorise("write", call.bucket, key)
-    await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
-    objects = call.services.objects
-    await objects.bucket(call.identity, call.bucket)
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
     _rejectFields(headers)
     for named in (headers, call.headers):
         rejectUnsupported(named, call.identity.account)
+    call.headers = {**headers, **call.headers}
+    await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
+    objects = call.services.objects
+    condition = writeCondition(call.headers)
+    await objects.checkWrite(call.identity, call.bucket, key, condition)
     attributes = attributesFrom(headers)
     expectation = BodyExpectation(
         md5=contentMD5(headers),
@@ -85,7 +88,9 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         if ingested.sink is not None:
             call.services.store.abort(ingested.sink)
         raise
-    record = await objects.putObject(call.identity, call.bucket, key, ingested, attributes)
+    record = await objects.putObject(
+        call.identity, call.bucket, key, ingested, attributes, condition
+    )
     _respond(call, head.fields, record)
 
 

@@ -15,12 +15,16 @@ number and is not, are C{MalformedXML}.
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import PART_LIMIT
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 DELETE_LIMIT = 4 * 1024 * 1024
 """Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
@@ -260,7 +264,7 @@ def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     Its grants are nested, other than records of L{Records}; the limit of its size bounds the tree.
 
     @return: The canonical id of the owner, empty if it names none; and that of each grantee, empty
-        for a group, with the permission.
+        for a group or an address, with the permission.
     """
     from xml.etree.ElementTree import ParseError
 
@@ -276,11 +280,17 @@ def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     owner = (root.findtext("{*}Owner/{*}ID") or "").strip()
     return owner, [
         (
-            (grant.findtext("{*}Grantee/{*}ID") or "").strip(),
+            _grantee(grant.find("{*}Grantee")),
             (grant.findtext("{*}Permission") or "").strip(),
         )
         for grant in root.iterfind("{*}AccessControlList/{*}Grant")
     ]
+
+
+def _grantee(grantee: "Element | None") -> str:
+    if grantee is None or any(_local(each.tag) in ("EmailAddress", "URI") for each in grantee):
+        return ""
+    return (grantee.findtext("{*}ID") or "").strip()
 
 
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:

@@ -8,6 +8,8 @@ from tests.support.clients import ROOT
 from tests.support.s3signer import Answer, Outgoing
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.forms import formRequest
+from tests.wire.s3.modeltable import TABLE
+from tests.wire.s3.test_model import operationsOf
 
 CUSTOMER_KEY = {
     "x-amz-server-side-encryption-customer-algorithm": "AES256",
@@ -211,6 +213,26 @@ class FormTests(RefusalCase):
         """The headers of the request that carries a form are judged, too."""
         answer = self.post({"x-amz-server-side-encryption": "AES256"})
         self.assertAnswer(answer, 501, "NotImplemented")
+        self.assertUntouched()
+
+    def test_conditions(self) -> None:
+        """Conditions and the expected owner are obeyed, as fields and as headers."""
+        self.assertEqual(self.post().status, 204)
+        for name, value, status, code in (
+            ("If-None-Match", "*", 412, "PreconditionFailed"),
+            ("If-Match", '"other"', 412, "PreconditionFailed"),
+            ("x-amz-expected-bucket-owner", "a" * 64, 403, "AccessDenied"),
+        ):
+            self.assertAnswer(self.post({name: value}), status, code)
+            self.assertAnswer(self.post(**{name.replace("-", "_"): value}), status, code)
+
+    def test_asHeaders(self) -> None:
+        """Each header that a PUT refuses is refused as a field, with the same answer."""
+        for row in TABLE:
+            rows = operationsOf(row, row.names[0]) if row.verdict == "refused" else ()
+            for name in row.names if row.kind == "header" and "PutObject" in rows else ():
+                answer = self.post(**{name.replace("-", "_"): row.sample})
+                self.assertAnswer(answer, row.status, row.code)
         self.assertUntouched()
 
     def test_taken(self) -> None:

@@ -1,0 +1,392 @@
+"""
+What the daemon does with each header, parameter and element of Amazon's model of S3.
+
+A row names one or more of them, the operations for which it speaks (none: all that are built), a
+sample, and the answer to it. In a sample C{bucket}, C{etag}, C{modified} and C{owner} in braces
+stand for those of the bucket's object. A row is
+
+- I{obeyed}: the sample is an impossible or a telling one, and the answer shows that it was read;
+- I{harmless}: the sample changes nothing, for the reason that stands there;
+- I{refused}: the sample asks for what is not built.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+
+from attrs import frozen
+
+
+@frozen
+class Row:
+    """
+    What is done with some names.
+
+    @ivar kind: C{header}, C{query} or C{element}.
+    @ivar names: Of headers and parameters; of elements, paths.
+    @ivar operations: Those for which it speaks; empty for all that are built and have the name.
+    @ivar status: Of the answer to the sample.
+    @ivar code: Of the error.
+    @ivar shows: A part of the head or body of the answer; with C{stored}, of the head of a read
+        that follows.
+    @ivar lacks: What is no part of the answer.
+    @ivar reason: Why it is harmless.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    verdict: str
+    sample: str
+    operations: tuple[str, ...] = ()
+    status: int = 200
+    code: str = ""
+    shows: str = ""
+    lacks: str = ""
+    stored: bool = False
+    reason: str = ""
+
+
+def _row(kind: str, names: str, verdict: str, sample: str, operations: str, **more: object) -> Row:
+    return Row(
+        kind,
+        tuple(names.split()),
+        verdict,
+        sample,
+        tuple(operations.split()),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _obeyed(kind: str, names: str, sample: str, operations: str = "", **more: object) -> Row:
+    return _row(kind, names, "obeyed", sample, operations, **more)
+
+
+def _harmless(kind: str, names: str, sample: str, reason: str, operations: str = "") -> Row:
+    return _row(kind, names, "harmless", sample, operations, reason=reason)
+
+
+def _refused(
+    kind: str,
+    names: str,
+    sample: str,
+    operations: str = "",
+    status: int = 501,
+    code: str = "NotImplemented",
+) -> Row:
+    return _row(kind, names, "refused", sample, operations, status=status, code=code)
+
+
+_INVALID = {"status": 400, "code": "InvalidArgument"}
+_FAILED = {"status": 412, "code": "PreconditionFailed"}
+_EPOCH = "Thu, 01 Jan 1970 00:00:01 GMT"
+_STRANGER = "a" * 64
+_READS = "GetObject HeadObject"
+_LISTS = "ListObjects ListObjectsV2 ListObjectVersions ListMultipartUploads"
+_WRITES = "PutObject CopyObject CompleteMultipartUpload"
+
+
+_BUILT = (("crc32", 4), ("crc32c", 4), ("crc64nvme", 8), ("sha1", 20), ("sha256", 32))
+_NOT_BUILT = ("md5", "sha512", "xxhash64", "xxhash3", "xxhash128")
+_CHECKSUMS = (*(name for name, _ in _BUILT), *_NOT_BUILT)
+
+
+def _checksumRows() -> Iterator[Row]:
+    """Give the rows of checksums: a wrong value, and algorithms that are not built."""
+    for name, size in _BUILT:
+        wrong = b64encode(b"\xff" * size).decode()
+        yield _obeyed("header", f"x-amz-checksum-{name}", wrong, status=400, code="BadDigest")
+        part = f"<Checksum{name.upper()}>{wrong}</Checksum{name.upper()}>"
+        path = f"CompleteMultipartUpload/Part/Checksum{name.upper()}"
+        yield _obeyed("element", path, _part(part), status=400, code="InvalidPart")
+    for name in _NOT_BUILT:
+        yield _refused("header", f"x-amz-checksum-{name}", "AAAA", "", 400, "InvalidRequest")
+        part = f"<Checksum{name.upper()}>AAAA</Checksum{name.upper()}>"
+        path = f"CompleteMultipartUpload/Part/Checksum{name.upper()}"
+        yield _refused("element", path, _part(part), "", 400, "InvalidPart")
+
+
+def _part(more: str = "", number: str = "1", etag: str = "{etag}") -> str:
+    fields = f"<PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{more}"
+    return f"<CompleteMultipartUpload><Part>{fields}</Part></CompleteMultipartUpload>"
+
+
+def _delete(more: str = "", settings: str = "") -> str:
+    return f"<Delete><Object><Key>k-one</Key>{more}</Object>{settings}</Delete>"
+
+
+def _create(content: str) -> str:
+    return f"<CreateBucketConfiguration>{content}</CreateBucketConfiguration>"
+
+
+def _nested(path: str) -> str:
+    tags = path.split("/")
+    starts, ends = (f"<{tag}>" for tag in tags), (f"</{tag}>" for tag in reversed(tags))
+    return "".join([*starts, "x", *ends])
+
+
+def _acl(
+    grantee: str = "<ID>{owner}</ID>",
+    permission: str = "FULL_CONTROL",
+    owner: str = "<ID>{owner}</ID>",
+    kind: str = "CanonicalUser",
+) -> str:
+    space = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    named = f'<Grantee {space} xsi:type="{kind}">{grantee}</Grantee>'
+    grant = f"<Grant>{named}<Permission>{permission}</Permission></Grant>"
+    return (
+        f"<AccessControlPolicy><Owner>{owner}</Owner>"
+        f"<AccessControlList>{grant}</AccessControlList></AccessControlPolicy>"
+    )
+
+
+_HEADERS = (
+    _obeyed(
+        *("header", "Cache-Control Content-Disposition Content-Encoding Content-Language"),
+        *("seven", ""),
+        shows="seven",
+        stored=True,
+    ),
+    _obeyed("header", "Content-Type Expires", "text/seven", shows="text/seven", stored=True),
+    _obeyed("header", "x-amz-meta-", "seven", shows="x-amz-meta-: seven", stored=True),
+    _obeyed("header", "x-amz-storage-class", "STANDARD_IA", shows="STANDARD_IA", stored=True),
+    _obeyed("header", "Content-Length", "99999999999", status=400, code="EntityTooLarge"),
+    _obeyed("header", "Content-MD5", "none", status=400, code="InvalidDigest"),
+    _obeyed("header", "If-Match", '"other"', **_FAILED),
+    _obeyed("header", "If-None-Match", "*", _WRITES, **_FAILED),
+    _obeyed("header", "If-None-Match", "*", _READS, status=304),
+    _obeyed("header", "If-Modified-Since", "{modified}", status=304),
+    _obeyed("header", "If-Unmodified-Since", _EPOCH, **_FAILED),
+    _obeyed("header", "Range", "bytes=99-", status=416, code="InvalidRange"),
+    _refused("header", "x-amz-acl", "public-read"),
+    _refused(
+        "header",
+        "x-amz-grant-full-control x-amz-grant-read x-amz-grant-read-acp x-amz-grant-write "
+        "x-amz-grant-write-acp",
+        f"id={_STRANGER}",
+    ),
+    _refused("header", "x-amz-bucket-namespace", "account-regional"),
+    _refused("header", "x-amz-bucket-object-lock-enabled", "true"),
+    _refused("header", "x-amz-object-ownership", "ObjectWriter"),
+    _harmless("header", "x-amz-bypass-governance-retention", "true", "no object is locked"),
+    _obeyed("header", "x-amz-checksum-algorithm", "SHA512", status=400, code="InvalidRequest"),
+    _obeyed("header", "x-amz-checksum-mode", "ENABLED", shows="x-amz-checksum-crc64nvme: "),
+    _obeyed("header", "x-amz-checksum-type", "NONE", status=400, code="InvalidRequest"),
+    _obeyed("header", "x-amz-copy-source", "nothing", **_INVALID),
+    _obeyed("header", "x-amz-copy-source-if-match", '"other"', **_FAILED),
+    _obeyed("header", "x-amz-copy-source-if-none-match", "*", **_FAILED),
+    _obeyed("header", "x-amz-copy-source-if-modified-since", "{modified}", **_FAILED),
+    _obeyed("header", "x-amz-copy-source-if-unmodified-since", _EPOCH, **_FAILED),
+    _obeyed("header", "x-amz-copy-source-range", "bytes=5-99", **_INVALID),
+    _refused(
+        "header",
+        "x-amz-copy-source-server-side-encryption-customer-algorithm "
+        "x-amz-copy-source-server-side-encryption-customer-key "
+        "x-amz-copy-source-server-side-encryption-customer-key-MD5",
+        *("AES256", "", 400, "InvalidRequest"),
+    ),
+    _obeyed("header", "x-amz-expected-bucket-owner", _STRANGER, status=403, code="AccessDenied"),
+    _refused("header", "x-amz-if-match-initiated-time", _EPOCH),
+    _refused("header", "x-amz-if-match-last-modified-time", _EPOCH),
+    _refused("header", "x-amz-if-match-size", "6"),
+    _obeyed("header", "x-amz-max-parts x-amz-part-number-marker", "x", **_INVALID),
+    _obeyed("header", "x-amz-object-attributes", "Other", **_INVALID),
+    _obeyed("header", "x-amz-metadata-directive", "NEITHER", **_INVALID),
+    _harmless("header", "x-amz-mfa", "serial 123456", "no bucket asks for a second factor"),
+    _obeyed("header", "x-amz-mp-object-size", "x", **_INVALID),
+    _harmless("header", "x-amz-object-annotation-directive", "EXCLUDE", "there are no annotations"),
+    _refused("header", "x-amz-object-lock-event-hold x-amz-object-lock-legal-hold", "ON"),
+    _refused(
+        "header",
+        "x-amz-object-lock-event-hold-duration-days x-amz-object-lock-event-hold-duration-years",
+        "1",
+    ),
+    _refused("header", "x-amz-object-lock-mode", "GOVERNANCE"),
+    _refused("header", "x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z"),
+    _harmless(
+        *("header", "x-amz-optional-object-attributes", "RestoreStatus"),
+        "no object is in an archive, so none was restored",
+    ),
+    _harmless("header", "x-amz-request-payer", "requester", "requests cost nothing"),
+    _obeyed("header", "x-amz-sdk-checksum-algorithm", "SHA1", status=400, code="InvalidRequest"),
+    _refused(
+        "header",
+        "x-amz-server-side-encryption x-amz-server-side-encryption-aws-kms-key-id "
+        "x-amz-server-side-encryption-bucket-key-enabled x-amz-server-side-encryption-context",
+        "AES256",
+    ),
+    *(
+        _refused(
+            "header",
+            "x-amz-server-side-encryption-customer-algorithm "
+            "x-amz-server-side-encryption-customer-key "
+            "x-amz-server-side-encryption-customer-key-MD5",
+            *("AES256", operations, status, code),
+        )
+        for operations, status, code in (
+            ("GetObject HeadObject GetObjectAttributes ListParts", 400, "InvalidRequest"),
+            (
+                "PutObject CopyObject CreateMultipartUpload UploadPart UploadPartCopy "
+                "CompleteMultipartUpload",
+                *(501, "NotImplemented"),
+            ),
+        )
+    ),
+    _obeyed("header", "x-amz-source-expected-bucket-owner", _STRANGER, status=403),
+    _refused("header", "x-amz-tagging", "a=b"),
+    _refused("header", "x-amz-tagging-directive", "REPLACE"),
+    _refused("header", "x-amz-website-redirect-location", "/elsewhere"),
+    _refused("header", "x-amz-write-offset-bytes", "6"),
+)
+
+_PARAMETERS = (
+    _obeyed("query", "bucket-region", "nowhere-1", lacks="<Bucket>"),
+    _obeyed("query", "continuation-token", "x", "ListBuckets ListObjectsV2", **_INVALID),
+    _harmless(
+        *("query", "continuation-token", "x", "such a list is empty"),
+        "ListBucketAnalyticsConfigurations ListBucketIntelligentTieringConfigurations "
+        "ListBucketInventoryConfigurations ListBucketMetricsConfigurations",
+    ),
+    _obeyed("query", "delimiter", "-", shows="<CommonPrefixes>"),
+    _obeyed("query", "encoding-type", "other", **_INVALID),
+    _obeyed("query", "fetch-owner", "true", shows="<Owner>"),
+    _obeyed("query", "id", "seven", status=404, code="NoSuchConfiguration"),
+    _obeyed("query", "key-marker marker start-after", "zzz", lacks="<Key>"),
+    _obeyed("query", "max-buckets", "0", **_INVALID),
+    _obeyed("query", "max-keys max-parts max-uploads part-number-marker", "x", **_INVALID),
+    _obeyed("query", "partNumber", "x", **_INVALID),
+    _obeyed("query", "prefix", "zzz", "ListBuckets", lacks="<Bucket>"),
+    _obeyed("query", "prefix", "zzz", _LISTS, lacks="<Key>"),
+    _obeyed(
+        "query",
+        "response-cache-control response-content-disposition response-content-encoding "
+        "response-content-language response-content-type response-expires",
+        "text/seven",
+        shows=": text/seven",
+    ),
+    _obeyed("query", "upload-id-marker", "zzz&key-marker=k-up", lacks="<UploadId>"),
+    _obeyed("query", "uploadId", "none", status=404, code="NoSuchUpload"),
+    _obeyed("query", "version-id-marker", "null", **_INVALID),
+    _obeyed("query", "versionId", "other", status=404, code="NoSuchVersion"),
+)
+
+_ELEMENTS = (
+    _obeyed(
+        *("element", "CompleteMultipartUpload/Part/ETag", _part(etag="none")),
+        status=400,
+        code="InvalidPart",
+    ),
+    _obeyed(
+        *("element", "CompleteMultipartUpload/Part/PartNumber", _part(number="2")),
+        status=400,
+        code="InvalidPart",
+    ),
+    _obeyed(
+        "element",
+        "CreateBucketConfiguration/LocationConstraint",
+        _create("<LocationConstraint>eu-west-1</LocationConstraint>"),
+        status=400,
+        code="IllegalLocationConstraintException",
+    ),
+    *(
+        _refused(
+            "element",
+            f"CreateBucketConfiguration/{path}",
+            _create(_nested(path)),
+        )
+        for path in (
+            *("Location/Type", "Location/Name", "Bucket/Type", "Bucket/DataRedundancy"),
+            *("Tags/Tag/Key", "Tags/Tag/Value"),
+        )
+    ),
+    _obeyed("element", "Delete/Object/Key", _delete(), shows="<Deleted><Key>k-one</Key>"),
+    *(
+        _obeyed("element", f"Delete/Object/{tag}", _delete(f"<{tag}>x</{tag}>"), shows=code)
+        for tag, code in (("VersionId", "NoSuchVersion"), ("ETag", "PreconditionFailed"))
+    ),
+    *(
+        _row(
+            *("element", f"Delete/Object/{tag}", "refused", _delete(f"<{tag}>6</{tag}>"), ""),
+            shows="NotImplemented",
+        )
+        for tag in ("LastModifiedTime", "Size")
+    ),
+    _obeyed("element", "Delete/Quiet", _delete("", "<Quiet>true</Quiet>"), lacks="<Deleted>"),
+    *(
+        _refused("element", f"AccessControlPolicy/AccessControlList/Grant/{path}", document)
+        for path, document in (
+            ("Grantee/EmailAddress", _acl("<ID>{owner}</ID><EmailAddress>a@b</EmailAddress>")),
+            ("Grantee/ID", _acl(f"<ID>{_STRANGER}</ID>")),
+            ("Grantee/URI", _acl("<ID>{owner}</ID><URI>http://acs/AllUsers</URI>")),
+            ("Permission", _acl(permission="READ")),
+        )
+    ),
+    _harmless(
+        "element",
+        "AccessControlPolicy/AccessControlList/Grant/Grantee/DisplayName",
+        _acl("<ID>{owner}</ID><DisplayName>x</DisplayName>"),
+        "the id names the account, whose name is the server's",
+    ),
+    _harmless(
+        "element",
+        "AccessControlPolicy/AccessControlList/Grant/Grantee/xsi:type",
+        _acl(kind="Group"),
+        "the elements of a grantee say what it is",
+    ),
+    _harmless(
+        "element",
+        "AccessControlPolicy/Owner/DisplayName",
+        _acl(owner="<ID>{owner}</ID><DisplayName>x</DisplayName>"),
+        "the id names the account, whose name is the server's",
+    ),
+    _obeyed(
+        *("element", "AccessControlPolicy/Owner/ID", _acl(owner=f"<ID>{_STRANGER}</ID>")),
+        status=403,
+        code="AccessDenied",
+    ),
+)
+
+
+TABLE = (*_HEADERS, *_PARAMETERS, *_ELEMENTS, *_checksumRows())
+"""The rows of all operations that are built."""
+
+_FORWARDED = (
+    *("Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language"),
+    *("Content-Range", "Content-Type", "ETag", "Expires", "Last-Modified", "accept-ranges"),
+    *(f"x-amz-checksum-{name}" for name in _CHECKSUMS),
+    *("x-amz-delete-marker", "x-amz-expiration", "x-amz-missing-meta", "x-amz-mp-parts-count"),
+    *("x-amz-object-lock-legal-hold", "x-amz-object-lock-mode"),
+    *("x-amz-object-lock-retain-until-date", "x-amz-replication-status", "x-amz-request-charged"),
+    *("x-amz-restore", "x-amz-server-side-encryption"),
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key-MD5",
+    *("x-amz-storage-class", "x-amz-tagging-count", "x-amz-version-id"),
+)
+
+REFUSED_WITH_OPERATION = frozenset(
+    (
+        *("x-amz-bucket-object-lock-token", "x-amz-client-token"),
+        *("x-amz-confirm-remove-self-bucket-access", "x-amz-create-session-mode"),
+        *("x-amz-fwd-error-code", "x-amz-fwd-error-message", "x-amz-fwd-status"),
+        *(f"x-amz-fwd-header-{name}" for name in _FORWARDED),
+        *("x-amz-object-if-match", "x-amz-rename-source", "x-amz-rename-source-if-match"),
+        *("x-amz-rename-source-if-modified-since", "x-amz-rename-source-if-none-match"),
+        *("x-amz-rename-source-if-unmodified-since", "x-amz-request-route"),
+        *("x-amz-request-token", "x-amz-skip-destination-validation"),
+        "x-amz-transition-default-minimum-object-size",
+        *("annotation-prefix", "annotationName", "max-annotation-results"),
+        "max-directory-buckets",
+        # The roots of documents.
+        *("AbacStatus", "AccelerateConfiguration", "AnalyticsConfiguration"),
+        *("AnnotationTableConfiguration", "BucketLoggingStatus", "CORSConfiguration"),
+        *("IntelligentTieringConfiguration", "InventoryConfiguration"),
+        *("InventoryTableConfiguration", "JournalTableConfiguration", "LegalHold"),
+        *("LifecycleConfiguration", "MetadataConfiguration", "MetadataTableConfiguration"),
+        *("MetricsConfiguration", "NotificationConfiguration", "ObjectEncryption"),
+        *("ObjectLockConfiguration", "OwnershipControls", "PublicAccessBlockConfiguration"),
+        *("ReplicationConfiguration", "RequestPaymentConfiguration", "RestoreRequest"),
+        *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
+        *("Tagging", "VersioningConfiguration", "WebsiteConfiguration"),
+    )
+)
+"""Names that only operations have which are refused whole: no document of theirs is read."""
