@@ -168,7 +168,7 @@ _HEADERS = (
     _refused("header", "x-amz-object-ownership", "ObjectWriter"),
     _harmless("header", "x-amz-bypass-governance-retention", "true", "no object is locked"),
     _obeyed("header", "x-amz-checksum-algorithm", "SHA512", status=400, code="InvalidRequest"),
-    _obeyed("header", "x-amz-checksum-mode", "ENABLED", shows="x-amz-checksum-crc64nvme: "),
+    _obeyed("header", "x-amz-checksum-mode", "ENABLED", shows="x-amz-checksum-crc32: "),
     _obeyed("header", "x-amz-checksum-type", "NONE", status=400, code="InvalidRequest"),
     _obeyed("header", "x-amz-copy-source", "nothing", **_INVALID),
     _obeyed("header", "x-amz-copy-source-if-match", '"other"', **_FAILED),
