@@ -56,11 +56,9 @@ class Case:
     connections: tuple[int, ...] = (64,)
 
 
-_GROWN = (
-    Setting(QUIET),
-    Setting("objects1m", objects=1_000_000),
-    Setting("keys1000", hasKeys=True),
-)
+KEYS = Setting("keys1000", hasKeys=True)
+
+_GROWN = (Setting(QUIET), Setting("objects1m", objects=1_000_000), KEYS)
 _BESIDE = (
     Setting(QUIET),
     *(Setting(name, beside=name) for name in ("upload", "list", "checkpoint")),

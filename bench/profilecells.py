@@ -1,10 +1,12 @@
 """What is profiled: cells of the other benches, by names of their own."""
 
+import atexit
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,13 @@ from attrs import evolve, frozen
 
 from bench import (
     gatewaymeasuring,
+    growthmeasuring,
+    growthrecipes,
     httpmeasuring,
     httprecipes,
     instructions,
+    overheadmeasuring,
+    overheadrecipes,
     s3measuring,
     s3recipes,
 )
@@ -124,6 +130,20 @@ class _GatewayServer(_Watched, gatewaymeasuring.GatewayServer):
     """A gateway with a record."""
 
 
+class _OverheadServer(_Watched, overheadmeasuring.OverheadServer):
+    """A daemon with or without monitoring, with a record. No metrics are read meanwhile."""
+
+    adminSocket = None
+
+
+class _GrowthServer(_Watched, growthmeasuring.GrowthS3Server):
+    """A daemon with many keys, with a record."""
+
+    def __init__(self, recipe: Any, parent: Path) -> None:
+        super().__init__(growthrecipes.KEYS, parent)
+        self.recipe = recipe
+
+
 Measure = Callable[[Any, int, int], Cell]
 """Measures a server with a number of connections for some seconds."""
 
@@ -195,6 +215,40 @@ def _gateway(wire: str) -> ProfiledCell:
     )
 
 
+def _overhead(name: str, setting: str) -> ProfiledCell:
+    case = overheadrecipes.CASES[name]
+
+    def measure(server: Any, seconds: int, connections: int) -> Cell:
+        return overheadmeasuring.measure(server, case, connections, seconds, 0)
+
+    return ProfiledCell(
+        lambda folder: overheadrecipes.makeRecipe(
+            overheadrecipes.SETTINGS[setting], case, _collector()
+        ),
+        _OverheadServer,
+        lambda files: measure,
+    )
+
+
+@cache
+def _collector() -> int:
+    """Run what takes spans until this program ends; give its port."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(overheadmeasuring.collecting())
+
+
+def _keys(name: str) -> ProfiledCell:
+    """Describe a cell of S3 in which a thousand keys with policies take turns."""
+    case = growthrecipes.CASES[name]
+
+    def measure(server: Any, seconds: int, connections: int) -> Cell:
+        return growthmeasuring.measure(server, case, connections, seconds)
+
+    recipe = growthrecipes.makeS3Recipe(growthrecipes.KEYS)
+    return ProfiledCell(lambda folder: recipe, _GrowthServer, lambda files: measure)
+
+
 CELLS: Mapping[str, ProfiledCell] = {
     **{name: _s3(name) for name in ("get4k", "head", "put4k", "mixed", "delete", "get1m", "put1m")},
     "list": _s3("list10k", connections=16),
@@ -204,6 +258,12 @@ CELLS: Mapping[str, ProfiledCell] = {
     "static": _http("static16k"),
     "gatewayhttp": _gateway("http"),
     **{wire: _gateway(wire) for wire in ("websocket", "tcp", "udp", "grpc")},
+    **{
+        f"{name}-{setting.name}": _overhead(name, setting.name)
+        for name in ("echo", "get4k")
+        for setting in overheadrecipes.MONITORING
+    },
+    **{f"{name}-keys": _keys(name) for name in ("get4k", "head", "put4k")},
 }
 
 

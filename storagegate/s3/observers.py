@@ -6,7 +6,8 @@ records in batches: a batch takes half of the time of single records, between wh
 requests evicts that of the observers from the processor's cache.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,7 +36,7 @@ LOST_STATUS = 499
 """The status of a request whose client disconnected before the end of the response."""
 
 BATCH_SIZE = 64
-"""Records of a batch; the requests stay in memory until it is complete."""
+"""Records of a batch."""
 
 BATCH_SECONDS = 0.02
 """The longest time that a record waits for others."""
@@ -47,9 +48,15 @@ class S3RequestRecord(Struct, eq=False):
     """
     A request and its response. A C{Struct} is made in a third of the time of other classes.
 
+    It does not keep the request itself: of those that a batch waits for, what the next ones need
+    would not fit into the processor's cache.
+
     @ivar began: Start by C{time.perf_counter}.
     @ivar traceId: Of its trace, 32 hexadecimal digits.
     @ivar tracing: Its trace, if the client names one.
+    @ivar path: As it was sent.
+    @ivar queryString: As it was sent, without the question mark.
+    @ivar agent: C{User-Agent}.
     @ivar operation: Amazon's name, C{GetObject}; see L{UNKNOWN}.
     @ivar accessKey: The authenticated access key.
     @ivar errorCode: Amazon's name of the error, if the response is one.
@@ -59,13 +66,19 @@ class S3RequestRecord(Struct, eq=False):
     @ivar bytesOut: Bytes of the response's body that were sent.
     @ivar bucket: As the target names it; C{None} if it names none, or is malformed.
     @ivar key: As the target or a form names it.
+    @ivar headers: Of a request that was refused before it was matched with an operation.
     """
 
-    request: ChannelRequest
     began: float
     requestId: bytes
     traceId: bytes
-    tracing: Tracing | None = None
+    tracing: Tracing | None
+    method: bytes
+    path: bytes
+    queryString: bytes
+    agent: bytes
+    clientHost: str
+    isSecure: bool
     operation: str = UNKNOWN
     accessKey: str | None = None
     errorCode: str | None = None
@@ -75,6 +88,7 @@ class S3RequestRecord(Struct, eq=False):
     bytesOut: int = 0
     bucket: str | None = None
     key: bytes | None = None
+    headers: Mapping[bytes, bytes] = {}
 
 
 class S3Observer(Protocol):
@@ -105,18 +119,22 @@ class RequestObservers:
         self.isOn = True
         self._observers.append(observer)
 
-    def completed(self, record: S3RequestRecord) -> None:
+    def completed(self, record: S3RequestRecord, request: ChannelRequest) -> None:
         """
-        Queue the record of a request whose handler has returned or failed.
+        Complete and queue the record of a request whose handler has returned or failed.
 
-        @param record: Queued when its response is sent or its client disconnected.
+        @param request: Its response is sent or its client disconnected when it is queued.
         """
-        request = record.request
         if not (request.finished or request.disconnected):
             # The response to an error follows.
-            request.onEnd(partial(self.completed, record))
+            request.onEnd(partial(self.completed, record, request))
             return
         record.seconds = perf_counter() - record.began
+        record.status = request.status if request.finished else _lostStatus(request)
+        record.bytesIn = request.body.taken
+        record.bytesOut = request.bodySent
+        if record.operation == UNKNOWN:
+            record.headers = request.headers
         self.inFlight -= 1
         batch = self._batch
         batch.append(record)
@@ -141,11 +159,6 @@ class RequestObservers:
         batch, self._batch = self._batch, []
         if not batch:
             return
-        for record in batch:
-            request = record.request
-            record.status = request.status if request.finished else _lostStatus(request)
-            record.bytesIn = request.body.taken
-            record.bytesOut = request.bodySent
         for observer in self._observers:
             try:
                 observer.observe(batch)
@@ -186,19 +199,18 @@ class RequestTracer:
 
 def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
     """Describe a request by OpenTelemetry's conventions, without its query: that may be signed."""
-    request = record.request
     attributes: dict[str, Any] = {
         "rpc.system.name": "aws-api",
         "rpc.method": f"S3/{record.operation}",
         "storagegate.protocol": "s3",
-        "http.request.method": request.method.decode("latin-1"),
+        "http.request.method": record.method.decode("latin-1"),
         "http.response.status_code": record.status,
         "http.request.body.size": record.bytesIn,
         "http.response.body.size": record.bytesOut,
-        "url.scheme": schemeOf(request.secure),
+        "url.scheme": schemeOf(record.isSecure),
         # Spans wait in memory.
-        "url.path": request.path[:1024].decode("latin-1"),
-        "client.address": request.clientHost,
+        "url.path": record.path[:1024].decode("latin-1"),
+        "client.address": record.clientHost,
         "aws.request_id": record.requestId.decode("ascii"),
     }
     if record.errorCode is not None or record.status >= 400:
@@ -269,6 +281,16 @@ TEXTS = ("error_code", "bucket", "access_key", "user_agent")
 """The fields of L{S3Log} in L{AccessLog} besides the usual ones and those that always differ."""
 
 
+_Names = tuple[str | None, str | None, str | None, bytes]
+"""Error code, bucket, access key and C{User-Agent} of a request."""
+
+_MAX_TEXTS = 1000
+"""As many as the access log has templates."""
+
+_isPlain = re.compile(rb"[ !#-\[\]-~]*").fullmatch
+"""Match a key that stands in JSON as it is."""
+
+
 class S3Log:
     """
     An observer that logs each request in one line of the access log.
@@ -285,45 +307,62 @@ class S3Log:
         """
         self._lines = lines
         self._now = now
+        self._texts: dict[_Names, tuple[str, ...]] = {}
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Log completed requests."""
-        from storagegate.telemetry.accesslog import MAX_TEXT
-        from storagegate.telemetry.log import formatJSON
-
-        now = self._now()
+        now, known = self._now(), self._texts
         good: list[Entry] = []
         bad: list[Entry] = []
         for record in records:
-            request = record.request
             operation, version = record.operation, ""
-            if request.queryString or operation == UNKNOWN:
+            if record.queryString or operation == UNKNOWN:
                 operation, version = _identify(record)
-            members = {
-                "key": (record.key or b"").decode("utf-8", "backslashreplace"),
-                "version_id": version,
-                "request_id": record.requestId.decode("ascii"),
-            }
+            name = (record.errorCode, record.bucket, record.accessKey, record.agent)
             entry = (
                 now,
                 "s3",
                 "S3",
                 operation,
-                request.clientHost,
+                record.clientHost,
                 record.seconds,
                 record.errorCode or str(record.status),
                 record.traceId,
-                (record.status, record.bytesIn, record.bytesOut, formatJSON(members)[1:-1]),
-                (
-                    record.errorCode or "",
-                    (record.bucket or "")[:MAX_TEXT],
-                    (record.accessKey or "")[:MAX_TEXT],
-                    request.headers.get(b"user-agent", b"")[:MAX_TEXT].decode("latin-1"),
-                ),
+                (record.status, record.bytesIn, record.bytesOut, _members(record, version)),
+                known.get(name) or self._textsOf(name),
             )
             (good if record.status < 400 else bad).append(entry)
         self._lines.write(good)
         self._lines.write(bad, isGood=False)
+
+    def _textsOf(self, name: _Names) -> tuple[str, ...]:
+        """Write the L{TEXTS} of a request, and keep them for others like it."""
+        from storagegate.telemetry.accesslog import MAX_TEXT
+
+        code, bucket, accessKey, agent = name
+        shown = agent[:MAX_TEXT].decode("latin-1")
+        texts = (code or "", (bucket or "")[:MAX_TEXT], (accessKey or "")[:MAX_TEXT], shown)
+        if len(self._texts) >= _MAX_TEXTS:
+            self._texts.clear()
+        if len(agent) <= MAX_TEXT:
+            self._texts[name] = texts
+        return texts
+
+
+def _members(record: S3RequestRecord, version: str) -> bytes:
+    """Write the members of a line that differ from request to request."""
+    key = record.key or b""
+    # Most keys need no escaping: that takes half of the time.
+    if not version and _isPlain(key) is not None:
+        return b'"key":"%b","version_id":"","request_id":"%b"' % (key, record.requestId)
+    from storagegate.telemetry.log import formatJSON
+
+    members = {
+        "key": key.decode("utf-8", "backslashreplace"),
+        "version_id": version,
+        "request_id": record.requestId.decode("ascii"),
+    }
+    return formatJSON(members)[1:-1]
 
 
 def _identify(record: S3RequestRecord) -> tuple[str, str]:
@@ -331,14 +370,13 @@ def _identify(record: S3RequestRecord) -> tuple[str, str]:
     from storagegate.s3.operations import findOperation
     from storagegate.telemetry.accesslog import MAX_TEXT
 
-    request, operation, version = record.request, record.operation, ""
+    operation, version = record.operation, ""
     try:
-        query = parseQuery(request.queryString) if request.queryString else {}
+        query = parseQuery(record.queryString) if record.queryString else {}
         version = query.get("versionId", "")[:MAX_TEXT]
         if operation == UNKNOWN:
             hasBucket, hasKey = record.bucket is not None, record.key is not None
-            headers = request.headers
-            operation = findOperation(request.method, hasBucket, hasKey, query, headers).name
+            operation = findOperation(record.method, hasBucket, hasKey, query, record.headers).name
     except S3Error:
         # It was refused because of these.
         pass

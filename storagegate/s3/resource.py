@@ -144,7 +144,7 @@ class S3Resource(CoroutineResource):
             await operation.handler(call)
         finally:
             if record is not None:
-                self.observers.completed(record)
+                self.observers.completed(record, request)
 
     async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
         """Let a client wait whose credentials were refused too often."""
@@ -183,7 +183,16 @@ class S3Resource(CoroutineResource):
         # Few clients name a trace: one that starts here is only an id unless it is recorded.
         traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
         record = request.handlerState = S3RequestRecord(
-            request, time.perf_counter(), requestId, traceId, tracing
+            time.perf_counter(),
+            requestId,
+            traceId,
+            tracing,
+            request.method,
+            request.path,
+            request.queryString,
+            headers.get(b"user-agent", b""),
+            request.clientHost,
+            request.secure,
         )
         self.observers.inFlight += 1
         return record

@@ -113,7 +113,7 @@ class AccessLog:
                 name = LogLevel.lookupByName(LEVELS[level])
                 self._log.emit(name, "{call}", call=line.decode())
         elif entries and level >= sink.lowest:
-            sink.writeLater(partial(self._makeLines, entries, more))
+            sink.writeLater(partial(self._makeLines, entries, more), len(entries))
 
     def _makeLines(
         self, entries: Iterable[Entry], more: Mapping[str, str] | None = None

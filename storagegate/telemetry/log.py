@@ -53,6 +53,10 @@ RETRY_SECONDS = 0.05
 LATER_SECONDS = 0.05
 """How long deferred lines are collected: each iteration of a busy reactor would write a few."""
 
+TOGETHER = 64
+"""Lines that are formatted together: what more of them are made of is not in the processor's cache
+any more."""
+
 FAILED_SECONDS = 1.0
 """Until an output that failed is tried again: full disks and lost readers do not pass sooner."""
 
@@ -228,6 +232,7 @@ class BufferedLogWriter:
         self._lock = RLock()
         self._lines: deque[bytes] = deque()
         self._makers: list[MakeLines] = []
+        self._deferred = 0
         self._rest = memoryview(b"")
         self._size = 0
         self._reactor: Any = None
@@ -283,20 +288,27 @@ class BufferedLogWriter:
             else:
                 self._schedule(0)
 
-    def writeLater(self, make: MakeLines) -> None:
+    def writeLater(self, make: MakeLines, count: int = 1) -> None:
         """
-        Write lines that are formatted when they are written, L{LATER_SECONDS} later at most.
+        Write lines that are formatted together with others, and written L{LATER_SECONDS} later at
+        most.
 
         Formatting many together is faster than each between other work. A later line comes behind
         them, and has them written with it.
+
+        @param count: How many lines there will be.
         """
         with self._lock:
             self._makers.append(make)
+            self._deferred += count
             if self._reactor is None:
                 self.flush()
-            elif self._isStuck:
+                return
+            if self._deferred >= TOGETHER or self._isStuck:
                 # It may stay stuck: what waits has to be counted.
                 self._make()
+            if self._size >= FLUSH_BYTES and not self._isStuck:
+                self.flush()
             else:
                 self._schedule(LATER_SECONDS)
 
@@ -332,6 +344,7 @@ class BufferedLogWriter:
             return
         # Formatting may defer more lines.
         while self._makers:
+            self._deferred = 0
             makers, self._makers = self._makers, []
             for make in makers:
                 self._add(make())

@@ -16,13 +16,12 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.monitoring import CallLog
-from storagegate.s3.observers import NUMBERS, TEXTS, S3Log, S3RequestRecord
+from storagegate.s3.observers import NUMBERS, TEXTS, S3Log
 from storagegate.telemetry.accesslog import FIELDS, MAX_TEMPLATES, AccessLog, Entry
 from storagegate.telemetry.log import LATER_SECONDS, BufferedLogWriter, formatJSON
 from tests.gateway.test_gateway import call, echo
 from tests.support.log import Sink
-
-TRACE = "0af7651916cd43dd8448eb211c80319c"
+from tests.support.s3records import TRACE, makeRecord
 
 
 def entry(method: str, client: str = "c") -> Entry:
@@ -190,26 +189,12 @@ class CallTests(SinkCase):
         self.assertEqual(self.only()["method"], "echo")
 
 
-class Request:
-    """As much of a request as the log looks at."""
-
-    clientHost = "192.0.2.7"
-    method = b"GET"
-    queryString = b"versionId=null"
-
-    def __init__(self) -> None:
-        self.headers = {b"host": b"localhost", b"user-agent": b"aws-cli/2 \xff"}
-
-
 class S3Tests(SinkCase):
     """Requests of S3."""
 
     def test_fields(self) -> None:
         """A request has the same fields, and its bytes and access key behind them."""
-        request: Any = Request()
-        exchange = S3RequestRecord(
-            request, 0.0, b"1", TRACE.encode(), operation="GetObject", seconds=0.002
-        )
+        exchange = makeRecord(queryString=b"versionId=null", operation="GetObject", seconds=0.002)
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
         exchange.bucket, exchange.key = "photos", "a b/\u00fc".encode()
@@ -249,11 +234,9 @@ class S3Tests(SinkCase):
             (b"BREW", "b", b"k", b"", ("Unknown", "b", "k")),
             (b"GET", "b", b"k", b"a=1&a=2", ("Unknown", "b", "k")),
         ):
-            request: Any = Request()
-            request.method, request.queryString = method, query
             self.sink.lines.clear()
             log = S3Log(AccessLog(sink=self.sink, numbers=NUMBERS, texts=TEXTS, hasMembers=True))
-            record = S3RequestRecord(request, 0.0, b"1", TRACE.encode(), errorCode="AccessDenied")
+            record = makeRecord(method=method, queryString=query, errorCode="AccessDenied")
             record.status, record.bucket, record.key = 403, bucket, key
             log.observe([record])
             line = self.only()
@@ -263,12 +246,11 @@ class S3Tests(SinkCase):
 
     def test_failed(self) -> None:
         """A request that failed has the error's code, and is logged where others are not."""
-        request: Any = Request()
         lines = AccessLog("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS, hasMembers=True)
         log = S3Log(lines)
         log.observe(
             [
-                S3RequestRecord(request, 0.0, b"1", TRACE.encode(), status=status, errorCode=code)
+                makeRecord(operation="GetObject", status=status, errorCode=code)
                 for status, code in ((200, None), (404, "NoSuchKey"), (499, None))
             ]
         )

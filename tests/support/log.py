@@ -37,6 +37,6 @@ class Sink:
         """Keep a line."""
         self.lines.append(line)
 
-    def writeLater(self, make: Callable[[], Sequence[bytes]]) -> None:
+    def writeLater(self, make: Callable[[], Sequence[bytes]], count: int = 1) -> None:
         """Keep lines at once."""
         self.lines.extend(make())

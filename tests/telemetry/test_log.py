@@ -21,6 +21,7 @@ from storagegate.telemetry.log import (
     LIMIT_BYTES,
     MESSAGE_CHARACTERS,
     RETRY_SECONDS,
+    TOGETHER,
     BufferedLogWriter,
     LogObserver,
     escapeField,
@@ -242,6 +243,24 @@ class TurnTests(WriterCase):
         self.reactor.advance(LATER_SECONDS)
         self.assertEqual(self.output.data, b"one\ntwo\nthree\none\ntwo\n")
         self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_laterTogether(self) -> None:
+        """Enough deferred lines are made at once, and enough bytes of them are written at once."""
+        made: list[int] = []
+
+        def make() -> list[bytes]:
+            made.append(1)
+            return [b"x" * 1023]
+
+        for _ in range(TOGETHER - 1):
+            self.writer.writeLater(make)
+        self.assertEqual(made, [])
+        self.writer.writeLater(make)
+        self.assertEqual((len(made), len(self.output.data)), (TOGETHER, FLUSH_BYTES))
+        self.writer.writeLater(lambda: [b"y"] * TOGETHER, TOGETHER)
+        self.assertEqual(len(self.output.data), FLUSH_BYTES)
+        self.reactor.advance(LATER_SECONDS)
+        self.assertEqual(len(self.output.data), FLUSH_BYTES + 2 * TOGETHER)
 
     def test_laterBefore(self) -> None:
         """Before the reactor runs and after it has stopped, they are written at once."""

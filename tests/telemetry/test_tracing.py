@@ -13,8 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import codedError
 from storagegate.core.options import OptionError, changeOptions
-from storagegate.net.http.message import ChannelRequest
-from storagegate.s3.observers import RequestTracer, S3RequestRecord
+from storagegate.s3.observers import RequestTracer
 from storagegate.telemetry import tracing as module
 from storagegate.telemetry.tracecontext import forwardedTracing, newTracing
 from storagegate.telemetry.tracing import (
@@ -26,6 +25,7 @@ from storagegate.telemetry.tracing import (
     readAttributes,
     readCollector,
 )
+from tests.support.s3records import makeRecord
 from tests.support.spans import KeptTracer
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -130,21 +130,12 @@ class ConventionTests(SynchronousTestCase):
 
     def request(self, status: int, error: str | None) -> dict[str, Any]:
         """Trace a request of S3; return the attributes."""
-
-        class Received(ChannelRequest):
-            """A request that came over no connection."""
-
-            def __init__(self) -> None:
-                self.method, self.path = b"PUT", b"/b/\xff"
-
-            secure = True
-            clientHost = "::1"
-
-        exchange = S3RequestRecord(
-            Received(),
-            0.0,
-            b"ID",
-            TRACE.encode(),
+        exchange = makeRecord(
+            method=b"PUT",
+            path=b"/b/\xff",
+            isSecure=True,
+            clientHost="::1",
+            requestId=b"ID",
             operation="PutObject",
             errorCode=error,
             seconds=0.5,

@@ -26,9 +26,9 @@ from storagegate.s3.resource import makeS3Resource
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.metrics import MetricsRegistry
 from tests.support.clients import REGION, ROOT
+from tests.support.s3records import TRACE, makeRecord
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, exchange, wireBytes
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
 BIG = 32 * 1024 * 1024
 
 
@@ -213,7 +213,7 @@ class ObservingTests(ObservingCase):
         request: Any = self.request()
         for _ in range(BATCH_SIZE + 1):
             observation.inFlight += 1
-            observation.completed(S3RequestRecord(request, 0.0, b"1", TRACE.encode()))
+            observation.completed(makeRecord(), request)
         self.assertEqual(len(self.witness.over), BATCH_SIZE)
         clock.advance(BATCH_SECONDS)
         self.assertEqual(len(self.witness.over), BATCH_SIZE + 1)
@@ -224,14 +224,16 @@ class ObservingTests(ObservingCase):
         clock = Clock()
         observation = RequestObservers(clock)
         observation.add(self.witness)
-        observation.completed(S3RequestRecord(self.request(), 0.0, b"1", TRACE.encode()))
+        observation.completed(makeRecord(), self.request())
         observation.stop()
         self.assertEqual((len(self.witness.over), clock.getDelayedCalls()), (1, []))
 
     def request(self) -> Any:
         """Make what is left of a request that has been answered."""
         body = SimpleNamespace(taken=0)
-        return SimpleNamespace(finished=True, disconnected=False, status=200, body=body, bodySent=0)
+        return SimpleNamespace(
+            finished=True, disconnected=False, status=200, body=body, bodySent=0, headers={}
+        )
 
 
 class UnobservedTests(ObservingCase):
