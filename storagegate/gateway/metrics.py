@@ -272,30 +272,25 @@ class CallMetrics:
             times.append(seconds)
         self._ended += 1
         if self._follower is not None:
-            self._record(context, error, seconds, now)
+            over = self._over
+            over.append(
+                (
+                    now,
+                    context.protocol,
+                    context.service,
+                    context.method,
+                    context.metadata.get("route"),
+                    context.client,
+                    seconds,
+                    None if error is None else (error.code, error.statusCode),
+                    context.tracing.traceId,
+                    context.authentication,
+                )
+            )
+            if len(over) == 1 and self._wake is not None:
+                self._wake()
         if self._ended >= _TOGETHER:
             self.flush()
-
-    def _record(
-        self, context: RequestContext, error: ServiceError | None, seconds: float, now: float
-    ) -> None:
-        """Keep a call that has ended for the follower."""
-        self._over.append(
-            (
-                now,
-                context.protocol,
-                context.service,
-                context.method,
-                context.metadata.get("route"),
-                context.client,
-                seconds,
-                None if error is None else (error.code, error.statusCode),
-                context.tracing.traceId,
-                context.authentication,
-            )
-        )
-        if len(self._over) == 1 and self._wake is not None:
-            self._wake()
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:
         """

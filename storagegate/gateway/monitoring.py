@@ -11,14 +11,14 @@ from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
-from storagegate.core.context import ClientInfo, RequestContext
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import InvocationObserver
 from storagegate.core.options import changeOptions, groupField, optionField, readFlag, readWord
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, Over
 from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import transports
-from storagegate.telemetry.accesslog import FIELDS, MAX_TEXT, AccessLog, Entry, traceBytes
+from storagegate.telemetry.accesslog import FIELDS, MAX_TEXT, AccessLog, Entry
 from storagegate.telemetry.log import LEVELS, BufferedLogWriter
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.telemetry.tracing import CallTracer, TracingOptions, readCollector
@@ -189,6 +189,9 @@ def userName(user: object) -> str:
     return ""
 
 
+_SUCCESS = ("", 200)
+
+
 class CallLog:
     """An observer that logs the end of each call."""
 
@@ -211,18 +214,19 @@ class CallLog:
     ) -> None:
         """Log a call, with its path where that is the name of no method."""
         path = context.metadata.get("path")
-        entry = self._entry(
+        over = (
             self._now(),
             context.protocol,
             context.service,
             context.method,
+            None,
             context.client,
             seconds,
             None if error is None else (error.code, error.statusCode),
             context.tracing.traceId,
             context.authentication,
         )
-        self._lines.write([entry], error is None, None if path is None else {"path": path})
+        self._log([over], 0.0, None if path is None else {"path": path})
 
     def follow(self, metrics: CallMetrics, sink: BufferedLogWriter) -> None:
         """
@@ -240,45 +244,42 @@ class CallLog:
 
     def _endedAll(self, calls: Sequence[Over]) -> None:
         """Log calls that are over."""
-        shift = time.time() - time.monotonic()
+        self._log(calls, time.time() - time.monotonic())
+
+    def _log(
+        self, calls: Sequence[Over], shift: float, more: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Log calls, in one loop without calls of functions: that takes a third less.
+
+        @param shift: From the clock of the calls to seconds since 1970.
+        @param more: What stands behind the fields of these lines alone.
+        """
         good: list[Entry] = []
         bad: list[Entry] = []
-        for when, protocol, service, method, _, client, seconds, error, trace, user in calls:
-            entry = self._entry(
-                when + shift, protocol, service, method, client, seconds, error, trace, user
-            )
-            (good if error is None else bad).append(entry)
-        self._lines.write(good)
-        self._lines.write(bad, isGood=False)
-
-    def _entry(
-        self,
-        when: float,
-        protocol: str,
-        service: str,
-        method: str,
-        client: ClientInfo,
-        seconds: float,
-        error: tuple[str, int] | None,
-        trace: str,
-        user: object,
-    ) -> Entry:
-        code, status = error or ("", 200)
+        isWhole = self._isWhole
         numbers: tuple[int, ...] = ()
         texts: tuple[str, ...] = ()
-        if self._isWhole:
-            agent = (client.userAgent or "")[:MAX_TEXT]
-            name = "" if user is None else userName(user)
-            numbers, texts = (status,), (code, name, client.address, agent)
-        return (
-            when,
-            protocol,
-            service,
-            method,
-            client.id,
-            seconds,
-            "ok" if error is None else code,
-            traceBytes(trace),
-            numbers,
-            texts,
-        )
+        for when, protocol, service, method, _, client, seconds, error, trace, user in calls:
+            code, status = error or _SUCCESS
+            if isWhole:
+                agent = client.userAgent
+                name = "" if user is None else userName(user)
+                numbers = (status,)
+                texts = (code, name, client.address, agent[:MAX_TEXT] if agent else "")
+            entry = (
+                when + shift,
+                protocol,
+                service,
+                method,
+                client.id,
+                seconds,
+                "ok" if error is None else code,
+                # Else a trace id of another kind could forge a line.
+                trace.encode() if trace.isalnum() else b"",
+                numbers,
+                texts,
+            )
+            (good if error is None else bad).append(entry)
+        self._lines.write(good, more=more)
+        self._lines.write(bad, False, more)
