@@ -9,7 +9,9 @@ a client that sends one message at a time waits for a slice, and not for all tha
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 SLICE_SECONDS = 0.0005
@@ -56,6 +58,12 @@ class InputScheduler:
         self._waiting.append(resume)
         if len(self._waiting) == 1:
             self._clock.callLater(0, self._resumeNext)
+
+    def turn(self) -> Deferred[None]:
+        """Enter the queue with work of another kind, of a slice or less; fires when it is on."""
+        turn: Deferred[None] = Deferred()
+        self.wait(partial(turn.callback, None))
+        return turn
 
     def _resumeNext(self) -> None:
         resume = self._waiting[0]

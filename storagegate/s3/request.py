@@ -17,6 +17,7 @@ from storagegate.net.http.message import (
     encodeLines,
 )
 from storagegate.net.http.ranges import formatHttpDate
+from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
 from storagegate.s3.checksums import ALGORITHMS, gather
@@ -220,6 +221,7 @@ class S3Services:
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
+    @ivar scheduler: Divides time among responses that take long to write.
     """
 
     store: ObjectStore
@@ -227,6 +229,7 @@ class S3Services:
     multipart: MultipartService
     authenticator: S3Authenticator
     tokenSecret: bytes
+    scheduler: InputScheduler
     s3Domain: str | None = None
     requireSignedPayload: bool = False
 

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import CoroutineResource
+from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.auth.authenticator import (
     S3Authenticator,
@@ -225,6 +226,7 @@ def makeS3Resource(
         multipart=MultipartService(objects),
         authenticator=S3Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
+        scheduler=InputScheduler(reactor),
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
     )

@@ -1,5 +1,6 @@
 """Connections with much input take turns."""
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -9,7 +10,9 @@ from storagegate.net.scheduling import SLICE_MESSAGES, SLICE_SECONDS, InputSched
 class Greedy:
     """A connection that has more input than a slice, each message of which takes a while."""
 
-    def __init__(self, name: str, scheduler: InputScheduler, log: list[str], count: int) -> None:
+    def __init__(
+        self, name: str, scheduler: InputScheduler, log: list[str | None], count: int
+    ) -> None:
         self.name, self.scheduler, self.log, self.count = name, scheduler, log, count
 
     def resume(self) -> None:
@@ -27,7 +30,7 @@ class SchedulerTests(SynchronousTestCase):
         """Make the scheduler of a listener."""
         self.clock = Clock()
         self.scheduler = InputScheduler(self.clock)
-        self.log: list[str] = []
+        self.log: list[str | None] = []
 
     def test_messages(self) -> None:
         """A slice has so many messages, however short they are."""
@@ -41,6 +44,17 @@ class SchedulerTests(SynchronousTestCase):
         self.assertFalse(self.scheduler.isOver(1))
         self.clock.advance(SLICE_SECONDS)
         self.assertTrue(self.scheduler.isOver(1))
+
+    def test_turn(self) -> None:
+        """Other work waits in the same queue, and does no harm if it is cancelled meanwhile."""
+        cancelled, other = self.scheduler.turn(), self.scheduler.turn()
+        self.scheduler.wait(Greedy("a", self.scheduler, self.log, 1).resume)
+        other.addCallback(self.log.append)
+        cancelled.cancel()
+        self.failureResultOf(cancelled, CancelledError)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(0)
+        self.assertEqual(self.log, [None, "a"])
 
     def test_turns(self) -> None:
         """Those that wait go on in turn, one in an iteration of the reactor."""

@@ -1,5 +1,7 @@
 """The operations on buckets: the buckets themselves, lists of their objects, and settings."""
 
+from collections.abc import Iterator
+
 from attrs import frozen
 
 from storagegate.s3.accounts import canonicalId
@@ -157,7 +159,7 @@ async def listObjects(call: S3Request) -> None:
     query = parseListObjects(call.query, secret, call.bucket)
     page = await _page(call, query)
     token = None if page.last is None else makeToken(secret, call.bucket, page.last)
-    call.respondXML(documents.listObjects(call.bucket, query, page, token))
+    await _respondInTurns(call, documents.listObjects(call.bucket, query, page, token))
 
 
 async def listObjectVersions(call: S3Request) -> None:
@@ -167,4 +169,18 @@ async def listObjectVersions(call: S3Request) -> None:
     version = None
     if page.objects and page.last == page.objects[-1].key:
         version = NULL_VERSION
-    call.respondXML(documents.listVersions(call.bucket, query, page, version))
+    await _respondInTurns(call, documents.listVersions(call.bucket, query, page, version))
+
+
+async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
+    """
+    Write a document while other requests are answered, and send it.
+
+    @param pieces: Its text; each piece is written as it is asked for.
+    """
+    written = [next(pieces)]
+    for piece in pieces:
+        if len(written) > 1:
+            await call.services.scheduler.turn()
+        written.append(piece)
+    call.respondXML("".join(written).encode())

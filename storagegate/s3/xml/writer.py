@@ -55,6 +55,16 @@ def optional(name: str, text: str | None) -> str:
     return f"<{name}>{escape(text)}</{name}>" if text else ""
 
 
+def documentStart(root: str, namespace: str = NAMESPACE) -> str:
+    """
+    Write the beginning of a document, the start of its root element included.
+
+    @param namespace: Empty for none, as in errors.
+    """
+    attribute = f' xmlns="{namespace}"' if namespace else ""
+    return f"{_DECLARATION}<{root}{attribute}>"
+
+
 def document(root: str, content: str, namespace: str = NAMESPACE) -> bytes:
     """
     Write a whole document.
@@ -62,8 +72,7 @@ def document(root: str, content: str, namespace: str = NAMESPACE) -> bytes:
     @param content: What stands within the root element, already XML.
     @param namespace: Empty for none, as in errors.
     """
-    attribute = f' xmlns="{namespace}"' if namespace else ""
-    return f"{_DECLARATION}<{root}{attribute}>{content}</{root}>".encode()
+    return f"{documentStart(root, namespace)}{content}</{root}>".encode()
 
 
 # A listing formats 1,000 of these: by strftime one takes 0.67 microseconds, by these tables 0.17.

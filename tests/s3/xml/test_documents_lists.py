@@ -1,6 +1,7 @@
 """The answers to list requests, as bytes and as botocore reads them."""
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from storagegate.s3.pagination import (
     PartsQuery,
 )
 from storagegate.s3.xml.documents import (
+    ROWS_OF_A_PIECE,
     listBuckets,
     listObjects,
     listParts,
@@ -68,9 +70,14 @@ def seen(key: str) -> dict[str, object]:
     }
 
 
+def joined(pieces: Iterator[str]) -> bytes:
+    """Put a document together."""
+    return "".join(pieces).encode()
+
+
 def listSecond(query: KeysQuery, page: ObjectListing, nextToken: str | None) -> bytes:
     """Write a listing of version 2."""
-    return listObjects("b", evolve(query, version=2), page, nextToken)
+    return joined(listObjects("b", evolve(query, version=2), page, nextToken))
 
 
 class ListObjectsTests(SynchronousTestCase):
@@ -87,11 +94,22 @@ class ListObjectsTests(SynchronousTestCase):
             "</Contents></ListBucketResult>",
         )
 
+    def test_pieces(self) -> None:
+        """A long page is written some rows at a time, and is the same document."""
+        rows = [listed(f"k{number:04}") for number in range(1000)]
+        for write, root in ((listObjects, "Contents"), (listVersions, "Version")):
+            pieces = list(write("b", EVERYTHING, pageOf(rows, ["p/"], None), None))
+            counts = [piece.count(f"<{root}>") for piece in pieces]
+            self.assertEqual((counts[0], sum(counts), max(counts)), (0, 1000, ROWS_OF_A_PIECE))
+            tree = ElementTree.fromstring("".join(pieces))
+            found = [node.text for node in tree.findall("{*}" + root + "/{*}Key")]
+            self.assertEqual(found, [row.key for row in rows])
+
     def test_version1Bytes(self) -> None:
         """The smallest answer of version 1 has a marker and owners."""
         query = KeysQuery("", "", "", 1000, False, fetchOwner=True)
         self.assertEqual(
-            listObjects("b", query, pageOf([listed("k", "")], [], None), None).decode(),
+            joined(listObjects("b", query, pageOf([listed("k", "")], [], None), None)).decode(),
             f'{HEAD}<ListBucketResult xmlns="{NAMESPACE}"><Name>b</Name><Prefix></Prefix>'
             "<Marker></Marker><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>"
             "<Contents><Key>k</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -123,7 +141,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_version1(self) -> None:
         """A truncated page carries the next marker and the next token, delimiter or not."""
         query = KeysQuery("p", "", "p1", 1, False, marker="p1", fetchOwner=True)
-        body = listObjects("b", query, pageOf([listed("p2")], [], "p2"), "t2")
+        body = joined(listObjects("b", query, pageOf([listed("p2")], [], "p2"), "t2"))
         self.assertEqual(
             parseAnswer("ListObjects", body),
             {
@@ -141,7 +159,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_version1Token(self) -> None:
         """A page that was asked for by token says by which."""
         query = KeysQuery("", "", "k", 1, False, token="t1")
-        body = listObjects("b", query, pageOf([], [], None), None)
+        body = joined(listObjects("b", query, pageOf([], [], None), None))
         self.assertIn(b"<ContinuationToken>t1</ContinuationToken>", body)
         self.assertNotIn(b"Next", body)
 
@@ -172,7 +190,7 @@ class ListObjectsTests(SynchronousTestCase):
         written = "%C3%A9%20%3C%26%01"
         query = KeysQuery(odd, odd, "", 1, True, marker=odd)
         first = parseAnswer(
-            "ListObjects", listObjects("b", query, pageOf([listed(odd)], [odd], odd), "t")
+            "ListObjects", joined(listObjects("b", query, pageOf([listed(odd)], [odd], odd), "t"))
         )
         second = parseAnswer(
             "ListObjectsV2",
@@ -196,9 +214,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_anyKeysEncoded(self, keys: list[str]) -> None:
         """Any keys come through the document and the encoding as they were."""
         query = KeysQuery("", "", "", 1000, True)
-        body = listObjects(
-            "b", evolve(query, version=2), pageOf([listed(key) for key in keys], keys), None
-        )
+        body = listSecond(query, pageOf([listed(key) for key in keys], keys), None)
         root = ElementTree.fromstring(body)
         for path in ["Contents/{*}Key", "CommonPrefixes/{*}Prefix"]:
             found = [unquote(node.text or "") for node in root.findall("{*}" + path)]
@@ -240,7 +256,7 @@ class OtherListsTests(SynchronousTestCase):
     def test_versions(self) -> None:
         """Every object is its own latest version."""
         query = KeysQuery("p", "/", "k&", 2, False, idMarker="null")
-        body = listVersions("b", query, pageOf([listed("p1")], ["p/"], "p1"), "null")
+        body = joined(listVersions("b", query, pageOf([listed("p1")], ["p/"], "p1"), "null"))
         version = {**seen("p1"), "VersionId": "null", "IsLatest": True, "Owner": OWNER}
         self.assertEqual(
             parseAnswer("ListObjectVersions", body),
@@ -263,12 +279,13 @@ class OtherListsTests(SynchronousTestCase):
         """A page that is the last has no next markers; a group has no version."""
         query = KeysQuery("", "", "", 1000, True)
         parsed = parseAnswer(
-            "ListObjectVersions", listVersions("b", query, pageOf([listed("a b")], [], None), None)
+            "ListObjectVersions",
+            joined(listVersions("b", query, pageOf([listed("a b")], [], None), None)),
         )
         self.assertEqual(parsed["Versions"][0]["Key"], "a%20b")
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
         self.assertFalse([name for name in parsed if name.startswith("Next")])
-        body = listVersions("b", query, pageOf([], ["p/"], "p/"), None)
+        body = joined(listVersions("b", query, pageOf([], ["p/"], "p/"), None))
         self.assertIn(b"<NextKeyMarker>p/</NextKeyMarker><MaxKeys>", body)
 
     def test_uploads(self) -> None:
