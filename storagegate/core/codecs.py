@@ -29,6 +29,9 @@ _INLINE_BYTES = 1024 * 1024
 _INLINE_ELEMENTS = 4096
 """Of longer JSON, what takes no longer: large pieces of text."""
 
+_SHALLOW = 2 * MAX_DEPTH
+"""Bytes of JSON in which no value is too deep: each level takes two brackets."""
+
 # The types that need no further check, for speed: most parts of a message.
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
@@ -59,6 +62,15 @@ class Codec(Protocol):
         @raise ValueError: If it has a part that messages cannot carry.
         """
 
+    def encodeAround(self, value: Any, message: Any) -> bytes:
+        """
+        Encode a message around a value.
+
+        @param message: A mapping that has the value, and beside it no more than text and whole
+            numbers; or the value itself.
+        @raise ValueError: If the value has a part that messages cannot carry.
+        """
+
     def decode(self, data: bytes) -> Any:
         """
         Decode a value.
@@ -84,6 +96,15 @@ class _Encoding:
         except (TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
 
+    def encodeAround(self, value: Any, message: Any) -> bytes:
+        """Encode a message around a value."""
+        if type(value) not in _PLAIN:
+            checkValue(value, MAX_DEPTH if message is value else MAX_DEPTH - 1)
+        try:
+            return self._write(message)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+
 
 class _JSONCodec(_Encoding):
     """JSON, RFC 8259. Integers have no limit."""
@@ -93,7 +114,7 @@ class _JSONCodec(_Encoding):
     def decode(self, data: bytes) -> Any:
         """Decode a value."""
         # The depth is at most the number of brackets, and few values have so many.
-        brackets = _brackets(data) if len(data) > MAX_DEPTH else 0
+        brackets = _brackets(data) if len(data) > _SHALLOW else 0
         if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
             raise _tooMany()
         try:

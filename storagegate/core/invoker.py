@@ -34,7 +34,7 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
-from storagegate.core.schemas import AnySchema, checkedResults, checkResult, makeSchema
+from storagegate.core.schemas import AnySchema, Fits, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import nameRemedy, resolve
 
@@ -54,8 +54,12 @@ class MethodEntry:
     @ivar output: Validates a response.
     @ivar isPublic: Whether anonymous calls are allowed.
     @ivar rates: Counts its calls; C{None} if they are not limited.
+    @ivar inputFits: Finds most valid requests, see L{Schema}; C{None} if it has no such function.
+    @ivar outputFits: The same for responses.
     @ivar streamsRequests: Whether a call has a stream of requests.
     @ivar streamsResponses: Whether it has a stream of responses.
+    @ivar isOther: Whether it stands for all methods of its service that are not described.
+    @ivar authorize: Decides about a user's call; C{None} if every user may make it.
     """
 
     service: ServiceDefinition
@@ -68,8 +72,20 @@ class MethodEntry:
     rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
     # Once for each method, and not for each call.
+    inputFits: Fits | None = field(
+        init=False, default=Factory(lambda self: getattr(self.input, "fits", None), takes_self=True)
+    )
+    outputFits: Fits | None = field(
+        init=False,
+        default=Factory(lambda self: getattr(self.output, "fits", None), takes_self=True),
+    )
     streamsRequests: bool = _derived(lambda self: self.method.streamsRequests)
     streamsResponses: bool = _derived(lambda self: self.method.streamsResponses)
+    isOther: bool = _derived(lambda self: self.method is self.service.others)
+    authorize: Callable[..., Any] | None = field(
+        init=False,
+        default=Factory(lambda self: self.service.authentication.authorize, takes_self=True),
+    )
     whole: str = _derived(lambda self: f"{self.service.name}.{self.name}")
 
     @property
@@ -315,7 +331,7 @@ class Invoker:
         if bound is None:
             bound = self.find(context.service, context.method, context.protocol)
         context.credentials = credentials
-        if bound.method is bound.service.others:
+        if bound.isOther:
             context.metadata["route"] = OTHERS
         began = self._seconds()
         for observer in self.observers:
@@ -337,11 +353,11 @@ class Invoker:
                 check = None if bound.input is None else bound.input.read
                 stream = GuardedRequests(request, check)
                 request = stream.items()
-            elif bound.input is not None:
+            elif bound.input is not None and not (bound.inputFits and bound.inputFits(request)):
                 request = bound.input.read(request)
-            authorize = bound.service.authentication.authorize
-            if authorize is not None:
-                allowed = authorize(user, bound.name, None if bound.streamsRequests else request)
+            if bound.authorize is not None:
+                shown = None if bound.streamsRequests else request
+                allowed = bound.authorize(user, bound.name, shown)
                 if not (await allowed if hasattr(allowed, "__await__") else allowed):
                     raise codedError("PERMISSION_DENIED", "You may not call this method")
             if bound.service.middleware:
@@ -350,7 +366,9 @@ class Invoker:
                 result = bound.handler(request, context)
             if hasattr(result, "__await__"):
                 result = await (result if stream is None else stream.guard(result))
-            if bound.output is not None and not bound.streamsResponses:
+            if bound.output is None or bound.streamsResponses:
+                pass
+            elif not (bound.outputFits and bound.outputFits(result)):
                 result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
             raise causedBy(self._failed(context, error, began), error)  # noqa: B904

@@ -135,6 +135,8 @@ class Schema:
     A compiled schema.
 
     @ivar document: The same in plain JSON Schema.
+    @ivar fits: Its fast validator, C{None} if it has none: a value that fits is the request or the
+        response as it is.
     """
 
     def __init__(self, schema: Mapping[str, Any], name: str, isKnown: bool = False) -> None:
@@ -155,7 +157,7 @@ class Schema:
         self._validate: Validator = self._compileAndValidate
         if not isKnown:
             self._validate = compileSchema(self.document, name)
-        self._fits = fastValidator(self.document)
+        self.fits = fastValidator(self.document)
 
     def _compileAndValidate(self, value: Any) -> None:
         self._validate = compileSchema(self.document, self._name)
@@ -168,7 +170,7 @@ class Schema:
         @return: The request, with bytes where the schema has them.
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
-        if self._fits is not None and self._fits(value):
+        if self.fits is not None and self.fits(value):
             # A schema with bytes has no fast validator: it constrains their text.
             return value
         self._validate(value)
@@ -180,7 +182,7 @@ class Schema:
 
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
-        if self._fits is None or not self._fits(value):
+        if self.fits is None or not self.fits(value):
             self._validate(value)
         return value
 

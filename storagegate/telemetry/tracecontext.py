@@ -35,6 +35,7 @@ _random = Random()
 _IDS = 64
 _cut = Struct("32s" * _IDS).unpack
 _ids: list[bytes] = []
+_tracings: list[Tracing] = []
 
 
 def parseTraceparent(text: str, state: str = "") -> Tracing | None:
@@ -68,8 +69,13 @@ def newTraceId() -> bytes:
 
 
 def newTracing() -> Tracing:
-    """Begin a new trace."""
-    return Tracing(newTraceId().decode("ascii"))
+    """Begin a new trace. May run in any thread."""
+    while True:
+        try:
+            return _tracings.pop()
+        except IndexError:
+            ids = _random.randbytes(16 * _IDS).hex(" ", 16).split()
+            _tracings.extend([Tracing(traceId) for traceId in ids])
 
 
 def receiveTracing(traceparent: Any, state: Any = None, traceId: Any = None) -> Tracing:

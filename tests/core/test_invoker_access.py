@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from storagegate.core.context import ClientInfo
@@ -109,7 +109,7 @@ class AccessTests(InvokerCase):
         error = self.refused()
         self.assertEqual((error.code, error.statusCode), ("RATE_LIMITED", 429))
         self.assertEqual(error.details, {"retryAfterMs": 1000})
-        other = evolve(CONTEXT, client=ClientInfo("2", "127.0.0.2", 1))
+        other = replace(CONTEXT, client=ClientInfo("2", "127.0.0.2", 1))
         self.successResultOf(Deferred.fromCoroutine(self.invoker.call(other, {})))
         self.clock.advance(1)
         self.call()

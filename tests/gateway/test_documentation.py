@@ -112,15 +112,15 @@ class OptionTests(SynchronousTestCase):
 
     def test_definitions(self) -> None:
         """So have those of services and methods, and of the context."""
-        for title, kind in (
-            ("Service", ServiceDefinition),
-            ("Method", ServiceMethod),
-            ("Context", RequestContext),
+        for title, given in (
+            ("Service", [each.name for each in fields(ServiceDefinition)]),
+            ("Method", [each.name for each in fields(ServiceMethod)]),
+            ("Context", RequestContext.__struct_fields__),
         ):
             names = [literal(row[0]) for row in table(PAGE, title)]
             # Models are made of annotations, or are the input and output that were given.
-            given = [each.name for each in fields(kind) if not each.name.endswith("Type")]
-            self.assertEqual(names, given, title)
+            expected = [name for name in given if not name.endswith("Type")]
+            self.assertEqual(names, expected, title)
         texts = {literal(row[0]): row[1] for row in table(PAGE, "Context")}
         clients = [each.name for each in fields(ClientInfo)]
         for name, parts in (("client", clients), ("tracing", Tracing.__struct_fields__)):

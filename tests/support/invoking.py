@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -83,7 +83,7 @@ class InvokerCase(SynchronousTestCase):
 
     def begin(self, request: Any = None, credentials: CallCredentials = ANONYMOUS) -> Deferred[Any]:
         """Begin a call."""
-        self.context = evolve(CONTEXT, metadata={})
+        self.context = replace(CONTEXT, metadata={})
         call = self.invoker.call(self.context, {} if request is None else request, credentials)
         return Deferred.fromCoroutine(call)
 

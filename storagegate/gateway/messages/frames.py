@@ -121,17 +121,14 @@ class Decoder:
     """
     Holds bytes until a frame or a line is complete.
 
+    @ivar held: How many bytes were not yet returned.
     @ivar _data: Complete ones are cut out of bytes at C{_position}; an incomplete one grows in a
         bytearray.
     """
 
     _data: bytes | bytearray = b""
     _position = 0
-
-    @property
-    def held(self) -> int:
-        """Count the bytes that were not yet returned."""
-        return len(self._data) - self._position
+    held = 0
 
     def feed(self, data: bytes) -> None:
         """
@@ -139,6 +136,7 @@ class Decoder:
 
         @param data: The next bytes received, in pieces of any size.
         """
+        self.held += len(data)
         if not self._data:
             self._data = data
             return
@@ -149,6 +147,7 @@ class Decoder:
     def _cut(self, begin: int, end: int, following: int) -> bytes:
         """Return the bytes from C{begin} to C{end}, and go on at C{following}."""
         data = self._data
+        self.held = len(data) - following
         if isinstance(data, bytes):
             if following == len(data):
                 # A silent connection keeps nothing.
@@ -182,7 +181,7 @@ class FrameDecoder(Decoder):
         @raise FrameError: If what comes next is none.
         """
         data, start = self._data, self._position
-        if len(data) - start < self._wanted:
+        if self.held < self._wanted:
             # One byte shows that the client speaks another protocol: no need to wait for six.
             if len(data) > start and data[start] != VERSION:
                 raise _badVersion(data[start])
@@ -255,16 +254,16 @@ class FrameWriter(ReplyWriter):
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
-        self._send(RESPONSE, frameResult(id, result))
+        self._send(RESPONSE, result, frameResult(id, result))
         return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
-        self._send(ITEM, frameResult(id, item))
+        self._send(ITEM, item, frameResult(id, item))
 
     def sendEnd(self, id: MessageId, method: str) -> None:
         """Send the end of a stream."""
-        self._send(END, frameEnd(id))
+        self._send(END, None, frameEnd(id))
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, as C{transformError} returned it."""
@@ -278,12 +277,17 @@ class FrameWriter(ReplyWriter):
         """
         self._write(encodeFrame(PONG, payload))
 
-    def _send(self, type: int, value: Any) -> None:
-        payload = self._codec.encode(value)
-        if len(payload) > self._maxLength:
+    def _send(self, type: int, value: Any, payload: Any) -> None:
+        """
+        Send a payload.
+
+        @param value: What is in it, or the payload itself, see L{Codec.encodeAround}.
+        """
+        data = self._codec.encodeAround(value, payload)
+        if len(data) > self._maxLength:
             limit = self._maxLength
             raise codedError("RESPONSE_TOO_LARGE", f"A payload has {limit} bytes at most")
-        self._write(encodeFrame(type, payload))
+        self._write(_packHeader(VERSION, type, len(data)) + data)
 
 
 def handleFrame(

@@ -175,12 +175,12 @@ class MessageWriter(ReplyWriter):
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
-        self.sendMessage(messageResult(id, method, result))
+        self._send(self._codec.encodeAround(result, messageResult(id, method, result)))
         return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
-        self.sendMessage(messageItem(id, item))
+        self._send(self._codec.encodeAround(item, messageItem(id, item)))
 
     def sendEnd(self, id: MessageId, method: str) -> None:
         """Send the end of a stream."""
@@ -197,7 +197,9 @@ class MessageWriter(ReplyWriter):
         @raise ValueError: If it has a part that the codec cannot encode.
         @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is.
         """
-        data = self._codec.encode(message)
+        self._send(self._codec.encode(message))
+
+    def _send(self, data: bytes) -> None:
         if len(data) > MAX_ANSWER:
             raise codedError("RESPONSE_TOO_LARGE", f"A message has {MAX_ANSWER} bytes at most")
         self._write(data)

@@ -45,7 +45,7 @@ from storagegate.gateway.messages.interfaces import (
     Peer,
     StreamHooks,
 )
-from storagegate.telemetry.tracecontext import receiveTracing
+from storagegate.telemetry.tracecontext import newTracing, receiveTracing
 
 
 def readDeadline(value: Any) -> float:
@@ -73,9 +73,10 @@ def readId(value: Any) -> MessageId:
     @param value: The field C{id} of a message; C{None} if it is absent.
     @raise ServiceError: If it is anything else.
     """
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and len(value) <= MAX_ID_LENGTH:
+    if isinstance(value, str):
+        if len(value) <= MAX_ID_LENGTH:
+            return value
+    elif value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
 
@@ -137,12 +138,13 @@ class PeerCall(Task):
             seconds = readDeadline(deadlineMs)
             metadata["deadline"] = listener.invoker.now() + seconds
             self._deadline = listener.clock.seconds() + seconds
+        parent = message.get("traceparent")
         self._called = RequestContext(
             peer.protocol,
             service,
             method,
             peer.client,
-            receiveTracing(message.get("traceparent"), message.get("tracestate")),
+            newTracing() if parent is None else receiveTracing(parent, message.get("tracestate")),
             owner.headers,
             metadata,
         )

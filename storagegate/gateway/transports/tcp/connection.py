@@ -45,6 +45,7 @@ from storagegate.gateway.messages.frames import (
 )
 from storagegate.gateway.messages.json import MessageWriter, handleEncoded
 from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.tcp import PROTOCOL, TCPLimits
 from storagegate.net.http.channel import ChannelTransport
 
@@ -201,13 +202,15 @@ class TCPConnection(Protocol):
         @param owner: The L{TCPTransport<storagegate.gateway.transports.tcp.listener.TCPTransport>}.
         """
         self._owner = owner
+        self._meter: TransportMetrics = owner.meter
         self._limits: TCPLimits = owner.limits
         self._channel: ChannelTransport
         self._peer: FramePeer | LinePeer | None = None
         self._session: PeerSession | None = None
         self._isClosed = self._isEnded = self._isHandling = self._isNotified = False
-        # Whether the session accepts more calls, and the transport no more output.
-        self._isWanted, self._isFull = True, False
+        # Whether the session accepts more calls, the transport no more output, and the client is
+        # read.
+        self._isWanted, self._isFull, self._isReading = True, False, True
         # Whether other connections come first, see InputScheduler; and whether this one closes.
         self._isWaiting = self._isLeaving = False
         self._batch: list[bytes] = []
@@ -243,7 +246,7 @@ class TCPConnection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Handle the messages that are complete."""
-        self._owner.meter.bytesIn += len(data)
+        self._meter.bytesIn += len(data)
         if self._isClosed:
             self._discardable -= len(data)
             if self._discardable < 0:
@@ -299,7 +302,7 @@ class TCPConnection(Protocol):
         """
         if self._isClosed:
             return
-        self._owner.meter.bytesOut += len(data)
+        self._meter.bytesOut += len(data)
         if not self._isHandling:
             self.transport.write(data)
             return
@@ -413,13 +416,14 @@ class TCPConnection(Protocol):
         if self._isHandling or self._isWaiting or peer is None or session is None:
             return
         self._isHandling = True
+        handled, decoder = 0, peer.decoder
         try:
-            handled, scheduler = 0, self._owner.listener.scheduler
             while self._isWanted and not self._isFull and peer.handleNext(session):
                 self._taken += 1
-                handled += 1
-                if not peer.decoder.held:
+                if not decoder.held:
                     break
+                handled += 1
+                scheduler = self._owner.listener.scheduler
                 if handled == 1:
                     scheduler.begin()
                 elif scheduler.isOver(handled):
@@ -429,10 +433,13 @@ class TCPConnection(Protocol):
         except FrameError as error:
             self._refuse(codedError(error.code, str(error)))
         finally:
-            self._flush()
+            if self._batch:
+                self._flush()
             self._isHandling = False
-        self._hold()
-        self._readOrWait()
+        if self.held or decoder.held:
+            self._hold()
+        if self._isFull or self._isWaiting or not (self._isWanted and self._isReading):
+            self._readOrWait()
 
     def _endWaiting(self) -> None:
         """Handle more messages: it is the turn of this connection."""
@@ -462,7 +469,8 @@ class TCPConnection(Protocol):
     def _readOrWait(self) -> None:
         if not self._isHandling and not self._isEnded and not self._isClosed:
             isHeld = self._isFull or self._isWaiting
-            self._channel.setReading(self._isWanted and not isHeld)
+            self._isReading = self._isWanted and not isHeld
+            self._channel.setReading(self._isReading)
 
     def _refuse(self, error: ServiceError) -> None:
         """Send the error, and close."""

@@ -436,7 +436,7 @@ class UDPPeer(FrameWriter):
 
     def _written(self, type: int, result: Any, payload: Any) -> bytes | Awaitable[bytes]:
         if self._formatResponse is None:
-            return encodeFrame(type, JSON.encode(payload))
+            return encodeFrame(type, JSON.encodeAround(result, payload))
         written: bytes | Awaitable[bytes] = self._formatResponse(result, _TYPES[type])
         if not isinstance(written, bytes) and not hasattr(written, "__await__"):
             raise TypeError(f"formatResponse gives bytes, not {written!r:.40}")

@@ -5,7 +5,6 @@ L{MessagePeer} and L{BinaryPeer} decode messages, apply the user's hooks and fee
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, succeed
@@ -146,7 +145,7 @@ class BinaryPeer(WebSocketPeer, FrameWriter):
 
     def sendMessage(self, message: Any) -> None:
         """Send what a hook made of an item."""
-        self._send(ITEM, message)
+        self._send(ITEM, message, message)
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
@@ -168,7 +167,10 @@ class BinaryPeer(WebSocketPeer, FrameWriter):
         """Send a result."""
         if self._formatResponse is None:
             return super().respond(id, method, result)
-        return self._formatted(partial(self._send, RESPONSE), id, method, result)
+        return self._formatted(self._sendResult, id, method, result)
+
+    def _sendResult(self, message: Any) -> None:
+        self._send(RESPONSE, message, message)
 
 
 Peer = MessagePeer | BinaryPeer
