@@ -135,7 +135,8 @@ RULES: Sequence[Rule] = [
     # The gateway
     *_rules("transport", "storagegate/gateway/", "storagegate/net/websocket/"),
     *_rules("route", "storagegate/gateway/transports/http/listener.py"),
-    *_rules("write", "storagegate/gateway/transports/udp/listener.py send"),
+    *_rules("write", "storagegate/gateway/transports/udp/listener.py send _sendAll"),
+    *_rules("read", "storagegate/gateway/transports/udp/listener.py _read"),
     *_rules("message", "storagegate/gateway/messages/", "storagegate/core/codecs.py"),
     *_rules("message", "storagegate/core/context.py"),
     *_rules("invoke", "storagegate/core/invoker.py", "storagegate/core/ratelimit.py"),

@@ -377,7 +377,9 @@ class Invoker:
             if stream is not None:
                 results = stream.guardResults(results)
             return self._measured(results, context, began)
-        self._ended(context, None, began)
+        seconds = self._seconds() - began
+        for observer in self.observers:
+            observer.callEnded(context, None, seconds)
         return result
 
     def _checkRate(self, bound: MethodEntry, count: Count) -> None:

@@ -109,18 +109,21 @@ class Task:
                 wrong = TypeError(f"cannot wait for a {type(awaited).__name__} here; {REMEDY}")
                 awaited = self._context.run(self._coroutine.throw, wrong)
         except StopIteration as end:
-            self.onResult(end.value)
+            value = end.value
         except BaseException as error:
             nameRemedy(error)
             self.onError(error)
             if isinstance(error, CancelledError):
                 # Its traceback leads to the frame of the C{cancel} that made the error.
                 error.__traceback__ = None
+            return result
         else:
             self._waiting = awaited
             if first:
                 self.onSuspend()
             awaited.addBoth(self.step)
+            return result
+        self.onResult(value)
         return result
 
     def cancel(self) -> None:

@@ -179,7 +179,7 @@ class CallMetrics:
         self._totals: dict[str, _Totals] = {}
         # The calls that have ended since the last flush: all in one second, each with how long it
         # took, by protocol, service, method and code; and one by one for a follower.
-        self._second = -1
+        self._second = self._secondEnds = -1
         self._ended = 0
         self._times: dict[tuple[str, str, str, str | None], list[float]] = {}
         self._over: list[Over] = []
@@ -258,19 +258,19 @@ class CallMetrics:
         @param seconds: The duration of the call.
         """
         now = self._now()
-        if not self._second <= now < self._second + 1:
+        if now >= self._secondEnds:
             self.flush()
             self._second = int(now)
+            self._secondEnds = self._second + 1
         # Undescribed methods share one label: invented names must not fill the table.
         method = context.metadata.get("route") or context.method
         code = None if error is None else error.code
         key = (context.protocol, context.service, method, code)
         times = self._times.get(key)
         if times is None:
-            self._times[key] = [seconds]
-        else:
-            times.append(seconds)
-        self._ended += 1
+            times = self._times[key] = []
+        times.append(seconds)
+        self._ended = ended = self._ended + 1
         if self._follower is not None:
             over = self._over
             over.append(
@@ -289,7 +289,7 @@ class CallMetrics:
             )
             if len(over) == 1 and self._wake is not None:
                 self._wake()
-        if self._ended >= _TOGETHER:
+        if ended >= _TOGETHER:
             self.flush()
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:

@@ -197,6 +197,10 @@ class FrameDecoder(Decoder):
             self._wanted = HEADER_LENGTH + length
             return None
         self._wanted = HEADER_LENGTH
+        if end == len(data) and isinstance(data, bytes):
+            # Most reads are one frame: it is cut here, and this object is as new.
+            self._data, self._position, self.held = b"", 0, 0
+            return Frame(type, data[begin:])
         return Frame(type, self._cut(begin, end, end))
 
 

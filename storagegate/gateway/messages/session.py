@@ -106,6 +106,7 @@ class PeerCall(Task):
         "_data",
         "_deadline",
         "_isOver",
+        "_isSending",
         "_items",
         "_owner",
         "_timer",
@@ -154,7 +155,7 @@ class PeerCall(Task):
         token = token if isinstance(token, str) else None
         self._credentials = CallCredentials(token, None, native or message)
         self._data = message.get("data", {})
-        self._isOver = False
+        self._isOver = self._isSending = False
         self._timer: IDelayedCall | None = None
         if self.streamsRequests:
             # Each item in a tuple, for a stream takes C{None} for its end.
@@ -176,7 +177,14 @@ class PeerCall(Task):
 
     def begin(self) -> None:
         """Call the method."""
-        Task.__init__(self, self._invoke())
+        bound = self._bound
+        if bound.streamsRequests or bound.streamsResponses:
+            self._isSending = True
+            Task.__init__(self, self._stream())
+        else:
+            # Without a coroutine of its own around it.
+            call = self._owner.listener.invoker.call
+            Task.__init__(self, call(self._called, self._data, self._credentials, bound))
         self.step()
 
     def cancel(self) -> None:
@@ -220,14 +228,30 @@ class PeerCall(Task):
 
     def onSuspend(self) -> None:
         """Begin to watch the deadline: most calls do not wait for anything."""
-        if self._deadline is not None and not self._isOver:
+        if self._deadline is not None and self._timer is None and not self._isOver:
             clock = self._owner.listener.clock
             self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._expire)
 
     def onResult(self, value: Any) -> None:
-        """End the call: its reply was sent."""
-        if not self._isOver:
-            self._end()
+        """Send the result of a call without streams; end one whose reply was sent."""
+        if self._isOver:
+            return
+        if not self._isSending:
+            self._isSending = True
+            try:
+                # Hooks of the user see the context variables that the handler has set.
+                sending = self._context.run(self._owner.peer.respond, self.id, self.method, value)
+            except BaseException as error:
+                self.onError(error)
+                return
+            if self._isOver:
+                # The peer is gone.
+                return
+            if sending is not None:
+                self._context.run(Task.__init__, self, resolve(sending))
+                self.step()
+                return
+        self._end()
 
     def onError(self, error: BaseException) -> None:
         """Send the error."""
@@ -245,9 +269,11 @@ class PeerCall(Task):
 
     def _end(self) -> None:
         self._isOver = True
-        timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
+        timer = self._timer
+        if timer is not None:
+            self._timer = None
+            if timer.active():
+                timer.cancel()
         if self._waiting is not None:
             super().cancel()
         if self.streamsRequests:
@@ -260,7 +286,8 @@ class PeerCall(Task):
         async for (item,) in self._items:
             yield item
 
-    async def _invoke(self) -> None:
+    async def _stream(self) -> None:
+        """Call a method that has a stream of requests or of results, and send the results."""
         owner = self._owner
         if self.streamsRequests:
             result = await self._callWithStream()
@@ -432,27 +459,27 @@ class PeerSession:
         """
         if self._isClosed:
             return
-        listener = self.listener
+        listener, share, calls = self.listener, self.share, self._calls
+        isAfter = id in calls
         try:
-            if id is not None and id in self._calls:
+            if isAfter and id is not None:
                 raise codedError("INVALID_ARGUMENT", "This id is in use")
             if listener.isDraining:
                 raise codedError("UNAVAILABLE", "No further calls are taken")
-            isGreedy = self.share.calls >= listener.callsPerAddress
-            if isGreedy or listener.calls >= listener.maxCalls:
+            if share.calls >= listener.callsPerAddress or listener.calls >= listener.maxCalls:
                 raise codedError("UNAVAILABLE", "Too many calls at a time")
             call = PeerCall(self, message, id, native)
         except ServiceError as error:
             self.peer.sendError(id, error)
             return
         listener.calls += 1
-        self.share.calls += 1
-        if id is None and None in self._calls:
+        share.calls += 1
+        if isAfter:
             self._waiting.append(call)
         else:
-            self._calls[id] = call
+            calls[id] = call
             call.begin()
-        if self._calls:
+        if calls:
             self.adjust()
 
     def decodeLarge(
@@ -578,10 +605,11 @@ class PeerSession:
 
         @param call: One that was begun.
         """
-        del self._calls[call.id]
+        id = call.id
+        del self._calls[id]
         self.listener.calls -= 1
         self.share.calls -= 1
-        if call.id is None and not self._isStarting:
+        if id is None and not self._isStarting:
             # In a loop: calls that end at once would each begin the next one in their stack.
             self._isStarting = True
             while self._waiting and None not in self._calls:

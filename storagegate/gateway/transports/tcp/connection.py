@@ -302,13 +302,9 @@ class TCPConnection(Protocol):
         """
         if self._isClosed:
             return
-        self._meter.bytesOut += len(data)
-        if not self._isHandling:
-            self.transport.write(data)
-            return
         self._batch.append(data)
         self._batched += len(data)
-        if self._batched >= self._limits.batchBytes:
+        if not self._isHandling or self._batched >= self._limits.batchBytes:
             self._flush()
 
     def drained(self) -> Deferred[None] | None:
@@ -462,8 +458,10 @@ class TCPConnection(Protocol):
     def _flush(self) -> None:
         batch = self._batch
         if batch:
-            self._batch, self._batched = [], 0
             data = batch[0] if len(batch) == 1 else b"".join(batch)
+            batch.clear()
+            self._batched = 0
+            self._meter.bytesOut += len(data)
             self.transport.write(data)
 
     def _readOrWait(self) -> None:

@@ -8,6 +8,7 @@ loses datagrams.
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,6 +41,9 @@ SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 READ_SIZE = 4 * 1024
 """Bytes of datagrams that are read in one reactor iteration, if a slice of it is as long."""
 
+_MOST_HELD = 32
+"""Datagrams that are held back until a read has ended: as many as one has of small calls."""
+
 _log = Logger()
 
 
@@ -71,7 +75,8 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self._peers: OrderedDict[Address, UDPPeer] = OrderedDict()
         self.isClosed = self._isLeaving = False
         self._port: Any = None
-        self._isSliceOver = True
+        # What is sent when this read has ended, see _read; None outside of one.
+        self._held: list[tuple[bytes, Address]] | None = None
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
 
@@ -89,6 +94,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def _opened(self, port: Any) -> Any:
         self._port = port
+        port.doRead = self._read
         turn = self.host.resources.turn
         if turn is not None and turn.isWaiting:
             # The process that has the first item of a stream has to receive the others.
@@ -144,11 +150,37 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     # Datagrams
 
+    def _read(self) -> None:
+        """
+        Read the datagrams that have come, for a slice of time.
+
+        What this sends goes out at its end: the first of 20 replies would wake a client of the same
+        machine up, which then takes turns with us for each of the others.
+        """
+        receive: Callable[[int], tuple[bytes, Any]] = self._port.socket.recvfrom
+        scheduler = self.listener.scheduler
+        scheduler.begin()
+        self._held = []
+        read = 0
+        try:
+            while read < READ_SIZE:
+                try:
+                    datagram, address = receive(MAX_DATAGRAM + 1)
+                except (BlockingIOError, InterruptedError, ConnectionRefusedError):
+                    break
+                read += len(datagram)
+                self.datagramReceived(datagram, address)
+                if scheduler.isOver():
+                    break
+        finally:
+            held, self._held = self._held, None
+            self._sendAll(held)
+
     def datagramReceived(self, datagram: bytes, address: Any) -> None:
         """Take a datagram."""
-        source: Address = (address[0], address[1])
+        # Without the flow and the scope of IPv6.
+        source: Address = address[:2]
         self.meter.packetIn(len(datagram))
-        self._divideTime()
         if source[1] in SILENT_PORTS:
             self.dropped["port"] += 1
             return
@@ -160,18 +192,6 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         except Exception:
             # One bad datagram must not end the socket.
             _log.failure("a datagram could not be taken")
-
-    def _divideTime(self) -> None:
-        """Let the port end its read where other sockets come first."""
-        scheduler, transport = self.listener.scheduler, cast(Any, self.transport)
-        if self._isSliceOver:
-            scheduler.begin()
-            self._isSliceOver = False
-            transport.maxThroughput = READ_SIZE
-        elif scheduler.isOver():
-            # The read ends behind this datagram, and the next one begins a slice.
-            self._isSliceOver = True
-            transport.maxThroughput = 1
 
     def _handleDatagram(self, datagram: bytes, source: Address) -> None:
         try:
@@ -248,11 +268,22 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def send(self, source: Address, datagram: bytes) -> None:
         """Send a datagram; one that the system does not take is lost like any other."""
-        transport: Any = self.transport
         self.meter.packetOut(len(datagram))
-        try:
-            # The transport's own write would check the address for four microseconds, a tenth of
-            # a call.
-            transport.socket.sendto(datagram, source)
-        except OSError as error:
-            self.dropped[f"send {error.errno}"] += 1
+        held = self._held
+        if held is None:
+            self._sendAll([(datagram, source)])
+            return
+        held.append((datagram, source))
+        if len(held) >= _MOST_HELD:
+            self._held = []
+            self._sendAll(held)
+
+    def _sendAll(self, datagrams: Iterable[tuple[bytes, Address]]) -> None:
+        # The transport's own write would check the address for four microseconds, a tenth of a
+        # call.
+        socket = cast(Any, self.transport).socket
+        for datagram, source in datagrams:
+            try:
+                socket.sendto(datagram, source)
+            except OSError as error:
+                self.dropped[f"send {error.errno}"] += 1

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from attrs import define
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
@@ -150,8 +150,7 @@ _log = Logger()
 _TYPES = {RESPONSE: "response", ERROR: "error", ITEM: "stream", END: "stream_end"}
 
 
-@define(eq=False)
-class UDPCall:
+class UDPCall(Struct, eq=False):
     """
     A call of a peer.
 
@@ -351,10 +350,10 @@ class UDPPeer(FrameWriter):
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
         written = self._written(RESPONSE, result, frameResult(id, result))
-        if isinstance(written, bytes):
-            self._respond(id, written)
-            return None
-        return self._respondLater(id, written)
+        if not isinstance(written, bytes):
+            return self._respondLater(id, written)
+        self._respond(id, written)
+        return None
 
     async def _respondLater(self, id: MessageId, written: Awaitable[bytes]) -> None:
         self._respond(id, await written)
@@ -429,9 +428,10 @@ class UDPPeer(FrameWriter):
 
     def _call(self, id: MessageId) -> UDPCall | None:
         """Return a call; one that had no id may have got one from the user's C{routeMessage}."""
-        call = self._calls.get(id)
-        if call is None and None in self._calls:
-            call = self._calls[id] = self._calls.pop(None)
+        calls = self._calls
+        call = calls.get(id)
+        if call is None and None in calls:
+            call = calls[id] = calls.pop(None)
         return call
 
     def _written(self, type: int, result: Any, payload: Any) -> bytes | Awaitable[bytes]:

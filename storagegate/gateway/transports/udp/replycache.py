@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from attrs import define
+from msgspec import Struct as Record
 from zope.interface import Interface, implementer
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ MAX_ANSWERS = 10_000
 """Replies that are kept, and calls in flight: 12 MB of the largest datagrams."""
 
 
-@define
-class CachedReply:
+class CachedReply(Record, gc=False):
     """
     A request that was seen.
 

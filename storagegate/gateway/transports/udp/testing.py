@@ -24,10 +24,7 @@ class _MemorySocket:
     The socket of the listener, and its transport.
 
     @ivar sent: The datagrams for each client that were not delivered.
-    @ivar maxThroughput: Set by the listener; all datagrams are read.
     """
-
-    maxThroughput = 0
 
     def __init__(self) -> None:
         self.sent: dict[Address, deque[bytes]] = {}
