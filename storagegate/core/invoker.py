@@ -54,7 +54,8 @@ class MethodEntry:
     @ivar output: Validates a response.
     @ivar isPublic: Whether anonymous calls are allowed.
     @ivar rates: Counts its calls; C{None} if they are not limited.
-    @ivar inputFits: Finds most valid requests, see L{Schema}; C{None} if it has no such function.
+    @ivar inputFits: Finds most valid requests, see
+        L{Schema<storagegate.core.schemas.Schema>}; C{None} if it has no such function.
     @ivar outputFits: The same for responses.
     @ivar streamsRequests: Whether a call has a stream of requests.
     @ivar streamsResponses: Whether it has a stream of responses.

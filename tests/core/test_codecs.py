@@ -24,9 +24,8 @@ _values = st.recursive(
 )
 
 
-def nested(levels: int) -> Any:
+def nested(levels: int, value: Any = 0) -> Any:
     """Make a list in a list in a list."""
-    value: Any = 0
     for _ in range(levels):
         value = [value]
     return value
@@ -150,6 +149,25 @@ class CodecTests(SynchronousTestCase):
             self.assertRaises(ValueError, JSON.decode, b'{"":' * levels + b"0" + b"}" * levels)
             self.assertRaises(ValueError, MSGPACK.decode, b"\x91" * levels + b"\x01")
             self.assertRaises(ValueError, MSGPACK.decode, b"\x81\xa0" * levels + b"\x01")
+
+    def test_depthOfFew(self) -> None:
+        """Nothing but brackets is as short as a value of so many levels can be."""
+        levels = MAX_DEPTH + 1
+        self.assertEqual(
+            JSON.decode(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH), nested(MAX_DEPTH - 1, [])
+        )
+        self.assertRaises(ValueError, JSON.decode, b"[" * levels + b"]" * levels)
+
+    def test_around(self) -> None:
+        """A message around a value is written as one, and the value is checked where it lies."""
+        for codec in CODECS.values():
+            message = {"id": 7, "data": {"a": [1]}}
+            self.assertEqual(codec.encodeAround(message["data"], message), codec.encode(message))
+            self.assertEqual(codec.encodeAround([1], [1]), codec.encode([1]))
+            for wrong in (math.nan, {1: 2}, datetime.now(UTC), nested(MAX_DEPTH)):
+                self.assertRaises(ValueError, codec.encodeAround, wrong, {"id": 7, "data": wrong})
+            deep = nested(MAX_DEPTH)
+            self.assertEqual(codec.encodeAround(deep, deep), codec.encode(deep))
 
     def test_flat(self) -> None:
         """Many brackets side by side are not deep."""

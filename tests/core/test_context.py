@@ -3,6 +3,7 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
+from storagegate.core.invoker import CallCredentials
 
 
 class ContextTests(SynchronousTestCase):
@@ -34,6 +35,13 @@ class ContextTests(SynchronousTestCase):
         self.assertEqual(context.authentication, {"sub": "1"})
         for value, name in ((context.client, "address"), (context.tracing, "traceId")):
             self.assertRaises(AttributeError, setattr, value, name, "x")
+
+    def test_shown(self) -> None:
+        """A context in a log shows what it is, and no secret."""
+        context = self.make()
+        context.credentials = CallCredentials("secret")
+        self.assertIn("method='echo'", repr(context))
+        self.assertNotIn("secret", repr(context))
 
     def test_noOther(self) -> None:
         """A misspelt attribute is an error, not a new one."""

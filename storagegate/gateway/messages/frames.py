@@ -84,6 +84,8 @@ CLIENT_ITEM = 10
 CLIENT_END = 11
 GOING_AWAY = 12
 
+_PROBES = frozenset({PING, PONG})
+
 HEADER_LENGTH = 6
 
 _HEADER = Struct(">BBI")
@@ -285,7 +287,8 @@ class FrameWriter(ReplyWriter):
         """
         Send a payload.
 
-        @param value: What is in it, or the payload itself, see L{Codec.encodeAround}.
+        @param value: What is in it, or the payload itself, see
+            L{encodeAround<storagegate.core.codecs.Codec.encodeAround>}.
         """
         data = self._codec.encodeAround(value, payload)
         if len(data) > self._maxLength:
@@ -305,18 +308,17 @@ def handleFrame(
     @param frame: A complete frame of the client.
     @param decoded: Its payload, if that has been decoded already.
     """
-    type = frame.type
-    if type == PING:
-        writer.sendPong(frame.payload)
+    type, data = frame.type, frame.payload
+    if type in _PROBES:
+        if type == PING:
+            writer.sendPong(data)
         return
-    if type == PONG:
-        return
-    if len(frame.payload) > INLINE_SIZE and isLarge(frame.payload):
+    if len(data) > INLINE_SIZE and isLarge(data):
         again = partial(handleFrame, session, writer, Frame(type, b""))
-        session.decodeLarge(writer.host, frame.payload, again)
+        session.decodeLarge(writer.host, data, again)
         return
     try:
-        payload = JSON.decode(frame.payload) if decoded is None else decoded()
+        payload = JSON.decode(data) if decoded is None else decoded()
         isObject = isinstance(payload, dict)
         id = readId(payload.get("id")) if isObject else None
         if not isObject and type != CLIENT_ITEM:

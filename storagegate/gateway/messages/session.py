@@ -149,10 +149,11 @@ class PeerCall(Task):
             owner.headers,
             metadata,
         )
+        token = None
         auth = message.get("auth")
         # The check for a mapping takes 0.2 microseconds; most messages have no credentials.
-        token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
-        token = token if isinstance(token, str) else None
+        if auth is not None and isinstance(auth, Mapping) and isinstance(auth.get("token"), str):
+            token = auth["token"]
         self._credentials = CallCredentials(token, None, native or message)
         self._data = message.get("data", {})
         self._isOver = self._isSending = False

@@ -302,10 +302,16 @@ class TCPConnection(Protocol):
         """
         if self._isClosed:
             return
-        self._batch.append(data)
-        self._batched += len(data)
-        if not self._isHandling or self._batched >= self._limits.batchBytes:
-            self._flush()
+        peer, batch = self._peer, self._batch
+        if self._isHandling and (batch or (peer is not None and peer.decoder.held)):
+            batch.append(data)
+            self._batched += len(data)
+            if self._batched >= self._limits.batchBytes:
+                self._flush()
+        else:
+            # Nothing follows it: most reads are one message.
+            self._meter.bytesOut += len(data)
+            self.transport.write(data)
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the client has read enough of the output; C{None} if it has."""
