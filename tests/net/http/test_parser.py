@@ -2,6 +2,7 @@
 
 import re
 
+from attrs import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,8 +16,10 @@ LIMITS = HTTPLimits()
 
 
 def parse(wire: bytes) -> RequestHead:
-    """Read a head with the usual limits."""
-    return parseHead(wire, LIMITS)
+    """Read a head with the usual limits, as often as it takes until all of it is looked up."""
+    reads = [parseHead(wire, LIMITS) for _ in range(4)]
+    assert all(asdict(read) == asdict(reads[0]) for read in reads)
+    return reads[-1]
 
 
 class AcceptedTests(SynchronousTestCase):
@@ -56,6 +59,56 @@ class AcceptedTests(SynchronousTestCase):
         """An absolute target without a path means the root."""
         self.assertEqual(parse(head(line=b"GET HTTPS://h HTTP/1.1")).uri, b"/")
         self.assertEqual(parse(head(line=b"GET http://h?q HTTP/1.1")).uri, b"/?q")
+
+    def test_absoluteFormBesideOrigin(self) -> None:
+        """The fields of an absolute target are not those of the next request with the same ones."""
+        for _ in range(4):
+            parseHead(head(b"A: 7", line=b"GET http://evil/p HTTP/1.1"), LIMITS)
+            read = parseHead(head(b"A: 7", line=b"GET /p HTTP/1.1"), LIMITS)
+            self.assertEqual(read.headers[b"host"], b"x")
+            self.assertEqual(read.headerList, [(b"host", b"x"), (b"a", b"7")])
+
+    def test_versionsBesideEachOther(self) -> None:
+        """Equal fields mean in HTTP/1.0 what they mean there."""
+        for _ in range(4):
+            old = parseHead(head(b"Expect: 100-continue", line=b"GET / HTTP/1.0"), LIMITS)
+            new = parseHead(head(b"Expect: 100-continue", line=b"GET / HTTP/1.1"), LIMITS)
+            self.assertEqual((old.keepAlive, old.expectsContinue), (False, False))
+            self.assertEqual((new.keepAlive, new.expectsContinue), (True, True))
+
+    def test_ownHeaders(self) -> None:
+        """What a handler does to the fields of a request is not seen by the next."""
+        for _ in range(4):
+            read = parse(head(b"Mine: 1"))
+            self.assertEqual(read.headers, {b"host": b"x", b"mine": b"1"})
+            read.headers.clear()
+
+    def test_limitsOfKnown(self) -> None:
+        """A head that one listener has accepted is measured by the limits of another."""
+        wire = head(b"A: 1", b"B: 2", line=b"GET /long HTTP/1.1")
+        parse(wire)
+        for limits, code in (
+            (HTTPLimits(headFields=2), 431),
+            (HTTPLimits(headSize=20), 431),
+            (HTTPLimits(pathSize=4), 414),
+        ):
+            with self.assertRaises(BadRequest) as caught:
+                parseHead(wire, limits)
+            self.assertEqual(caught.exception.code, code)
+
+    def test_boundedMemory(self) -> None:
+        """What is kept of heads is bounded, and nothing is kept of long lines and of queries."""
+        for number in range(1100):
+            for _ in range(2):
+                parseHead(head(b"N: %d" % number, line=b"GET /%d HTTP/1.1" % number), LIMITS)
+        secret = b"s" * 120
+        for _ in range(3):
+            parse(head(b"T: " + secret, line=b"GET /?t=%b HTTP/1.1" % secret))
+            parse(head(line=b"GET /?t=s3cr3t HTTP/1.1"))
+            parse(head(line=b"GET /%b HTTP/1.1" % secret))
+        for kept in (parser._requestLines, parser._blocks, parser._lines):
+            self.assertLessEqual(len(kept), 1024)
+            self.assertFalse([line for line in kept if secret in line or b"s3cr3t" in line])
 
     def test_asterisk(self) -> None:
         """OPTIONS may ask about the server itself."""
