@@ -65,7 +65,7 @@ RULES: Sequence[Rule] = [
         "write",
         "storagegate/net/sendfile.py",
         "storagegate/net/transport.py write writeSequence doWrite writeSomeData _queue _sendQueue "
-        "_flush _sendHeld _sendNow sendFile _advanceFile _endFile writeAll",
+        "_flush _sendHeld sendFile _advanceFile _endFile writeAll",
     ),
     *_rules("head", "storagegate/net/http/parser.py", "storagegate/net/http/lines.py"),
     *_rules(

@@ -196,6 +196,13 @@ class HTTPChannel(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Handle bytes of the client."""
+        if (
+            self._request is None
+            and self._body is None
+            and not (self._closing or self.isPaused or self._isWaiting)
+        ):
+            self._serve(self._pending + data if self._pending else data)
+            return
         if self._closing:
             self._discardable -= len(data)
             if self._discardable < 0:
@@ -212,10 +219,8 @@ class HTTPChannel(Protocol):
                 return
         if self._request is not None or self.isPaused or self._closing or self._isWaiting:
             self._keep(data)
-        elif self._pending:
-            self._serve(self._pending + data)
         else:
-            self._serve(data)
+            self._serve(self._pending + data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Notify the request."""
@@ -243,45 +248,71 @@ class HTTPChannel(Protocol):
     # Requests
 
     def _serve(self, data: bytes) -> None:
-        """Begin the requests in C{data}, up to the first whose response is not complete."""
+        """
+        Hand over the requests in C{data}, up to the first whose response is not complete.
+
+        @param data: Not empty. No request is in flight, and none has to wait.
+        """
         self._pending = b""
         self._serving = True
+        owner, limits = self.owner, self.limits
         served = 0
-        while data:
-            if self._request is not None or self._closing or self.isPaused:
-                self._keep(data)
-                break
-            if served == 1:
-                self.owner.scheduler.begin()
-            elif served and self.owner.scheduler.isOver(served):
-                self._keep(data)
-                self._isWaiting = True
-                self.connection.setReading(False)
-                self.owner.scheduler.wait(self._endWaiting)
-                break
-            if data.startswith(b"\r\n"):
-                # RFC 9112 section 2.2: an empty line before a request is ignored.
-                data = data[2:]
-                self._headSeen = 0
-                continue
+        while data and (not served or self._mayContinue(data, served)):
             end = data.find(b"\r\n\r\n") + 4
             try:
+                if data.startswith(b"\r\n"):
+                    # RFC 9112 section 2.2: an empty line before a request is ignored.
+                    data = data[2:]
+                    self._headSeen = 0
+                    continue
                 if end < 4:
                     self._awaitHead(data)
                     break
                 request = ChannelRequest(self)
                 if end == len(data):
-                    parseHead(data, self.limits, request)
+                    parseHead(data, limits, request)
                     data = b""
                 else:
-                    parseHead(data[:end], self.limits, request)
+                    parseHead(data[:end], limits, request)
                     data = data[end:]
-                data = self._begin(request, data)
+                if request.contentLength != 0:
+                    data = self._beginBody(request, data)
+                elif request.expectsContinue:
+                    self._expectsForNothing = True
             except BadRequest as error:
                 self._reject(error)
                 break
+            self._headSeen = 0
+            self._requestNumber += 1
+            self._request = request
+            self._pending = data
+            if owner.trust is not None:
+                self.requestShare = owner.requestShare(request, self.share)
+            share = self.requestShare
+            share.calls += 1
+            owner.requests += 1
+            owner.requestReceived(request, share)
+            # Closing, or handing the transport over, has cleared it.
+            data = self._pending
+            if data:
+                self._pending = b""
             served += 1
         self._serving = False
+
+    def _mayContinue(self, data: bytes, served: int) -> bool:
+        """Return whether the next request may begin now; otherwise keep C{data} for later."""
+        if self._request is not None or self._closing or self.isPaused:
+            self._keep(data)
+            return False
+        if served == 1:
+            self.owner.scheduler.begin()
+        elif self.owner.scheduler.isOver(served):
+            self._keep(data)
+            self._isWaiting = True
+            self.connection.setReading(False)
+            self.owner.scheduler.wait(self._endWaiting)
+            return False
+        return True
 
     def _awaitHead(self, data: bytes) -> None:
         checkPartialHead(data, self._headSeen, self.limits)
@@ -290,37 +321,21 @@ class HTTPChannel(Protocol):
         self._headSeen = len(data)
         self._pending = data
 
-    def _begin(self, request: ChannelRequest, data: bytes) -> bytes:
+    def _beginBody(self, request: ChannelRequest, data: bytes) -> bytes:
         """
-        Hand a request over, with what has arrived of its body.
+        Give a request what has arrived of its body.
 
-        @return: The bytes after the request.
-        @raise BadRequest: If the beginning of the body is wrong; nothing was handed over.
+        @return: The bytes after the body.
+        @raise BadRequest: If the beginning of the body is wrong.
         """
         length = request.contentLength
-        if length == 0:
-            self._expectsForNothing = request.expectsContinue
-        elif length is not None and length <= len(data):
+        if length is not None and length <= len(data):
             # All of it came with its head: a decoder would take twice as long.
-            request.body, data = CompleteBody(data[:length]), data[length:]
-        else:
-            self._body = request.body = body = ArrivingBody(request, self, self.limits)
-            self._bodyTime = self.owner.now
-            data = self._feedBody(body, data)
-        self._headSeen = 0
-        self._requestNumber += 1
-        self._request = request
-        self._pending = data
-        owner = self.owner
-        if owner.trust is not None:
-            self.requestShare = owner.requestShare(request, self.share)
-        share = self.requestShare
-        share.calls += 1
-        owner.requests += 1
-        owner.requestReceived(request, share)
-        # Closing, or handing the transport over, has cleared it.
-        data, self._pending = self._pending, b""
-        return data
+            request.body = CompleteBody(data[:length])
+            return data[length:]
+        self._body = request.body = body = ArrivingBody(request, self, self.limits)
+        self._bodyTime = self.owner.now
+        return self._feedBody(body, data)
 
     def _feedBody(self, body: ArrivingBody, data: bytes) -> bytes:
         """
@@ -427,8 +442,7 @@ class HTTPChannel(Protocol):
         request = self._request
         assert request is not None
         request.finished = True
-        request.disconnectCallbacks = None
-        request.handlerState = None
+        request.disconnectCallbacks = request.handlerState = None
         if request.ends:
             # The callbacks know the request, mostly: to keep them would make a cycle.
             ends, request.ends = request.ends, ()
