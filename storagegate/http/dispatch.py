@@ -246,17 +246,21 @@ class RequestDispatch:
     @ivar silent: The last handler that has ended without a response, with its router's dispatch.
     """
 
-    # Class attributes, because most requests change none of them.
-    depth = 0
-    matched = False
-    allowed: Sequence[str] = ()
-    postponed: "tuple[RouterDispatch, object, Deferred[None]] | None" = None
-    latest: Any = READY
-    calls = 0
-    waiting = 0
-    isWebSocket = False
-    silent: "tuple[RouterDispatch, Callable[..., Any]] | None" = None
-    _firing: list[Deferred[None]] | None = None
+    __slots__ = (
+        "_firing",
+        "allowed",
+        "calls",
+        "depth",
+        "end",
+        "isWebSocket",
+        "latest",
+        "matched",
+        "postponed",
+        "request",
+        "response",
+        "silent",
+        "waiting",
+    )
 
     def __init__(
         self, request: Any, response: Any, end: Callable[["RequestDispatch", object], None]
@@ -264,6 +268,13 @@ class RequestDispatch:
         self.request = request
         self.response = response
         self.end = end
+        self.depth = self.calls = self.waiting = 0
+        self.matched = self.isWebSocket = False
+        self.allowed: Sequence[str] = ()
+        self.postponed: tuple[RouterDispatch, object, Deferred[None]] | None = None
+        self.latest: Any = READY
+        self.silent: tuple[RouterDispatch, Callable[..., Any]] | None = None
+        self._firing: list[Deferred[None]] | None = None
 
     def fire(self, waiters: list[Deferred[None]]) -> None:
         """
@@ -304,13 +315,22 @@ class RequestDispatch:
 class RouterDispatch:
     """Dispatch of a request through one router."""
 
-    # The position: the next match, the handler of its layer, and whether the route is cancelled.
-    _position = 0
-    _handlers: tuple[Handler, ...] = ()
-    _at = 0
-    _cancels = False
-    _group: object = None
-    _seenParams: Params | None = None
+    __slots__ = (
+        "_at",
+        "_base",
+        "_cancels",
+        "_dispatch",
+        "_group",
+        "_handlers",
+        "_matches",
+        "_params",
+        "_parent",
+        "_path",
+        "_position",
+        "_rewritten",
+        "_router",
+        "_seenParams",
+    )
 
     def __init__(
         self,
@@ -334,8 +354,16 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
+        # The position: the next match, the handler of its layer, and whether the route is cancelled.
+        self._position = self._at = 0
+        self._handlers: tuple[Handler, ...] = ()
+        self._cancels = False
+        self._group: object = None
+        self._seenParams: Params | None = None
         self._rewritten = dispatch.request.rewritten
-        self._matches = (router._index or router.index).match(path)
+        index = router._index or router.index
+        known = index.known.get(path)
+        self._matches = index.match(path) if known is None else known
         if dispatch.isWebSocket:
             self._preferWebSockets()
 
@@ -434,11 +462,10 @@ class RouterDispatch:
         request = dispatch.request
         if request.rewritten is not self._rewritten:
             self._rematch(request.rewritten)
-        matches = self._matches
-        while self._position < len(matches):
-            index, params, end = matches[self._position]
-            self._position += 1
-            layer = self._router.layers[index]
+        matches, layers = self._matches, self._router.layers
+        for position in range(self._position, len(matches)):
+            index, params, end = matches[position]
+            layer = layers[index]
             if isinstance(params, Exception):
                 if error is None:
                     error = HTTPError(400, "The path has a malformed percent escape")
@@ -455,7 +482,8 @@ class RouterDispatch:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]
                     continue
                 if isCounted:
-                    dispatch.matched = dispatch.matched or error is None
+                    if error is None:
+                        dispatch.matched = True
                 elif route.counted:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]
                 self._handlers = handlers
@@ -468,6 +496,7 @@ class RouterDispatch:
             else:
                 self._handlers = layer.handlers
                 self._cancels = False
+            self._position = position + 1
             self._at = 0
             path = self._path
             if end:
@@ -481,6 +510,7 @@ class RouterDispatch:
             if params and self._router.paramHandlers and error is None:
                 return self._prependParams(layer, params), None
             return layer, error
+        self._position = len(matches)
         return None, error
 
     def _rematch(self, path: str) -> None:

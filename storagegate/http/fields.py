@@ -12,6 +12,12 @@ HeaderValue = str | int | Iterable[str]
 CheckedField = tuple[str, str | list[str]]
 """The name of a field as it is sent, and its value or values."""
 
+WIRES: dict[CheckedField, bytes] = {}
+"""The encoded lines of fields that are checked once and set in many responses."""
+
+# Far more than an application has; with more, those that come later are encoded each time.
+_MAX_WIRES = 1024
+
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -25,7 +31,15 @@ def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedF
     @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
     @raise ValueError: If a name is no token or a value has a character that it may not have.
     """
-    return {name.lower(): (name, checkValue(name, value)) for name, value in fields}
+    return {name.lower(): constantField(name, checkValue(name, value)) for name, value in fields}
+
+
+def constantField(name: str, value: str | list[str]) -> CheckedField:
+    """Return a field that is set in many responses, and keep its encoded line."""
+    field = name, value
+    if isinstance(value, str) and len(WIRES) < _MAX_WIRES:
+        WIRES[field] = f"{name}: {value}\r\n".encode("latin-1")
+    return field
 
 
 def checkValue(name: str, value: Any) -> str | list[str]:
@@ -84,4 +98,4 @@ def typeField(name: str) -> CheckedField:
     @raise ValueError: If it has a character that a field may not have.
     """
     text = _checkText("Content-Type", name if "/" in name else contentTypeOf(name))
-    return "Content-Type", withCharset(text)
+    return constantField("Content-Type", withCharset(text))

@@ -98,15 +98,27 @@ class HTTPRequest:
     @ivar files: All uploaded files, as C{file}.
     """
 
+    # What every request uses. Other attributes are in its mapping, which most requests never have.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "app",
+        "baseUrl",
+        "body",
+        "method",
+        "params",
+        "path",
+        "raw",
+        "res",
+        "rewritten",
+    )
+
     res: Any
 
-    body: Any = None
     user: Any = None
     session: Any = None
     file: Any = None
     files: Any = None
-    baseUrl = ""
-    rewritten: str | None = None
     _target: str | None = None
 
     def __init__(self, raw: ChannelRequest, app: Any) -> None:
@@ -114,7 +126,10 @@ class HTTPRequest:
         self.app = app
         self.method = _METHODS[raw.method]
         self.path = raw.path.decode("ascii")
+        self.baseUrl = ""
         self.params: Any = {}
+        self.body: Any = None
+        self.rewritten: str | None = None
 
     @property
     def lean(self) -> ChannelRequest:

@@ -316,7 +316,7 @@ class ChannelRequest(RequestHead):
                 fields.length = length
             self.respond(code, fields, body)
             return
-        line = statusLine(code)
+        line = _STATUS_LINES.get(code) or statusLine(code)
         if length is None:
             length = len(body)
         if self.method == b"HEAD":

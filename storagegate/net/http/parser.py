@@ -164,7 +164,12 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
     if head is None:
         head = RequestHead()
     lineEnd = wire.find(b"\r\n")
-    _readRequestLine(head, wire[:lineEnd], limits)
+    line = wire[:lineEnd]
+    parts = _requestLines.get(line)
+    if parts is not None and lineEnd <= limits.pathSize:
+        head.method, head.uri, head.path, head.queryString, head.version = parts
+    else:
+        _readRequestLine(head, line, limits)
     if len(wire) > limits.headSize:
         raise BadRequest(431, "The header fields are too large")
     # The authority of an absolute target replaces Host, and 1.0 has another framing.
@@ -220,11 +225,6 @@ def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
 
 
 def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None:
-    known = _requestLines.get(line)
-    if known is not None:
-        head.method, head.uri, head.path, head.queryString, head.version = known
-        if len(head.path) <= limits.pathSize:
-            return
     plain = _PLAIN_LINE.fullmatch(line)
     if plain is not None:
         head.method, head.uri, head.path, query, head.version = plain.groups()
