@@ -354,7 +354,7 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
-        # The position: the next match, the handler of its layer, and whether the route is cancelled.
+        # The next match, the handler of its layer, and whether the route is cancelled.
         self._position = self._at = 0
         self._handlers: tuple[Handler, ...] = ()
         self._cancels = False

@@ -98,7 +98,7 @@ class HTTPRequest:
     @ivar files: All uploaded files, as C{file}.
     """
 
-    # What every request uses. Other attributes are in its mapping, which most requests never have.
+    # What every request uses. Others are in its mapping, which most requests never have.
     __slots__ = (
         "__dict__",
         "__weakref__",

@@ -90,7 +90,7 @@ class HTTPResponse:
         length was not known when its head was sent.
     """
 
-    # What every response uses. Other attributes are in its mapping, which most responses never have.
+    # What every response uses. Others are in its mapping, which most responses never have.
     __slots__ = (
         "__dict__",
         "__weakref__",

@@ -4,7 +4,13 @@ from email.utils import formatdate
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.conditional import isConditional, isFresh, preconditionFails, rangeHolds
+from storagegate.http.conditional import (
+    bodyTag,
+    isConditional,
+    isFresh,
+    preconditionFails,
+    rangeHolds,
+)
 
 MODIFIED = 1_000_000_000
 BEFORE, SAME, AFTER = (formatdate(MODIFIED + s, usegmt=True).encode() for s in (-1, 0, 1))
@@ -18,6 +24,20 @@ DATE = SAME.decode()
 def headers(**fields: bytes) -> dict[bytes, bytes]:
     """Name fields: C{if_match} is C{If-Match}."""
     return {name.replace("_", "-").encode(): value for name, value in fields.items()}
+
+
+class TagTests(SynchronousTestCase):
+    """The tag of a body."""
+
+    def test_asExpress(self) -> None:
+        """It is what Express makes of the same body, each time, and no other body has it."""
+        for body, tag in (
+            (b"", 'W/"0-2jmj7l5rSw0yVb/vlWAYkK/YBwk"'),
+            (b"Hello, World!", 'W/"d-CgqfKmdylCVXq1NV12r0Qvj2XgE"'),
+        ):
+            self.assertEqual([bodyTag(body), bodyTag(body)], [tag, tag])
+        bodies = [b"x" * size for size in range(130)]
+        self.assertEqual(len({bodyTag(body) for body in bodies}), 130)
 
 
 class FreshTests(SynchronousTestCase):

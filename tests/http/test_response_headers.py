@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagegate import server
+from storagegate.http.fields import WIRES, checkFields
 from storagegate.http.testing import Client
 from tests.http.responding import ResponseCase
 
@@ -43,6 +44,21 @@ class HeaderTests(ResponseCase):
         ]:
             give = lambda res, value=given_: res.header("content-type", value).end()  # noqa: E731
             self.assertEqual(self.answer(give).headers["content-type"], sent)
+
+    def test_checkedOnce(self) -> None:
+        """Fields that are checked once are sent as any others, and not all are kept."""
+        fields = checkFields([("X-One", "\xe9 1"), ("X-Two", 2), ("X-More", ["a", "b"])])
+        for _ in range(2):
+            headers = self.answer(lambda res: res.setChecked(fields).end()).headers
+            self.assertEqual(
+                [headers.get(name) for name in fields], ["\xe9 1", "2", "a, b"], list(headers)
+            )
+        for number in range(2000):
+            last = checkFields([("X-Number", number)])
+        self.assertLessEqual(len(WIRES), 1024)
+        self.assertEqual(
+            self.answer(lambda res: res.setChecked(last).end()).headers.get("x-number"), "1999"
+        )
 
     def test_append(self) -> None:
         """Values are added to a field; cookies stay fields of their own."""

@@ -9,8 +9,8 @@ A strict parser of requests: the head, and the framing of the body (RFC 9112); t
 
 A head is parsed when it is complete. What it refuses: names that are no tokens, control characters,
 lone CR or LF, continued lines, missing and doubled Host fields, unknown transfer codings, versions,
-sizes. Lines and short blocks of fields that came before are looked up: a parser in C that calls back
-for each field takes a tenth longer.
+sizes. Lines and short blocks of fields that came before are looked up: a parser in C that calls
+back for each field takes a tenth longer.
 
 The decoders of bodies are values: C{feed} takes bytes as they came and returns those of the body;
 the bytes after the body are then in C{rest}.
@@ -142,8 +142,8 @@ def _parseField(line: bytes) -> tuple[bytes, bytes]:
 
 
 # The fields of HTTP/1.1 by their lines with the line ends around them: a client repeats them with
-# each request. Of a block that was looked up, a request costs half as much to parse as of lines. None
-# has a line that may not stay; blocks of browsers, or with a signature, are longer.
+# each request. A head whose block is looked up takes half of the time. None has a line that may not
+# stay; blocks of browsers, or with a signature, are longer.
 _blocks: dict[bytes, "_Fields"] = {}
 _MAX_BLOCKS = 1024
 _MAX_BLOCK = 256

@@ -124,6 +124,24 @@ class WriteTests(ServedCase):
         await self.turnUntil(lambda: not transport.connected)
 
 
+class WatchedSocket:
+    """A socket that notes how many bytes each C{send} gave it, but for none."""
+
+    def __init__(self, socket: Any, sent: list[int]) -> None:
+        self._socket = socket
+        self._sent = sent
+
+    def send(self, data: bytes) -> int:
+        """Send, and note it."""
+        if data:
+            self._sent.append(len(data))
+        size: int = self._socket.send(data)
+        return size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
 class TurnTests(ServedCase):
     """What is written in answer to what was read is sent at the end of the turn."""
 
@@ -136,14 +154,9 @@ class TurnTests(ServedCase):
         sent: list[int] = []
 
         class Answering(Protocol):
-            def connectionMade(self) -> None:
-                transport: Any = self.transport
-                send = transport._sendNow
-                self.watch = lambda data: (sent.append(len(data)), send(data))
-
             def dataReceived(self, data: bytes) -> None:
                 transport: Any = self.transport
-                transport._sendNow = self.watch
+                transport.socket = WatchedSocket(transport.socket, sent)
                 write(transport)
 
         port = await listen(self.reactor, TCP, Factory.forProtocol(Answering))
