@@ -682,7 +682,10 @@ class HTTPResponse:
         headers = self.raw.headers
         if b"if-none-match" in headers or b"if-modified-since" in headers:
             self._checkFresh()
-        self._deliver(body)
+        if self._hooks is None and self.statusCode not in BODILESS:
+            self._respond(body)
+        else:
+            self._deliver(body)
         return self
 
     async def _sendTagged(self, body: bytes) -> None:
@@ -699,11 +702,7 @@ class HTTPResponse:
         """Send a whole response, encoded and later if middleware wants that."""
         hooks = self._hooks
         encoder: IBodyEncoder | None = None
-        if hooks is None:
-            if self.statusCode not in BODILESS:
-                self._respond(body)
-                return
-        else:
+        if hooks is not None:
             hooks.runBeforeHead()
         if self.statusCode in BODILESS:
             if self.statusCode == 205:

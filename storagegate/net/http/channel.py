@@ -156,6 +156,8 @@ class HTTPChannel(Protocol):
         # The one of whose bytes the reader keeps some.
         self._heldBody: ArrivingBody | None = None
         self._closesAfterResponse = False
+        # Whether nothing in the head of the request keeps the connection from staying open.
+        self._endsPlainly = False
         # Whether the client waits for a 100 Continue to send a body that is empty.
         self._expectsForNothing = False
         # Bytes that wait for the response before them, or for the rest of a head.
@@ -275,16 +277,19 @@ class HTTPChannel(Protocol):
                 else:
                     parseHead(data[:end], limits, request)
                     data = data[end:]
+                isPlain = request.keepAlive and request.version == b"HTTP/1.1" and limits.keepAlive
                 if request.contentLength != 0:
                     data = self._beginBody(request, data)
                 elif request.expectsContinue:
                     self._expectsForNothing = True
+                    isPlain = False
             except BadRequest as error:
                 self._reject(error)
                 break
             self._headSeen = 0
             self._requestNumber += 1
             self._request = request
+            self._endsPlainly = isPlain
             self._pending = data
             if owner.trust is not None:
                 self.requestShare = owner.requestShare(request, self.share)
@@ -381,16 +386,21 @@ class HTTPChannel(Protocol):
 
     def respond(self, code: int, head: bytes, body: bytes, closes: bool) -> None:
         """Send a whole response in one write, and continue with the next request."""
-        head += self._endHead(code, closes)
+        isBusy = closes or self._body is not None or self.owner.draining
+        if self._endsPlainly and not isBusy:
+            self._closesAfterResponse = False
+            end = b"\r\n"
+        else:
+            isBusy = True
+            end = self._endHead(code, closes)
         self._writes += 1
         self._endRequest()
         transport = self.connection.transport
         if len(body) < _JOINED:
-            transport.write(head + body)
+            transport.write(head + end + body)
         else:
-            transport.writeSequence((head, body))
-        isLast = self._closesAfterResponse or self.owner.draining
-        if isLast or self._body is not None or not self._serving:
+            transport.writeSequence((head, end, body))
+        if isBusy or not self._serving:
             self._continue()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:

@@ -92,15 +92,13 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
     return payload, first == _BINARY, end
 
 
-def writeHead(first: int, length: int) -> bytes:
+def _longHead(first: int, length: int) -> bytes:
     """
-    Write the head of a frame to a client: without a mask.
+    Write the head of a frame to a client, without a mask, whose length does not fit in its byte.
 
     @param first: Its first byte.
-    @param length: Bytes of the payload.
+    @param length: Bytes of the payload, from 126.
     """
-    if length < 126:
-        return bytes((first, length))
     if length < 0x10000:
         return _packShort(first, 126, length)
     return _packLong(first, 127, length)
@@ -190,6 +188,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.openedAt = 0.0
         self.held = 0
         self.hasReceived = True
+        # Autobahn has it in the class, which takes ten times as long to look up.
+        self.inside_message = False
         self._isPinged = False
         # Since when a part of a message is known to be here, in seconds of the reactor's clock.
         self._partSince: float | None = None
@@ -415,7 +415,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self._deliver(payload, isBinary)
             if at < size:
                 self._checkSlice(1)
-        if not self._isDiscarding:
+        if not self._isDiscarding and (at < size or self._pending):
             # Input may have come meanwhile; a peer that was sent a close has to send its own.
             self._pending = data[at:] + self._pending
 
@@ -514,42 +514,39 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     # Writing
 
-    def sendText(self, payload: bytes) -> None:
+    def sendText(self, payload: bytes, first: int = _TEXT) -> None:
         """
-        Send a message of text.
-
-        @param payload: UTF-8, not checked here.
-        """
-        self._sendMessage(0x81, payload)
-
-    def sendBinary(self, payload: bytes) -> None:
-        """Send a message of bytes."""
-        self._sendMessage(0x82, payload)
-
-    def _sendMessage(self, first: int, payload: bytes) -> None:
-        """
-        Send a message in one frame.
+        Send a message of text, in one frame.
 
         Autobahn's C{sendMessage} applies the limit of input to output, too, and takes as long as
         the rest of a small call.
 
+        @param payload: UTF-8, not checked here.
         @param first: The first byte of the frame.
         """
         if self.state != _OPEN:
             return
-        deflate = self._perMessageCompress
-        if deflate is not None and len(payload) >= _COMPRESSED:
+        size = len(payload)
+        if size >= _COMPRESSED and self._perMessageCompress is not None:
+            deflate = self._perMessageCompress
             deflate.start_compress_message()
             payload = deflate.compress_message_data(payload) + deflate.end_compress_message()
             first |= 0x40
+            size = len(payload)
         self.meter.messagesOut += 1
-        self.sendData(writeHead(first, len(payload)) + payload)
+        head = bytes((first, size)) if size < 126 else _longHead(first, size)
+        self.sendData(head + payload)
+
+    def sendBinary(self, payload: bytes) -> None:
+        """Send a message of bytes."""
+        self.sendText(payload, _BINARY)
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
         """Send bytes; those that are sent while input is read go out together."""
-        self.meter.bytesOut += len(data)
+        size = len(data)
+        self.meter.bytesOut += size
         if self.isFull:
-            self._unsent += len(data)
+            self._unsent += size
             if self._unsent > MAX_UNSENT:
                 self._unsent = -MAX_UNSENT
                 self._fail_connection(TRY_LATER, "Too much is unread")
@@ -558,7 +555,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.transport.write(data)
             return
         self._outgoing.append(data)
-        self._outgoingSize += len(data)
+        self._outgoingSize += size
         if self._outgoingSize >= _JOINED:
             self._flush()
         elif self._isLeaving and not self._isSettling:
