@@ -463,8 +463,9 @@ class RouterDispatch:
         if request.rewritten is not self._rewritten:
             self._rematch(request.rewritten)
         matches, layers = self._matches, self._router.layers
-        for position in range(self._position, len(matches)):
-            index, params, end = matches[position]
+        while self._position < len(matches):
+            index, params, end = matches[self._position]
+            self._position += 1
             layer = layers[index]
             if isinstance(params, Exception):
                 if error is None:
@@ -496,7 +497,6 @@ class RouterDispatch:
             else:
                 self._handlers = layer.handlers
                 self._cancels = False
-            self._position = position + 1
             self._at = 0
             path = self._path
             if end:
@@ -510,7 +510,6 @@ class RouterDispatch:
             if params and self._router.paramHandlers and error is None:
                 return self._prependParams(layer, params), None
             return layer, error
-        self._position = len(matches)
         return None, error
 
     def _rematch(self, path: str) -> None:

@@ -262,7 +262,7 @@ class HTTPChannel(Protocol):
         while data and (not served or self._mayContinue(data, served)):
             end = data.find(b"\r\n\r\n") + 4
             try:
-                if data.startswith(b"\r\n"):
+                if data[:2] == b"\r\n":
                     # RFC 9112 section 2.2: an empty line before a request is ignored.
                     data = data[2:]
                     self._headSeen = 0

@@ -141,7 +141,7 @@ def _parseField(line: bytes) -> tuple[bytes, bytes]:
     return field
 
 
-# The fields of HTTP/1.1 by their lines with the line ends around them: a client repeats them with
+# The fields of HTTP/1.1 by their lines with the line ends behind them: a client repeats them with
 # each request. A head whose block is looked up takes half of the time. None has a line that may not
 # stay; blocks of browsers, or with a signature, are longer.
 _blocks: dict[bytes, "_Fields"] = {}
@@ -163,19 +163,17 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
     """
     if head is None:
         head = RequestHead()
-    lineEnd = wire.find(b"\r\n")
-    line = wire[:lineEnd]
+    line, _, block = wire.partition(b"\r\n")
     parts = _requestLines.get(line)
-    if parts is not None and lineEnd <= limits.pathSize:
+    if parts is not None and len(line) <= limits.pathSize:
         head.method, head.uri, head.path, head.queryString, head.version = parts
     else:
         _readRequestLine(head, line, limits)
     if len(wire) > limits.headSize:
         raise BadRequest(431, "The header fields are too large")
     # The authority of an absolute target replaces Host, and 1.0 has another framing.
-    isPlain = head.version == b"HTTP/1.1" and head.path.startswith(b"/")
-    block = wire[lineEnd:] if isPlain and len(wire) <= lineEnd + _MAX_BLOCK else b""
-    parsed = _blocks.get(block)
+    isKept = len(block) <= _MAX_BLOCK and head.path[:1] == b"/" and head.version == b"HTTP/1.1"
+    parsed = _blocks.get(block) if isKept else None
     if parsed is not None and len(parsed[0]) <= limits.headFields:
         head.headerList, headers, head.contentLength, head.keepAlive, head.expectsContinue = parsed
         head.headers = headers.copy()
@@ -195,7 +193,7 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
         _joinRepeated(head)
     _checkHost(head)
     _readFraming(head)
-    if block and len(known) == before and all(line in known for line in lines[1:-2]):
+    if isKept and len(known) == before and all(line in known for line in lines[1:-2]):
         # All of its lines had come before, so this may be no line that changes with each request.
         if len(_blocks) >= _MAX_BLOCKS:
             _blocks.clear()
