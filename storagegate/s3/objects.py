@@ -29,6 +29,7 @@ from storagegate.storage.errors import (
     BucketNotEmpty,
     ConcurrentChange,
     CorruptBlob,
+    InvalidVersionId,
     NoSuchKey,
     NoSuchUpload,
 )
@@ -42,6 +43,7 @@ from storagegate.storage.records import (
     ObjectRecord,
     Part,
     Segment,
+    VersionListing,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
@@ -74,6 +76,8 @@ _STORAGE_CLASSES = {
         "INTELLIGENT_TIERING",
     )
 }
+
+_EMPTY_ID = "Version id cannot be the empty string"
 
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
@@ -295,6 +299,43 @@ class ObjectService:
             bucket, prefix, delimiter, after, limit, contentTypes
         )
         return page
+
+    async def listVersions(
+        self,
+        identity: Identity,
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        after: bytes,
+        versionAfter: str | None,
+        limit: int,
+    ) -> VersionListing:
+        """
+        List a page of the versions of a bucket; see L{ICatalog.listVersions}.
+
+        @param prefix: Only keys that begin with it.
+        @param delimiter: Groups keys by common prefixes; empty for none.
+        @param after: List strictly after this key or common prefix.
+        @param versionAfter: And the versions of that key that are older than this one.
+        @param limit: Largest number of versions and common prefixes.
+        @raise S3Error: C{InvalidArgument} for an id that cannot be one.
+        """
+        await self.bucket(identity, bucket)
+        self._checkVersionId("version-id-marker", versionAfter)
+        page: VersionListing = await self._catalog.listVersions(
+            bucket, prefix, delimiter, after, versionAfter, limit
+        )
+        return page
+
+    def _checkVersionId(self, name: str, versionId: str | None) -> None:
+        """Reject a malformed id of a version, which the named parameter has."""
+        if versionId is None:
+            return
+        try:
+            self._catalog.checkVersionId(versionId)
+        except InvalidVersionId as error:
+            message = "Invalid version id specified" if versionId else _EMPTY_ID
+            raise invalidArgument(name, versionId, message) from error
 
     def putObject(
         self,

@@ -31,6 +31,18 @@ class NoSuchKey(StoreError):
     """There is no object of that key (and version)."""
 
 
+class NoSuchVersion(StoreError):
+    """The key has no version of that id."""
+
+
+class InvalidVersionId(StoreError):
+    """The text is no id of a version of this store."""
+
+
+class BucketLocked(StoreError):
+    """Versioning cannot be suspended: the bucket has object lock."""
+
+
 class NoSuchUpload(StoreError):
     """There is no such multipart upload, or it has ended."""
 

@@ -45,10 +45,11 @@ from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import checkBlob
 from storagegate.storage.sqlite import CatalogUnusable
 
-# The references to each blob, from the segments of objects and parts.
+# The references to each blob, from the segments of objects, of their other versions, and of parts.
 _NAMED = """
     SELECT segment.value ->> 0 AS id, count(*) AS n
     FROM (SELECT segments FROM objects WHERE segments IS NOT NULL
+        UNION ALL SELECT segments FROM versions WHERE segments IS NOT NULL
         UNION ALL SELECT segments FROM parts WHERE segments IS NOT NULL) AS named,
         json_each(named.segments) AS segment
     GROUP BY 1
@@ -84,8 +85,9 @@ def recount(connection: Connection) -> list[Mismatch]:
 def owners(connection: Connection, blob: str) -> list[tuple[str, bytes]]:
     """Return bucket and key of the objects and the uploads that have references to a blob."""
     rows = connection.execute(
-        "SELECT b.name, o.key FROM objects AS o JOIN buckets AS b ON b.id = o.bucketId"
-        " WHERE o.segments IS NOT NULL"
+        "SELECT b.name, o.key FROM (SELECT bucketId, key, segments FROM objects"
+        " UNION ALL SELECT bucketId, key, segments FROM versions) AS o"
+        " JOIN buckets AS b ON b.id = o.bucketId WHERE o.segments IS NOT NULL"
         " AND EXISTS (SELECT 1 FROM json_each(o.segments) WHERE value ->> 0 = :blob)"
         " UNION SELECT b.name, u.key FROM parts AS p JOIN uploads AS u USING (uploadId)"
         " JOIN buckets AS b ON b.id = u.bucketId WHERE p.segments IS NOT NULL"

@@ -26,8 +26,10 @@ from storagegate.storage.records import (
     ObjectListing,
     ObjectRecord,
     Part,
+    Removal,
     Segment,
     StoreUsage,
+    VersionListing,
     WriteCondition,
 )
 
@@ -72,11 +74,40 @@ class ICatalog(Interface):
         """
         Look up a bucket and an object in it, in one query.
 
+        The bucket is as it is when the record is: a setting that was changed before the look-up
+        began is never an older one.
+
         @param bucket: The bucket's name; the result has no record if the bucket does not exist.
         @param key: The object's key in UTF-8.
-        @param versionId: An object with another version id is not found; L{None} accepts any.
+        @param versionId: The version that is looked up, which may be a delete marker; L{None}: the
+            current object. It is not found where the newest version is a delete marker.
         @param verify: Whether the content's C{inline} is compared with its storage checksum.
         @raise CorruptObject: The bytes are missing or not those that were written.
+        @raise InvalidVersionId: The store cannot have made such an id.
+        """
+
+    async def deleteMarker(bucket: str, key: bytes) -> ObjectRecord | None:
+        """
+        Look up the delete marker that is the newest version of a key, if that is one.
+
+        @param bucket: The bucket's name.
+        @param key: The object's key in UTF-8.
+        """
+
+    def checkVersionId(versionId: str) -> None:
+        """
+        Check the form of the id of a version, from memory.
+
+        @param versionId: C{null}, or an id of a version that may be gone.
+        @raise InvalidVersionId: The store cannot have made such an id.
+        """
+
+    async def settings(bucket: str) -> tuple[int, Mapping[str, bytes]]:
+        """
+        Read the generation of a bucket's settings, and their documents by name, in one snapshot.
+
+        @param bucket: The bucket's name.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     async def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
@@ -121,6 +152,30 @@ class ICatalog(Interface):
         @raise NoSuchBucket: The bucket does not exist.
         """
 
+    async def listVersions(
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        after: bytes,
+        versionAfter: str | None,
+        limit: int,
+    ) -> VersionListing:
+        """
+        List a page of versions and delete markers by key, of each key the newest first.
+
+        Pages that follow each other pass no version that exists all the time.
+
+        @param bucket: The bucket's name.
+        @param prefix: Only keys that begin with it.
+        @param delimiter: As for L{listObjects}.
+        @param after: Keys strictly after this one, or after this common prefix; empty begins.
+        @param versionAfter: With C{after}: versions of that very key that are older than this one
+            are included; L{None} excludes all of them.
+        @param limit: Versions and common prefixes together.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise InvalidVersionId: The store cannot have made such an id.
+        """
+
     def createBucket(bucket: Bucket) -> Deferred[None]:
         """
         Create a bucket.
@@ -135,14 +190,38 @@ class ICatalog(Interface):
 
         @param name: The bucket's name.
         @raise NoSuchBucket: It does not exist.
-        @raise BucketNotEmpty: It holds objects or uploads in progress.
+        @raise BucketNotEmpty: It holds versions, delete markers or uploads in progress.
+        """
+
+    def setVersioning(bucket: str, versioning: str) -> Deferred[None]:
+        """
+        Enable or suspend versioning, for all writes that are committed later.
+
+        @param bucket: The bucket's name.
+        @param versioning: C{VERSIONING_ENABLED} or C{VERSIONING_SUSPENDED}.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketLocked: Versioning would be suspended, and the bucket has object lock.
+        """
+
+    def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
+        """
+        Store settings of a bucket, all or none of them.
+
+        @param bucket: The bucket's name.
+        @param documents: By name; L{None} removes one.
+        @return: The new generation of the bucket's settings.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     def putObject(
         record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int] = ...
     ) -> Deferred[ObjectRecord]:
         """
-        Store an object under its key in place of the current one, and reference its content.
+        Store an object under its key, and reference its content.
+
+        The current one is replaced, or becomes an older version, as the versioning of the bucket
+        says at this moment. Where that is suspended, the new one replaces the C{null} version,
+        wherever that is among the versions of the key.
 
         Each of C{record.content.segments} is one reference to its blob.
 
@@ -151,7 +230,7 @@ class ICatalog(Interface):
         @param condition: Evaluated against the current object of the key.
         @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
             others must have one already (a copy).
-        @return: The record with its C{sequence}.
+        @return: The record with its C{sequence} and C{versionId}.
         @raise NoSuchBucket: The bucket does not exist (any more).
         @raise NoSuchKey: C{If-Match} on a key without an object.
         @raise PreconditionFailed: The condition did not hold.
@@ -160,16 +239,27 @@ class ICatalog(Interface):
         """
 
     def deleteObjects(
-        bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
-    ) -> Deferred[list[bool | Exception]]:
+        bucket: str,
+        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
+        account: str = ...,
+        atMs: int = ...,
+    ) -> Deferred[list[Removal | Exception]]:
         """
         Remove objects in one transaction.
 
+        Without a version id the current object is removed; where the bucket has had versioning, a
+        delete marker is put above all versions of the key, also above none. With one that version
+        is removed, and the newest of the others becomes current.
+
         @param bucket: The bucket of all entries.
-        @param entries: Key, version id or L{None}, condition.
-        @return: For each entry whether an object was removed, or its exception
-            (C{PreconditionFailed}, C{NoSuchKey}).
+        @param entries: Key, version id or L{None}, and a condition on the current object or on
+            that version.
+        @param account: The account of delete markers.
+        @param atMs: The time of delete markers, in milliseconds since the epoch.
+        @return: For each entry what was removed, or its exception (C{PreconditionFailed},
+            C{NoSuchKey}).
         @raise NoSuchBucket: The bucket does not exist.
+        @raise InvalidVersionId: The store cannot have made one of the ids.
         """
 
     def createUpload(upload: MultipartUpload) -> Deferred[None]:
@@ -241,6 +331,15 @@ class ICatalog(Interface):
         @raise NoSuchUpload: The upload does not exist (any more).
         @raise InvalidPart: A part does not exist or has another ETag (it was uploaded again).
         @raise PreconditionFailed: The condition did not hold. The upload continues.
+        """
+
+    async def completed(bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
+        """
+        Look up the version that the completion of an upload has made, current or not.
+
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of an upload that has ended.
         """
 
     def abortUpload(bucket: str, key: bytes, uploadId: str) -> Deferred[None]:

@@ -17,15 +17,24 @@ INLINE_LIMIT = 64 * 1024
 """Objects up to this many bytes live in the catalog row: no file, no fsync of their own."""
 
 NULL_VERSION = "null"
-"""The version id of every object in a bucket that never had versioning."""
+"""
+The id of a version that was written before versioning was enabled, or while it was suspended; of
+each key there is at most one.
+"""
+
+VERSIONING_ENABLED = "Enabled"
+VERSIONING_SUSPENDED = "Suspended"
 
 
-@frozen
-class Bucket:
+class Bucket(Struct, frozen=True):
     """
     A bucket and the account that owns it.
 
     @ivar ownership: The object ownership that it was created with; empty if none was named.
+    @ivar versioning: C{"Enabled"}, C{"Suspended"}, or empty if versioning was never enabled.
+    @ivar lockEnabled: Whether its objects may be locked.
+    @ivar generation: Changes with each change of its settings and never repeats, also not for
+        another bucket; 0 if it never had any.
     """
 
     name: str
@@ -33,6 +42,9 @@ class Bucket:
     createdMs: int
     region: str
     ownership: str = ""
+    versioning: str = ""
+    lockEnabled: bool = False
+    generation: int = 0
 
 
 @frozen
@@ -88,6 +100,8 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
         C{cache-control}, C{expires}: lower-case name to value.
     @ivar metadata: User metadata without the C{x-amz-meta-} prefix, lower-case names.
+    @ivar uploadId: The multipart upload that made the object, by which a completion that is
+        repeated finds it; empty if none did.
     """
 
     contentType: str = "binary/octet-stream"
@@ -96,6 +110,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: Checksum | None = None
     parts: tuple[PartSummary, ...] = ()
     storageClass: str = "STANDARD"
+    uploadId: str = ""
 
 
 class ObjectRecord(msgspec.Struct, frozen=True):
@@ -103,8 +118,10 @@ class ObjectRecord(msgspec.Struct, frozen=True):
     One version of one object.
 
     @ivar account: The account that wrote it.
+    @ivar versionId: Set by the catalog: an id, or C{null}.
     @ivar sequence: The catalog's own number of this write; it never repeats, so two records with
         the same bucket, key and sequence are the same write.
+    @ivar isDeleteMarker: Whether it only says that the key was deleted; it has no bytes then.
     """
 
     bucket: str
@@ -117,6 +134,7 @@ class ObjectRecord(msgspec.Struct, frozen=True):
     content: Content
     versionId: str = NULL_VERSION
     sequence: int = 0
+    isDeleteMarker: bool = False
 
 
 @frozen
@@ -125,7 +143,7 @@ class ObjectChange:
     A change that was committed.
 
     @ivar key: L{None} if the bucket itself was removed.
-    @ivar record: The new object; L{None} if one was removed.
+    @ivar record: The object that the key holds now; L{None} if it holds none any more.
     """
 
     bucket: str
@@ -150,8 +168,65 @@ class ListedObject(Struct, frozen=True, array_like=True, gc=False):
     storageClass: str
     checksumAlgorithm: str
     checksumKind: str
-    versionId: str
     contentType: str = ""
+
+
+class ListedVersion(Struct, frozen=True, array_like=True, gc=False):
+    """
+    A row of a listing of versions.
+
+    @ivar sequence: That of its record.
+    @ivar isLatest: Whether it is the newest version of its key.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modifiedMs: int
+    account: str
+    storageClass: str
+    checksumAlgorithm: str
+    checksumKind: str
+    versionId: str
+    sequence: int
+    isDeleteMarker: int
+    isLatest: int
+
+
+@frozen
+class VersionListing:
+    """
+    A page of a listing of versions: rows by key, of each key the newest first; common prefixes.
+
+    @ivar last: The key or the common prefix after which the next page starts; L{None} if this
+        page is the last.
+    @ivar lastVersion: The id of the version of C{last} after which it starts, also when that is
+        gone by then, so never C{null}; L{None} if C{last} is a common prefix.
+    """
+
+    versions: tuple[ListedVersion, ...]
+    prefixes: tuple[str, ...]
+    last: str | None
+    lastVersion: str | None
+
+
+class Removal(Struct, frozen=True):
+    """
+    What a deletion has done to a key.
+
+    @ivar isFound: Whether there was something to delete.
+    @ivar versionId: The id of the delete marker that was made, or of the version that was removed;
+        empty if there is none to name.
+    @ivar isDeleteMarker: Whether C{versionId} is that of a delete marker.
+    @ivar isChanged: Whether the key holds another object than before, or none any more.
+    @ivar current: The object that it holds then, without its bytes.
+    """
+
+    isFound: bool
+    versionId: str = ""
+    isDeleteMarker: bool = False
+    isChanged: bool = False
+    current: ObjectRecord | None = None
 
 
 @frozen
@@ -202,11 +277,15 @@ class WriteCondition:
     @ivar absent: C{If-None-Match: *}: there must be no such object.
     @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} is any.
     @ivar unlike: C{If-None-Match}: there must be no object with one of these ETags.
+    @ivar size: An object that exists must have so many bytes; only of deletions.
+    @ivar modifiedSeconds: An object that exists must be of this second since the epoch; likewise.
     """
 
     absent: bool = False
     etags: tuple[str, ...] = ()
     unlike: tuple[str, ...] = ()
+    size: int | None = None
+    modifiedSeconds: int | None = None
 
 
 @frozen
@@ -277,8 +356,11 @@ class StoreUsage:
     accessKeys: int
 
 
-InlinePosition = tuple[int, bytes]
-"""Where a check of inline bytes has come to: the number of a bucket, and a key in it."""
+InlinePosition = tuple[bool, int, bytes, int]
+"""
+Where a check of inline bytes has come to: whether among the versions that are not current, the
+number of a bucket, a key in it, and the number of the write.
+"""
 
 
 @frozen

@@ -48,6 +48,7 @@ from storagegate.storage.records import (
     ObjectChange,
     ObjectRecord,
     Part,
+    Removal,
     WriteCondition,
 )
 from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
@@ -349,16 +350,25 @@ class ObjectStore:
         return self._write({}, self._notifyCreated, self.catalog.completeUpload, *args)
 
     def deleteObjects(
-        self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
-    ) -> Deferred[list[bool | Exception]]:
-        """Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background."""
+        self,
+        bucket: str,
+        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
+        account: str = "",
+        atMs: int = 0,
+    ) -> Deferred[list[Removal | Exception]]:
+        """
+        Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background.
 
-        def notify(results: list[bool | Exception]) -> None:
-            for (key, _, _), removed in zip(entries, results, strict=True):
-                if removed is True:
-                    self._notify(ObjectChange(bucket, key, None))
+        @param entries: See L{ICatalog.deleteObjects}; so are C{account} and C{atMs}.
+        """
 
-        return self._write({}, notify, self.catalog.deleteObjects, bucket, entries)
+        def notify(results: list[Removal | Exception]) -> None:
+            for (key, _, _), result in zip(entries, results, strict=True):
+                if isinstance(result, Removal) and result.isChanged:
+                    self._notify(ObjectChange(bucket, key, result.current))
+
+        args = (bucket, entries, account, atMs)
+        return self._write({}, notify, self.catalog.deleteObjects, *args)
 
     async def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket; see L{ICatalog.deleteBucket}."""

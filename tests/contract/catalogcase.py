@@ -14,6 +14,7 @@ from storagegate.storage.records import (
     Segment,
     WriteCondition,
 )
+from storagegate.storage.versionids import VersionIds
 
 ALWAYS = WriteCondition()
 IF_ABSENT = WriteCondition(absent=True)
@@ -95,6 +96,10 @@ class CatalogCase:
         for record in records:
             blobs = [segment.blob for segment in record.content.segments]
             await self.catalog.putObject(record, ALWAYS, newBlobs=newBlobsOf(*blobs))
+
+    def otherVersion(self) -> str:
+        """Give an id of a version that does not exist."""
+        return VersionIds(self.catalog.secret()).make(1 << 40)
 
     async def assertRefused(self, refused: Deferred[Any], kind: type[Exception]) -> Any:
         """Check that a Deferred fails in this way, and give the exception."""

@@ -44,7 +44,6 @@ class ListContract(CatalogCase):
                     "GLACIER",
                     "SHA256",
                     "COMPOSITE",
-                    "null",
                 ),
             ),
         )

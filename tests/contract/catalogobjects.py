@@ -1,12 +1,12 @@
 """The catalog's contract: buckets and objects."""
 
-from attrs import evolve
 from msgspec.structs import replace
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
+    InvalidVersionId,
     NoSuchBucket,
     NoSuchKey,
     PreconditionFailed,
@@ -16,6 +16,7 @@ from storagegate.storage.records import (
     Checksum,
     Content,
     PartSummary,
+    Removal,
     Segment,
     WriteCondition,
 )
@@ -49,7 +50,7 @@ class BucketContract(CatalogCase):
 
     async def test_bucketKeepsItsOwnership(self) -> None:
         """The ownership that a bucket was created with comes back with it."""
-        made = evolve(bucketNamed("o"), ownership="BucketOwnerEnforced")
+        made = replace(bucketNamed("o"), ownership="BucketOwnerEnforced")
         await self.catalog.createBucket(made)
         await self.put(replace(inlineRecord(b"k"), bucket="o"))
         error = await self.assertRefused(self.catalog.createBucket(made), BucketExists)
@@ -131,7 +132,7 @@ class ObjectContract(CatalogCase):
         await self.put(inlineRecord(b"inline"), inlineRecord(b"empty", b""), blobRecord(b"k", "x"))
         for bucket, key, version in (
             *(("b", key, None) for key in (b"inline", b"empty", b"k", b"none")),
-            *(("b", b"inline", version) for version in ("null", "v1")),
+            *(("b", b"inline", version) for version in ("null", self.otherVersion())),
             ("none", b"inline", None),
         ):
             found = await self.catalog.object(bucket, key, version, verify=True)
@@ -190,7 +191,10 @@ class ObjectContract(CatalogCase):
         """An unversioned object is the version C{null} and no other."""
         await self.put(inlineRecord(b"k"))
         self.assertIsNotNone((await self.catalog.object("b", b"k", "null"))[1])
-        self.assertEqual(await self.catalog.object("b", b"k", "v1"), (bucketNamed("b"), None))
+        other = self.otherVersion()
+        self.assertEqual(await self.catalog.object("b", b"k", other), (bucketNamed("b"), None))
+        with self.assertRaises(InvalidVersionId):
+            await self.catalog.object("b", b"k", "v1")
 
     async def test_ifAbsent(self) -> None:
         """A write for an absent key happens once; the first object stays."""
@@ -250,7 +254,7 @@ class DeleteContract(CatalogCase):
         gone = await self.catalog.deleteObjects(
             "b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")]
         )
-        self.assertEqual(gone, [True, False, True, False])
+        self.assertEqual([each.isFound for each in gone], [True, False, True, False])
         self.assertIsNone((await self.catalog.object("b", b"a"))[1])
         self.assertIsNotNone((await self.catalog.object("b", b"b"))[1])
 
@@ -273,16 +277,19 @@ class DeleteContract(CatalogCase):
             ],
         )
         self.assertIsInstance(outcomes[0], PreconditionFailed)
-        self.assertIs(outcomes[1], True)
+        self.assertEqual(outcomes[1], Removal(True, isChanged=True))
         self.assertIsInstance(outcomes[2], NoSuchKey)
         self.assertIsNotNone((await self.catalog.object("b", b"a"))[1])
         self.assertIsNone((await self.catalog.object("b", b"b"))[1])
 
     async def test_deleteVersion(self) -> None:
-        """Only the version that is named is removed."""
+        """Only the version that is named is removed; where versioning never was, it is C{null}."""
         await self.put(inlineRecord(b"k"))
-        self.assertEqual(await self.catalog.deleteObjects("b", [(b"k", "v1", ALWAYS)]), [False])
-        self.assertEqual(await self.catalog.deleteObjects("b", [(b"k", "null", ALWAYS)]), [True])
+        other = self.otherVersion()
+        gone = await self.catalog.deleteObjects("b", [(b"k", other, ALWAYS)])
+        self.assertEqual(gone, [Removal(False)])
+        gone = await self.catalog.deleteObjects("b", [(b"k", "null", ALWAYS)])
+        self.assertEqual(gone, [Removal(True, "null", isChanged=True)])
 
     async def test_readsAreNeverOlderThanAnswers(self) -> None:
         """Once a write is answered, whoever had read the object before reads the new one."""
@@ -303,5 +310,5 @@ class DeleteContract(CatalogCase):
         gone = await self.catalog.deleteObjects(
             "b", [(b"%d" % n, None, ALWAYS) for n in range(1000)]
         )
-        self.assertEqual(gone, [True, False] * 500)
+        self.assertEqual([each.isFound for each in gone], [True, False] * 500)
         await self.catalog.deleteBucket("b")

@@ -18,7 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.fsck import check
-from storagegate.storage.records import WriteCondition
+from storagegate.storage.records import (
+    VERSIONING_ENABLED,
+    VERSIONING_SUSPENDED,
+    WriteCondition,
+)
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
@@ -41,6 +45,8 @@ CONDITIONS = st.one_of(
         ]
     ),
 )
+STATES = st.sampled_from([VERSIONING_ENABLED, VERSIONING_ENABLED, VERSIONING_SUSPENDED])
+AGES = st.integers(0, 3)
 FAULTS = (StoreFull, StoreReadOnly, StoreBusy, OSError)
 
 
@@ -110,11 +116,41 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(bucket=BUCKETS, source=KEYS, key=KEYS)
     def copy(self, bucket: str, source: bytes, key: bytes) -> None:
         """Copy an object that is there."""
-        if source in self.model.buckets.get(bucket, {}):
+        self.copyVersion(bucket, source, key, 0)
+
+    @rule(bucket=BUCKETS, source=KEYS, key=KEYS, age=AGES)
+    def restore(self, bucket: str, source: bytes, key: bytes, age: int) -> None:
+        """Copy an older version that is there."""
+        self.copyVersion(bucket, source, key, age)
+
+    def copyVersion(self, bucket: str, source: bytes, key: bytes, age: int) -> None:
+        """Copy a version that is there."""
+        if bucket in self.model.buckets and self.model.version(bucket, source, age) is not None:
             self.agree(
-                lambda: self.driver.copy(bucket, source, key),
-                lambda: self.model.copy(bucket, source, key),
+                lambda: self.driver.copy(bucket, source, key, age),
+                lambda: self.model.copy(bucket, source, key, age),
             )
+
+    @rule(bucket=BUCKETS, versioning=STATES)
+    def setVersioning(self, bucket: str, versioning: str) -> None:
+        """Enable or suspend versioning."""
+        self.agree(
+            lambda: self.driver.setVersioning(bucket, versioning),
+            lambda: self.model.setVersioning(bucket, versioning),
+        )
+
+    @rule(bucket=BUCKETS, names=st.lists(st.tuples(KEYS, AGES), max_size=4))
+    def deleteVersions(self, bucket: str, names: list[tuple[bytes, int]]) -> None:
+        """Remove versions by their ids."""
+        self.agree(
+            lambda: self.driver.deleteVersions(bucket, names),
+            lambda: self.model.deleteVersions(bucket, names),
+        )
+
+    @rule(bucket=BUCKETS)
+    def versions(self, bucket: str) -> None:
+        """List versions."""
+        self.agree(lambda: self.driver.versions(bucket), lambda: self.model.versions(bucket))
 
     @rule(bucket=BUCKETS, keys=st.lists(KEYS, max_size=3, unique=True))
     def delete(self, bucket: str, keys: list[bytes]) -> None:
@@ -186,10 +222,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     def compare(self) -> None:
         """Every object is whole, and no other is there."""
-        for bucket, objects in self.model.buckets.items():
-            assert self.driver.listing(bucket, b"") == sorted(objects)
-            for key, body in objects.items():
-                assert self.driver.get(bucket, key) == body
+        for name, bucket in self.model.buckets.items():
+            assert self.driver.listing(name, b"") == sorted(bucket.objects())
+            assert self.driver.versions(name) == self.model.versions(name)
+            for key, stack in bucket.stacks.items():
+                assert self.driver.get(name, key) == stack[-1].body
+                for age in range(len(stack)):
+                    wanted = self.model.version(name, key, age)
+                    versionId = self.driver.versionId(name, key, age)
+                    assert self.driver.get(name, key, versionId) == (wanted or b""), (key, age)
 
     def place(self, uploadId: str) -> tuple[str, bytes]:
         """Bucket and key of an upload, or those of none."""
@@ -197,13 +238,14 @@ class StoreMachine(RuleBasedStateMachine):
         return ("one", b"a") if upload is None else (upload.bucket, upload.key)
 
     def teardown(self) -> None:
-        """After all, the disk holds what the catalog names and nothing else."""
+        """After all, the disk holds what the catalog names and nothing else; a repair is idle."""
         try:
             self.restart()
             self.driver.close()
             assert self.files.opened == set()
             problems: list[str] = []
-            assert check(self.directory, False, True, problems.append) == 0, problems
+            assert check(self.directory, True, True, problems.append) == 0, problems
+            assert not problems, problems
         finally:
             for cleanup in self.cleanups:
                 cleanup()

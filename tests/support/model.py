@@ -1,5 +1,5 @@
 """
-The store as a dictionary: what every operation must do, without a disk.
+The store as dictionaries of stacks of versions: what every operation must do, without a disk.
 
 Random sequences of operations run on this and on the real store, and must come to the same.
 """
@@ -7,7 +7,7 @@ Random sequences of operations run on this and on the real store, and must come 
 import hashlib
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from storagegate.storage.errors import (
     BucketNotEmpty,
@@ -17,7 +17,7 @@ from storagegate.storage.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
-from storagegate.storage.records import WriteCondition
+from storagegate.storage.records import VERSIONING_ENABLED, WriteCondition
 
 
 @define
@@ -29,47 +29,132 @@ class ModelUpload:
     parts: dict[int, bytes] = field(factory=dict)
 
 
+@frozen(eq=False)
+class ModelVersion:
+    """
+    One version of a key.
+
+    @ivar body: L{None} for a delete marker.
+    @ivar isNull: Whether its id is C{null}.
+    """
+
+    body: bytes | None
+    isNull: bool
+
+
+@define
+class ModelBucket:
+    """
+    The versions of a bucket.
+
+    @ivar stacks: Of each key that has some, the newest last.
+    """
+
+    versioning: str = ""
+    stacks: dict[bytes, list[ModelVersion]] = field(factory=dict)
+
+    def push(self, key: bytes, body: bytes | None) -> None:
+        """Put a version on top, as the versioning of this moment says."""
+        stack = self.stacks.setdefault(key, [])
+        isNull = self.versioning != VERSIONING_ENABLED
+        if isNull:
+            stack[:] = [each for each in stack if not each.isNull]
+        stack.append(ModelVersion(body, isNull))
+
+    def objects(self) -> dict[bytes, bytes]:
+        """The current objects by key."""
+        tops = {key: stack[-1].body for key, stack in self.stacks.items()}
+        return {key: body for key, body in tops.items() if body is not None}
+
+
+VersionSummary = tuple[bytes, str | None, bool, bool]
+"""Key, ETag (L{None} of a delete marker), whether it is C{null}, whether it is the latest."""
+
+
 @define
 class Model:
     """
-    Buckets of keys of bytes, and uploads of numbered parts.
+    Buckets of keys of versions, and uploads of numbered parts.
 
     Every method raises the error that the store would, and changes nothing then. The ETag of a
     body is what L{etagOf} says.
     """
 
-    buckets: dict[str, dict[bytes, bytes]] = field(factory=dict)
+    buckets: dict[str, ModelBucket] = field(factory=dict)
     uploads: dict[str, ModelUpload] = field(factory=dict)
 
     def createBucket(self, name: str) -> None:
         """Make a bucket that is not there."""
-        self.buckets[name] = {}
+        self.buckets[name] = ModelBucket()
 
     def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket."""
-        if self._bucket(name) or any(u.bucket == name for u in self.uploads.values()):
+        if self._bucket(name).stacks or any(u.bucket == name for u in self.uploads.values()):
             raise BucketNotEmpty(name)
         del self.buckets[name]
+
+    def setVersioning(self, bucket: str, versioning: str) -> None:
+        """Enable or suspend versioning."""
+        self._bucket(bucket).versioning = versioning
 
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition) -> None:
         """Store an object."""
         self._judge(bucket, key, condition)
-        self.buckets[bucket][key] = body
+        self.buckets[bucket].push(key, body)
 
-    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
-        """Store an object with another's bytes."""
-        if source not in self._bucket(bucket):
+    def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
+        """Store an object with the bytes of a version of a key, the newest but so many."""
+        body = self.version(bucket, source, age)
+        if body is None:
             raise NoSuchKey(source)
-        self.buckets[bucket][key] = self.buckets[bucket][source]
+        self.buckets[bucket].push(key, body)
+
+    def version(self, bucket: str, key: bytes, age: int) -> bytes | None:
+        """The bytes of the newest version but so many; L{None} for a marker, and without one."""
+        stack = self._bucket(bucket).stacks.get(key, [])
+        return stack[-1 - age].body if age < len(stack) else None
 
     def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool]:
         """Remove objects; say which were there."""
-        objects = self._bucket(bucket)
-        return [objects.pop(key, None) is not None for key in keys]
+        found = self._bucket(bucket)
+        removed = []
+        for key in keys:
+            removed.append(key in found.objects())
+            if found.versioning:
+                found.push(key, None)
+            else:
+                found.stacks.pop(key, None)
+        return removed
+
+    def deleteVersions(self, bucket: str, names: Sequence[tuple[bytes, int]]) -> list[bool]:
+        """Remove versions of keys, each the newest but so many of before; say which were there."""
+        stacks = self._bucket(bucket).stacks
+        before = {key: list(stack) for key, stack in stacks.items()}
+        removed = []
+        for key, age in names:
+            stack = before.get(key, [])
+            # The same twice is removed once.
+            found = next(
+                (e for e in stacks.get(key, ()) if age < len(stack) and e is stack[-1 - age]), None
+            )
+            removed.append(found is not None)
+            if found is not None:
+                stacks[key] = [each for each in stacks[key] if each is not found]
+                if not stacks[key]:
+                    del stacks[key]
+        return removed
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
         """All keys with a prefix, in order."""
-        return sorted(key for key in self._bucket(bucket) if key.startswith(prefix))
+        return sorted(key for key in self._bucket(bucket).objects() if key.startswith(prefix))
+
+    def versions(self, bucket: str) -> list[VersionSummary]:
+        """All versions, by key, the newest first."""
+        return [
+            (key, None if each.body is None else etagOf(each.body), each.isNull, each is stack[-1])
+            for key, stack in sorted(self._bucket(bucket).stacks.items())
+            for each in reversed(stack)
+        ]
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
         """Begin a multipart upload."""
@@ -87,7 +172,7 @@ class Model:
             raise InvalidPart(uploadId)
         self._judge(upload.bucket, upload.key, condition)
         body = b"".join(upload.parts[number] for number in numbers)
-        self.buckets[upload.bucket][upload.key] = body
+        self.buckets[upload.bucket].push(upload.key, body)
         del self.uploads[uploadId]
 
     def abort(self, uploadId: str) -> None:
@@ -95,7 +180,7 @@ class Model:
         self._upload(uploadId)
         del self.uploads[uploadId]
 
-    def _bucket(self, name: str) -> dict[bytes, bytes]:
+    def _bucket(self, name: str) -> ModelBucket:
         if name not in self.buckets:
             raise NoSuchBucket(name)
         return self.buckets[name]
@@ -106,7 +191,7 @@ class Model:
         return self.uploads[uploadId]
 
     def _judge(self, bucket: str, key: bytes, condition: WriteCondition) -> None:
-        objects = self._bucket(bucket)
+        objects = self._bucket(bucket).objects()
         if condition.absent and key in objects:
             raise PreconditionFailed(key)
         if condition.etags:

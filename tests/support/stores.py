@@ -12,17 +12,21 @@ from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
 from storagegate.storage.records import (
+    NULL_VERSION,
     Attributes,
     Bucket,
     Content,
+    ListedVersion,
     MultipartUpload,
     ObjectRecord,
     Part,
+    Removal,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
+from storagegate.storage.versionids import VersionIds
 from tests.support.delayed import PassingReactor, TurnedReactor
-from tests.support.model import etagOf
+from tests.support.model import VersionSummary, etagOf
 
 ALWAYS = WriteCondition()
 
@@ -94,21 +98,25 @@ class StoreDriver:
         record = self.record(bucket, key, content, etagOf(body))
         self.reactor.settle(self.store.putObject(record, sink, condition))
 
-    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
-        """Store an object with the bytes of one that is there."""
-        there = self.find(bucket, source)
-        if there is None:
+    def setVersioning(self, bucket: str, versioning: str) -> None:
+        """Enable or suspend versioning."""
+        self.reactor.settle(self.store.catalog.setVersioning(bucket, versioning))
+
+    def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
+        """Store an object with the bytes of a version that is there, the newest but so many."""
+        there = self.find(bucket, source, self.versionId(bucket, source, age) if age else None)
+        if there is None or there.isDeleteMarker:
             raise NoSuchKey(source)
         record = self.record(bucket, key, there.content, there.etag)
         self.reactor.settle(self.store.putObject(record, None, ALWAYS))
 
-    def find(self, bucket: str, key: bytes) -> ObjectRecord | None:
+    def find(self, bucket: str, key: bytes, versionId: str | None = None) -> ObjectRecord | None:
         """Look an object up."""
-        return self.reactor.settle(self.store.catalog.object(bucket, key))[1]
+        return self.reactor.settle(self.store.catalog.object(bucket, key, versionId))[1]
 
-    def get(self, bucket: str, key: bytes) -> bytes | None:
+    def get(self, bucket: str, key: bytes, versionId: str | None = None) -> bytes | None:
         """Read an object; L{None} if it is not there."""
-        record = self.find(bucket, key)
+        record = self.find(bucket, key, versionId)
         return None if record is None else self.read(record.content)
 
     def read(self, content: Content) -> bytes:
@@ -125,7 +133,65 @@ class StoreDriver:
     def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool | Exception]:
         """Remove objects."""
         entries = [(key, None, ALWAYS) for key in keys]
-        return self.reactor.settle(self.store.deleteObjects(bucket, entries))
+        return self._delete(bucket, entries)
+
+    def deleteVersions(
+        self, bucket: str, names: Sequence[tuple[bytes, int]]
+    ) -> list[bool | Exception]:
+        """Remove versions of keys, each the newest but so many of before."""
+        ids = [self.versionId(bucket, key, age) for key, age in names]
+        entries = [(key, id, ALWAYS) for (key, _), id in zip(names, ids, strict=True)]
+        return self._delete(bucket, entries)
+
+    def _delete(self, bucket: str, entries: Sequence[Any]) -> list[bool | Exception]:
+        removed = self.reactor.settle(self.store.deleteObjects(bucket, entries, "account", 2))
+        return [each.isFound if isinstance(each, Removal) else each for each in removed]
+
+    def listed(
+        self, bucket: str, limit: int = 1000, prefix: bytes = b"", delimiter: bytes = b""
+    ) -> tuple[list[ListedVersion], list[str]]:
+        """All versions and common prefixes, in pages of some length."""
+        versions: list[ListedVersion] = []
+        prefixes: list[str] = []
+        after, versionAfter = b"", None
+        while True:
+            page = self.reactor.settle(
+                self.store.catalog.listVersions(
+                    bucket, prefix, delimiter, after, versionAfter, limit
+                )
+            )
+            versions += page.versions
+            prefixes += page.prefixes
+            if page.last is None:
+                return versions, prefixes
+            assert len(page.versions) + len(page.prefixes) == limit
+            after, versionAfter = page.last.encode(), page.lastVersion
+
+    def versions(self, bucket: str) -> list[VersionSummary]:
+        """All versions, by key, the newest first, however they are listed."""
+        whole, _ = self.listed(bucket)
+        for limit in (1, 2, 3):
+            assert self.listed(bucket, limit) == (whole, [])
+            versions, prefixes = self.listed(bucket, limit, delimiter=b"/")
+            assert versions == [each for each in whole if "/" not in each.key], versions
+            groups = {each.key.partition("/")[0] + "/" for each in whole if "/" in each.key}
+            assert prefixes == sorted(groups), prefixes
+        return [
+            (
+                each.key.encode(),
+                None if each.isDeleteMarker else each.etag,
+                each.versionId == NULL_VERSION,
+                bool(each.isLatest),
+            )
+            for each in whole
+        ]
+
+    def versionId(self, bucket: str, key: bytes, age: int) -> str:
+        """The id of the newest version of a key but so many; one of none if there are fewer."""
+        ids = [each.versionId for each in self.listed(bucket)[0] if each.key.encode() == key]
+        if age < len(ids):
+            return ids[age]
+        return VersionIds(self.store.catalog.secret()).make(1 << 40)
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
         """All keys with a prefix."""

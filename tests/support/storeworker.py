@@ -31,10 +31,12 @@ from storagegate.storage.records import (
     ObjectChange,
     ObjectRecord,
     Part,
+    Removal,
     WriteCondition,
 )
 from storagegate.storage.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
+from storagegate.storage.versionids import VersionIds
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import etagOf
 
@@ -94,10 +96,10 @@ class Worker:
         await self.store.putObject(record, sink, conditionOf(condition or {}))
         return record.etag
 
-    async def copy(self, bucket: str, source: str, key: str) -> None:
-        """Give an object's bytes a second name."""
-        _, there = await self.store.catalog.object(bucket, source.encode())
-        if there is None:
+    async def copy(self, bucket: str, source: str, key: str, version: str | None = None) -> None:
+        """Give the bytes of an object, or of a version of it, a second name."""
+        _, there = await self.store.catalog.object(bucket, source.encode(), version)
+        if there is None or there.isDeleteMarker:
             raise NoSuchKey(source)
         await self.store.putObject(
             _record(bucket, key, there.content, there.etag), None, WriteCondition()
@@ -138,11 +140,32 @@ class Worker:
         """Let who waits to read go on."""
         self._reading.callback(None)
 
-    async def delete(self, bucket: str, keys: list[str]) -> list[bool]:
-        """Remove objects."""
-        entries = [(key.encode(), None, WriteCondition()) for key in keys]
-        removed = await self.store.deleteObjects(bucket, entries)
-        return [each is True for each in removed]
+    async def setVersioning(self, bucket: str, versioning: str) -> None:
+        """Enable or suspend versioning."""
+        await self.store.catalog.setVersioning(bucket, versioning)
+
+    async def versions(self, bucket: str) -> list[list[Any]]:
+        """All versions: key, ETag, if it is the latest, id."""
+        page = await self.store.catalog.listVersions(bucket, b"", b"", b"", None, 1000)
+        return [
+            [
+                each.key,
+                None if each.isDeleteMarker else each.etag,
+                bool(each.isLatest),
+                each.versionId,
+            ]
+            for each in page.versions
+        ]
+
+    async def delete(
+        self, bucket: str, keys: list[str], versions: list[str] | None = None
+    ) -> list[bool]:
+        """Remove objects, or versions of them; an empty id is one of no version."""
+        none = VersionIds(self.store.catalog.secret()).make(1 << 40)
+        ids = [None] * len(keys) if versions is None else [each or none for each in versions]
+        entries = [(key.encode(), id, WriteCondition()) for key, id in zip(keys, ids, strict=True)]
+        removed = await self.store.deleteObjects(bucket, entries, "account", 2)
+        return [isinstance(each, Removal) and each.isFound for each in removed]
 
     async def listing(self, bucket: str, prefix: str = "") -> list[str]:
         """All keys with a prefix."""

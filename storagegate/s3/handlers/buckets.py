@@ -17,7 +17,7 @@ from storagegate.s3.pagination import (
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration, readGrants
-from storagegate.storage.records import NULL_VERSION, Bucket, ObjectListing
+from storagegate.storage.records import Bucket, ObjectListing
 
 
 async def listBuckets(call: S3Request) -> None:
@@ -163,13 +163,18 @@ async def listObjects(call: S3Request) -> None:
 
 
 async def listObjectVersions(call: S3Request) -> None:
-    """List a page of a bucket's versions: the only one of each key."""
+    """List a page of a bucket's versions and delete markers."""
     query = parseListVersions(call.query)
-    page = await _page(call, query)
-    version = None
-    if page.objects and page.last == page.objects[-1].key:
-        version = NULL_VERSION
-    await _respondInTurns(call, documents.listVersions(call.bucket, query, page, version))
+    page = await call.services.objects.listVersions(
+        call.identity,
+        call.bucket,
+        query.prefix.encode(),
+        query.delimiter.encode(),
+        query.after.encode(),
+        query.idMarker or None,
+        query.limit,
+    )
+    await _respondInTurns(call, documents.listVersions(call.bucket, query, page))
 
 
 async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:

@@ -8,6 +8,7 @@ the last page lacks.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -34,12 +35,16 @@ from storagegate.storage.records import (
     Bucket,
     Checksum,
     ListedObject,
+    ListedVersion,
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
     Part,
     PartSummary,
+    VersionListing,
 )
+
+_Listed = TypeVar("_Listed", ListedObject, ListedVersion)
 
 _DEFAULT_REGION = "us-east-1"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -264,14 +269,8 @@ def listObjects(
     yield "".join(texts) + _commonPrefixes(page.prefixes, url) + "</ListBucketResult>"
 
 
-def listVersions(
-    bucket: str, query: KeysQuery, page: ObjectListing, nextVersionId: str | None
-) -> Iterator[str]:
-    """
-    Write ListVersionsResult, in pieces. Each row is the latest version of its key.
-
-    @param nextVersionId: C{None} also if C{page.last} is a common prefix.
-    """
+def listVersions(bucket: str, query: KeysQuery, page: VersionListing) -> Iterator[str]:
+    """Write ListVersionsResult, in pieces: versions and delete markers in one order."""
     url, last = query.urlEncoding, page.last
     head = [
         element("Name", bucket),
@@ -279,28 +278,39 @@ def listVersions(
         element("KeyMarker", encodeKey(query.after, url)),
         element("VersionIdMarker", query.idMarker),
         optional("NextKeyMarker", encodeKey(last or "", url)),
-        optional("NextVersionIdMarker", nextVersionId),
+        optional("NextVersionIdMarker", page.lastVersion),
         f"<MaxKeys>{query.limit}</MaxKeys>",
         _page(query.delimiter, url, last is not None),
     ]
     yield documentStart("ListVersionsResult") + "".join(head)
     texts: list[str] = []
-    for rows in _slices(page.objects):
+    for rows in _slices(page.versions):
         if texts:
             yield "".join(texts)
-        texts = [
-            f"<Version><Key>{_keyText(row.key, url)}</Key>"
-            f"<VersionId>{escape(row.versionId)}</VersionId><IsLatest>true</IsLatest>"
-            f"{_properties(row)}{ownerElement('Owner', row.account)}"
-            f"<StorageClass>{row.storageClass}</StorageClass></Version>"
-            for row in rows
-        ]
+        isAllPlain = isPlain("".join([row.key for row in rows])) is not None
+        texts = [_version(row, row.key if isAllPlain else _keyText(row.key, url)) for row in rows]
     yield "".join(texts) + _commonPrefixes(page.prefixes, url) + "</ListVersionsResult>"
 
 
-def _slices(rows: Sequence[ListedObject]) -> Iterator[Sequence[ListedObject]]:
+def _slices(rows: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
     for first in range(0, len(rows), ROWS_OF_A_PIECE):
         yield rows[first : first + ROWS_OF_A_PIECE]
+
+
+def _version(row: ListedVersion, key: str) -> str:
+    """Write a version or a delete marker; its key is XML text already."""
+    names = (
+        f"<Key>{key}</Key><VersionId>{row.versionId}</VersionId>"
+        f"<IsLatest>{'true' if row.isLatest else 'false'}</IsLatest>"
+    )
+    owner = ownerElement("Owner", row.account)
+    if row.isDeleteMarker:
+        modified = f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified>"
+        return f"<DeleteMarker>{names}{modified}{owner}</DeleteMarker>"
+    return (
+        f"<Version>{names}{_properties(row)}{owner}"
+        f"<StorageClass>{row.storageClass}</StorageClass></Version>"
+    )
 
 
 def listUploads(
@@ -392,7 +402,7 @@ def _page(delimiter: str, url: bool, truncated: bool) -> str:
     )
 
 
-def _properties(row: ListedObject) -> str:
+def _properties(row: ListedObject | ListedVersion) -> str:
     checksum = ""
     if row.checksumAlgorithm:
         checksum = (

@@ -5,10 +5,12 @@ Each change of the keys increments their generation, which other processes poll.
 changes keys without a reactor, beside a running daemon or without one.
 """
 
+from collections.abc import Mapping
 from sqlite3 import Connection
 
 import msgspec
-from attrs import astuple, define
+from attrs import astuple, define, frozen
+from msgspec.structs import astuple as structTuple
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.writer import (
@@ -20,16 +22,36 @@ from storagegate.storage.catalog.writer import (
 )
 from storagegate.storage.errors import (
     BucketExists,
+    BucketLocked,
     BucketNotEmpty,
     KeyExists,
     NoSuchBucket,
     StoreBusy,
     StoreFull,
 )
-from storagegate.storage.records import AccessKey, Bucket
+from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
 from storagegate.storage.sqlite import Fault, classify
 
+BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
+"""The columns of a L{Bucket}, in the order of its fields."""
+
+BUCKET_JSON = (
+    "json_object('name', name, 'account', account, 'createdMs', createdMs, 'region', region,"
+    " 'ownership', ownership, 'versioning', versioning,"
+    " 'lockEnabled', json(iif(lockEnabled, 'true', 'false')), 'generation', generation)"
+)
+"""A L{Bucket} as JSON."""
+
 _decodeBucket = msgspec.json.Decoder(Bucket).decode
+
+
+def readBucket(connection: Connection, name: str) -> Bucket | None:
+    """Look up a bucket; L{None} if it does not exist."""
+    rows = connection.execute(f"SELECT {BUCKET} FROM buckets WHERE name = ?", (name,)).fetchall()
+    if not rows:
+        return None
+    _, account, createdMs, region, ownership, versioning, locks, generation = rows[0]
+    return Bucket(name, account, createdMs, region, ownership, versioning, bool(locks), generation)
 
 
 def bucketId(connection: Connection, name: str) -> int:
@@ -53,15 +75,14 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     @raise BucketExists: It exists already.
     """
     existing = transaction.value(
-        "SELECT json_object('name', name, 'account', account, 'createdMs', createdMs,"
-        " 'region', region, 'ownership', ownership) FROM buckets WHERE name = ?",
+        f"SELECT {BUCKET_JSON} FROM buckets WHERE name = ?",
         (bucket.name,),
     )
     if existing is not None:
         raise BucketExists(_decodeBucket(existing))
     transaction.execute(
-        "INSERT INTO buckets (name, account, createdMs, region, ownership) VALUES (?, ?, ?, ?, ?)",
-        astuple(bucket),
+        f"INSERT INTO buckets ({BUCKET}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        structTuple(bucket),
     )
 
 
@@ -71,17 +92,96 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     Remove a bucket.
 
     @raise NoSuchBucket: It does not exist.
-    @raise BucketNotEmpty: It holds objects or uploads.
+    @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
     """
     number = bucketId(transaction.connection, name)
     if transaction.value(
-        "SELECT EXISTS (SELECT 1 FROM objects WHERE bucketId = ?)"
-        " OR EXISTS (SELECT 1 FROM uploads WHERE bucketId = ?)",
-        (number, number),
+        "SELECT EXISTS (SELECT 1 FROM objects WHERE bucketId = :bucket)"
+        " OR EXISTS (SELECT 1 FROM versions WHERE bucketId = :bucket)"
+        " OR EXISTS (SELECT 1 FROM uploads WHERE bucketId = :bucket)",
+        {"bucket": number},
     ):
         raise BucketNotEmpty
     transaction.execute("DELETE FROM buckets WHERE id = ?", (number,))
+    transaction.execute("DELETE FROM bucketSettings WHERE bucketId = ?", (number,))
     transaction.forgetUsage(number)
+
+
+@frozen(eq=False)
+class VersioningChange:
+    """A request to enable or suspend the versioning of a bucket."""
+
+    bucket: str
+    versioning: str
+
+
+@oneByOne
+def setVersioning(transaction: Transaction, change: VersioningChange) -> None:
+    """
+    Enable or suspend the versioning of a bucket, for all writes from now on.
+
+    @raise NoSuchBucket: It does not exist.
+    @raise BucketLocked: It has object lock, and versioning would be suspended.
+    """
+    number = bucketId(transaction.connection, change.bucket)
+    isLocked = transaction.value("SELECT lockEnabled FROM buckets WHERE id = ?", (number,))
+    if isLocked and change.versioning != VERSIONING_ENABLED:
+        raise BucketLocked(change.bucket)
+    transaction.execute(
+        "UPDATE buckets SET versioning = ? WHERE id = ?", (change.versioning, number)
+    )
+
+
+@frozen(eq=False)
+class SettingsChange:
+    """
+    A request to change the settings of a bucket.
+
+    @ivar documents: By name; L{None} removes one.
+    """
+
+    bucket: str
+    documents: Mapping[str, bytes | None]
+
+
+@oneByOne
+def putSettings(transaction: Transaction, change: SettingsChange) -> int:
+    """
+    Store and remove settings of a bucket; return their new generation.
+
+    @raise NoSuchBucket: It does not exist.
+    """
+    number = bucketId(transaction.connection, change.bucket)
+    for name, document in change.documents.items():
+        if document is None:
+            transaction.execute(
+                "DELETE FROM bucketSettings WHERE bucketId = ? AND name = ?", (number, name)
+            )
+        else:
+            transaction.execute(
+                "INSERT OR REPLACE INTO bucketSettings VALUES (?, ?, ?)", (number, name, document)
+            )
+    # A number of a write never repeats: not in another bucket that gets the name later, either.
+    generation = transaction.takeSequence()
+    transaction.execute("UPDATE buckets SET generation = ? WHERE id = ?", (generation, number))
+    return generation
+
+
+def readSettings(connection: Connection, name: str) -> tuple[int, dict[str, bytes]]:
+    """
+    Read the settings of a bucket and their generation, in one statement.
+
+    @raise NoSuchBucket: It does not exist.
+    """
+    rows = connection.execute(
+        "SELECT b.generation, s.name, s.document FROM buckets AS b"
+        " LEFT JOIN bucketSettings AS s ON s.bucketId = b.id WHERE b.name = ?",
+        (name,),
+    ).fetchall()
+    if not rows:
+        raise NoSuchBucket
+    documents = {setting: document for _, setting, document in rows if setting is not None}
+    return rows[0][0], documents
 
 
 def readAccessKeys(connection: Connection) -> tuple[int, list[AccessKey]]:

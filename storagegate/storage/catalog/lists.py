@@ -12,15 +12,16 @@ possible key after C{x} is C{x || 00}.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from sqlite3 import Connection
 from typing import TypeVar
 
 import msgspec
 from attrs import frozen
 
-from storagegate.storage.catalog.buckets import bucketId
+from storagegate.storage.catalog.buckets import BUCKET_JSON, bucketId
 from storagegate.storage.catalog.objects import readAttributes, readSegments
+from storagegate.storage.catalog.versions import NULL
 from storagegate.storage.errors import NoSuchUpload
 from storagegate.storage.records import (
     Attributes,
@@ -28,10 +29,13 @@ from storagegate.storage.records import (
     Checksum,
     Content,
     ListedObject,
+    ListedVersion,
     MultipartUpload,
     ObjectListing,
     Part,
+    VersionListing,
 )
+from storagegate.storage.versionids import VersionIds
 
 _BEYOND = b"\xff"
 _NEXT = b"\x00"
@@ -80,30 +84,40 @@ class KeyRange:
         return None if found < 0 else text[: found + len(self.delimiter)]
 
 
-def walkSQL(table: str) -> str:
+def walkSQL(*tables: str) -> str:
     """
     Return a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, C{part} the
     common prefix, or C{NULL} where the step is a key.
 
-    @param table: A table with the columns C{bucketId} and C{key}, in the order of its index.
+    @param tables: Tables with the columns C{bucketId} and C{key}, in the order of their indexes;
+        the walk is over the keys of all.
     """
+    behind = f"CAST(coalesce({_PART} || x'ff', walk.key || x'00') AS BLOB)"
     return f"""
     WITH RECURSIVE walk(n, key) AS (
-        SELECT 1, (
-            SELECT key FROM {table}
-            WHERE bucketId = :bucket AND key >= :floor AND key < :end
-            ORDER BY key LIMIT 1)
+        SELECT 1, {_nextKey(tables, ":floor")}
         UNION ALL
-        SELECT n + 1, (
-            SELECT next.key FROM {table} AS next
-            WHERE next.bucketId = :bucket AND next.key < :end
-            AND next.key >= CAST(coalesce({_PART} || x'ff', walk.key || x'00') AS BLOB)
-            ORDER BY next.key LIMIT 1)
+        SELECT n + 1, {_nextKey(tables, behind)}
         FROM walk WHERE walk.key IS NOT NULL AND n < :most
     ), step(n, key, part) AS (
         SELECT n, key, {_PART} FROM walk WHERE key IS NOT NULL
     )
     """
+
+
+def _nextKey(tables: Sequence[str], floor: str) -> str:
+    """Return an expression: the first key of the tables from a floor on; C{NULL} at the end."""
+    keys = [
+        f"(SELECT next.key FROM {table} AS next"
+        f" WHERE next.bucketId = :bucket AND next.key < :end AND next.key >= {floor}"
+        " ORDER BY next.key LIMIT 1)"
+        for table in tables
+    ]
+    if len(keys) == 1:
+        return keys[0]
+    # Every key sorts before the byte FF.
+    found = ", ".join(f"ifnull({key}, x'ff')" for key in keys)
+    return f"nullif(min({found}), x'ff')"
 
 
 # NULL without the delimiter (nullif), for arithmetic with NULL is NULL.
@@ -141,11 +155,9 @@ def cutPage(
 # The members of ListedObject, in their order.
 _LISTED = """
     CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
-    o.checksumAlgorithm, o.checksumKind, o.versionId
+    o.checksumAlgorithm, o.checksumKind
 """
-_SHOWN = """
-    name, size, etag, modifiedMs, account, storageClass, checksumAlgorithm, checksumKind, versionId
-"""
+_SHOWN = "name, size, etag, modifiedMs, account, storageClass, checksumAlgorithm, checksumKind"
 
 # For this the attributes of each row are parsed, so a list has it only on request.
 _TYPED = f"""{_LISTED},
@@ -182,6 +194,54 @@ _OBJECTS = {
     True: (_flatSQL(_TYPED, _TYPED_SHOWN), _groupedSQL(_TYPED, _TYPED_SHOWN)),
 }
 
+_VERSION = f"{_LISTED}, o.versionId, o.sequence, o.deleteMarker"
+_VERSION_SHOWN = f"{_SHOWN}, versionId, sequence, deleteMarker, latest"
+
+# Two ordered runs are merged, row by row: the limit ends both.
+_VERSIONS = f"""
+    SELECT json_group_array(json_array({_VERSION_SHOWN})), '[]' FROM (
+        SELECT {_VERSION}, 1 AS latest, o.key AS position FROM objects AS o
+        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+        UNION ALL
+        SELECT {_VERSION}, o.noncurrentMs IS NULL, o.key FROM versions AS o
+        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+        ORDER BY position, sequence DESC LIMIT :most)
+"""
+
+# Of one key, those that are older than a version.
+_OLDER_VERSIONS = f"""
+    SELECT json_group_array(json_array({_VERSION_SHOWN})), '[]' FROM (
+        SELECT {_VERSION}, 1 AS latest FROM objects AS o
+        WHERE o.bucketId = :bucket AND o.key = :key AND o.sequence < :sequence
+        UNION ALL
+        SELECT {_VERSION}, o.noncurrentMs IS NULL FROM versions AS o
+        WHERE o.bucketId = :bucket AND o.key = :key AND o.sequence < :sequence
+        ORDER BY sequence DESC LIMIT :most)
+"""
+
+# As that of the uploads: a current object is newer than all versions of its key.
+_EITHER = ", ".join(
+    f"coalesce(o.{column}, v.{column}) AS {column}"
+    for column in [
+        *("size", "etag", "modifiedMs", "account", "storageClass"),
+        *("checksumAlgorithm", "checksumKind", "versionId", "sequence", "deleteMarker"),
+    ]
+)
+_GROUPED_VERSIONS = f"""
+    {walkSQL("objects", "versions")}
+    SELECT
+        (SELECT json_group_array(json_array({_VERSION_SHOWN})) FROM (
+            SELECT CAST(step.key AS TEXT) AS name, {_EITHER}, v.noncurrentMs IS NULL AS latest
+            FROM step CROSS JOIN (SELECT 0 AS isOld UNION ALL SELECT 1) AS source
+            LEFT JOIN objects AS o
+                ON NOT isOld AND part IS NULL AND o.bucketId = :bucket AND o.key = step.key
+            LEFT JOIN versions AS v
+                ON isOld AND part IS NULL AND v.bucketId = :bucket AND v.key = step.key
+            WHERE coalesce(o.sequence, v.sequence) IS NOT NULL
+            LIMIT :most)),
+        (SELECT json_group_array(CAST(part AS TEXT)) FROM step WHERE part IS NOT NULL)
+"""
+
 # The rows come in the order of the loops, which CROSS JOIN fixes: sorting them would mean to read
 # all the uploads of these keys, not a page of them.
 _UPLOADS = f"""
@@ -197,18 +257,20 @@ _UPLOADS = f"""
         (SELECT json_group_array(CAST(part AS TEXT)) FROM step WHERE part IS NOT NULL)
 """
 
-_BUCKETS = """
-    SELECT json_group_array(json_object(
-        'name', name, 'account', account, 'createdMs', createdMs, 'region', region,
-        'ownership', ownership))
-    FROM (
-        SELECT * FROM buckets WHERE {account} AND name >= :floor AND name < :end
-        ORDER BY name LIMIT :limit)
-"""
-_ALL_BUCKETS = _BUCKETS.format(account="TRUE")
-_BUCKETS_OF = _BUCKETS.format(account="account = :account")
+
+def _bucketsSQL(account: str) -> str:
+    return f"""
+        SELECT json_group_array({BUCKET_JSON}) FROM (
+            SELECT * FROM buckets WHERE {account} AND name >= :floor AND name < :end
+            ORDER BY name LIMIT :limit)
+    """
+
+
+_ALL_BUCKETS = _bucketsSQL("TRUE")
+_BUCKETS_OF = _bucketsSQL("account = :account")
 
 _decodeObjects = msgspec.json.Decoder(list[ListedObject]).decode
+_decodeVersions = msgspec.json.Decoder(list[ListedVersion]).decode
 _decodeChecksum = msgspec.json.Decoder(Checksum).decode
 _decodeTexts = msgspec.json.Decoder(list[str]).decode
 _decodeBuckets = msgspec.json.Decoder(list[Bucket]).decode
@@ -259,6 +321,66 @@ def listObjects(
     objects, prefixes = _decodeObjects(rows[0][0]), _decodeTexts(rows[0][1])
     last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)
     return ObjectListing(tuple(objects), tuple(prefixes), None if last is None else last[0])
+
+
+def listVersions(
+    connection: Connection,
+    ids: VersionIds,
+    bucket: str,
+    where: KeyRange,
+    versionAfter: str | None,
+    limit: int,
+) -> VersionListing:
+    """
+    List a page of versions; see
+    L{ICatalog.listVersions<storagegate.storage.interfaces.ICatalog.listVersions>}.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param bucket: The bucket's name.
+    @param where: The keys that are listed, and how they are grouped.
+    @param ids: Those of the store.
+    @param versionAfter: The id of a version of the key C{where.after}, of which the older ones are
+        listed first; L{None}: none of that key.
+    @param limit: Versions and common prefixes together; 0 gives an empty page.
+    """
+    number = bucketId(connection, bucket)
+    sequence = None if versionAfter is None else ids.read(versionAfter)
+    if limit <= 0:
+        return VersionListing((), (), None, None)
+    versions: list[ListedVersion] = []
+    after = where.after
+    isWithin = after.startswith(where.prefix) and where.groupOf(after) is None
+    if versionAfter is not None and isWithin:
+        if sequence is None:
+            # Where it is gone, the whole key is listed again: better twice than not at all.
+            sequence = _nullSequence(connection, number, after)
+        values = {"bucket": number, "key": after, "sequence": sequence, "most": limit + 1}
+        versions = _decodeVersions(connection.execute(_OLDER_VERSIONS, values).fetchall()[0][0])
+    prefixes: list[str] = []
+    if len(versions) <= limit:
+        # What is committed between the two reads is of other keys or newer than the first.
+        sql = _GROUPED_VERSIONS if where.delimiter else _VERSIONS
+        values = where.parameters(number, limit + 1 - len(versions))
+        ((rows, parts),) = connection.execute(sql, values).fetchall()
+        versions += _decodeVersions(rows)
+        prefixes = _decodeTexts(parts)
+    last = cutPage(versions, lambda each: (each.key, ""), prefixes, limit)
+    if last is None:
+        return VersionListing(tuple(versions), tuple(prefixes), None, None)
+    isVersion = bool(versions) and versions[-1].key == last[0]
+    lastVersion = ids.make(versions[-1].sequence) if isVersion else None
+    return VersionListing(tuple(versions), tuple(prefixes), last[0], lastVersion)
+
+
+def _nullSequence(connection: Connection, bucketId: int, key: bytes) -> int:
+    """Return the number of the C{null} version of a key, or the greatest one without any."""
+    where = f"WHERE bucketId = :bucket AND key = :key AND versionId = {NULL}"
+    rows = connection.execute(
+        f"SELECT sequence FROM objects {where} UNION ALL SELECT sequence FROM versions {where}",
+        {"bucket": bucketId, "key": key},
+    ).fetchall()
+    sequence: int = rows[0][0] if rows else sys.maxsize
+    return sequence
 
 
 def listUploads(

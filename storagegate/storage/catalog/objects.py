@@ -4,20 +4,31 @@ Objects: their rows, and how they are stored, removed and looked up.
 They are stored and removed in runs, each condition evaluated after the mutations before it. A run
 is a number of successive mutations of different keys. One statement looks all of them up, the
 conditions are evaluated here, and one statement writes.
+
+Whether a write replaces the object or is stacked on it is decided here, by the versioning of the
+bucket at that moment; L{storagegate.storage.catalog.versions} has the rows below the current ones::
+
+                  never           enabled             suspended
+    put           replaces        the old one moves   the null version goes wherever it is, another
+                                                      that is current moves; the new one is null
+    delete        removes         as a put, of a      as a put, of a marker
+                                  marker
+    delete by id  removes that one; if it was current, the next newest becomes current
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from sqlite3 import Connection
 from typing import TypeVar
 
 import msgspec
-from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
+from storagegate.storage.catalog import versions
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
+from storagegate.storage.catalog.versions import Key, VersionRow, cuts
 from storagegate.storage.catalog.writer import Transaction, asJSON
 from storagegate.storage.errors import (
     ConcurrentChange,
@@ -28,6 +39,8 @@ from storagegate.storage.errors import (
     StoreError,
 )
 from storagegate.storage.records import (
+    NULL_VERSION,
+    VERSIONING_SUSPENDED,
     Attributes,
     Bucket,
     Content,
@@ -38,9 +51,6 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 
-CHUNK = 64
-"""Rows in one statement. Beyond this a statement of its own costs less than it saves."""
-
 Name = tuple[str, bytes]
 """A bucket and a key in it."""
 
@@ -50,17 +60,21 @@ class CurrentRow(msgspec.Struct, frozen=True, array_like=True):
     The row of the current object with a name.
 
     @ivar bucketId: L{None} without such a bucket; the rest L{None} without such an object.
+    @ivar versioning: That of the bucket.
     """
 
     bucketId: int | None
+    versioning: str | None = None
     sequence: int | None = None
     etag: str | None = None
     versionId: str | None = None
     segments: str | None = None
     size: int = 0
+    modifiedMs: int = 0
 
 
 _decodeRows = msgspec.json.Decoder(list[CurrentRow]).decode
+_Item = TypeVar("_Item")
 
 
 def find(transaction: Transaction, names: Sequence[Name]) -> list[CurrentRow]:
@@ -70,17 +84,27 @@ def find(transaction: Transaction, names: Sequence[Name]) -> list[CurrentRow]:
     return _decodeRows(text)
 
 
-def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | None:
-    """Return the error with which a write must be refused; L{None} if it may happen."""
-    if current.bucketId is None:
-        return NoSuchBucket()
-    if current.etag is not None and (condition.absent or current.etag in condition.unlike):
+def evaluate(
+    current: CurrentRow | VersionRow | None, condition: WriteCondition
+) -> StoreError | None:
+    """
+    Return the error with which a write must be refused; L{None} if it may happen.
+
+    @param current: The object that the condition is about, if there is one.
+    @param condition: Evaluated at this moment.
+    """
+    etag = None if current is None else current.etag
+    if current is None or etag is None:
+        # A condition on the size or the time of an object that does not exist holds.
+        return NoSuchKey() if condition.etags else None
+    if condition.absent or etag in condition.unlike:
         return PreconditionFailed()
-    if condition.etags:
-        if current.etag is None:
-            return NoSuchKey()
-        if "*" not in condition.etags and current.etag not in condition.etags:
-            return PreconditionFailed()
+    if condition.etags and "*" not in condition.etags and etag not in condition.etags:
+        return PreconditionFailed()
+    if condition.size not in (None, current.size):
+        return PreconditionFailed()
+    if condition.modifiedSeconds not in (None, current.modifiedMs // 1000):
+        return PreconditionFailed()
     return None
 
 
@@ -88,8 +112,8 @@ def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | Non
 def _findSQL(count: int) -> str:
     names = ", ".join(["(?, ?)"] * count)
     return (
-        "SELECT json_group_array(json_array(b.id, o.sequence, o.etag, o.versionId, o.segments,"
-        " ifnull(o.size, 0)))"
+        "SELECT json_group_array(json_array(b.id, b.versioning, o.sequence, o.etag, o.versionId,"
+        " o.segments, ifnull(o.size, 0), ifnull(o.modifiedMs, 0)))"
         f" FROM (VALUES {names}) AS name"
         " LEFT JOIN buckets AS b ON b.name = name.column1"
         " LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = name.column2"
@@ -103,6 +127,7 @@ class Put(msgspec.Struct, frozen=True, eq=False):
     @ivar name: Its bucket and key.
     @ivar values: The columns of its row. They are encoded in the reactor thread, so that the writer
         holds the interpreter for less long.
+    @ivar makeId: Makes the id of a version of the number of its write.
     """
 
     record: ObjectRecord
@@ -110,27 +135,34 @@ class Put(msgspec.Struct, frozen=True, eq=False):
     delta: ReferenceDelta
     name: Name
     values: tuple[object, ...]
+    makeId: Callable[[int], str]
 
     @classmethod
     def of(
-        cls, record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int]
+        cls,
+        record: ObjectRecord,
+        condition: WriteCondition,
+        newBlobs: Mapping[str, int],
+        makeId: Callable[[int], str],
     ) -> "Put":
         """
         Encode a record. Reactor thread.
 
         @param newBlobs: The new ones among its blobs, with their CRC-32C.
+        @param makeId: See L{Put}.
         @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket
             fail.
         """
         record.key.decode()
         delta = ReferenceDelta(record.content.segments, newBlobs)
-        return cls(record, condition, delta, (record.bucket, record.key), objectValues(record))
+        name = (record.bucket, record.key)
+        return cls(record, condition, delta, name, objectValues(record), makeId)
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
-    """Store objects in place of the current ones."""
+    """Store objects above or in place of the current ones."""
     outcomes: list[ObjectRecord | StoreError] = []
-    for chunk in _chunks(puts):
+    for chunk in chunks(puts, [put.name for put in puts]):
         rows = find(transaction, [put.name for put in chunk])
         # Objects with inline bytes that replace such objects have no references to count.
         if any(put.delta.segments for put in chunk):
@@ -139,26 +171,28 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             references = None
         inserts: list[Row] = []
         deltas: list[ReferenceDelta] = []
-        replaced: list[tuple[Name, CurrentRow]] = []
         for put, current in zip(chunk, rows, strict=True):
-            refusal = evaluate(current, put.condition)
+            refusal: StoreError | None
+            if current.bucketId is None:
+                refusal = NoSuchBucket()
+            else:
+                refusal = evaluate(current, put.condition)
             if refusal is None and references is not None and not references.allows(put.delta):
                 refusal = ConcurrentChange()
-            if refusal is not None or current.bucketId is None:
-                outcomes.append(refusal or NoSuchBucket())
+            if refusal is not None:
+                outcomes.append(refusal)
                 continue
-            record = replace(put.record, sequence=transaction.takeSequence())
-            outcomes.append(record)
-            inserts.append(Row(current.bucketId, record, put.values))
+            row = newRow(transaction, current, put.record, put.values, put.makeId)
+            outcomes.append(row.record)
+            inserts.append(row)
             if references is not None:
                 deltas.append(put.delta)
-                references.add(put.delta, readSegments(current.segments))
-            if current.sequence is not None:
-                replaced.append((put.name, current))
-        released = remove(transaction, replaced)
+                # What moves to the versions keeps its references.
+                replaced = None if current.versioning else current.segments
+                references.add(put.delta, readSegments(replaced))
+        released = stack(transaction, inserts)
         if deltas or released:
             applyDeltas(transaction, deltas, released)
-        insert(transaction, inserts)
     return outcomes
 
 
@@ -166,48 +200,100 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """
     The row of an object that is to be inserted.
 
+    @ivar current: The row that is current before.
     @ivar values: The result of L{objectValues}.
     """
 
-    bucketId: int
+    current: CurrentRow
     record: ObjectRecord
     values: tuple[object, ...]
 
 
-def insert(transaction: Transaction, rows: Sequence[Row]) -> None:
-    """Insert objects whose names are free; their inline bytes go into a table of their own."""
+def newRow(
+    transaction: Transaction,
+    current: CurrentRow,
+    record: ObjectRecord,
+    values: tuple[object, ...],
+    makeId: Callable[[int], str],
+) -> Row:
+    """
+    Number an object, and give it an id if the versioning of its bucket is enabled now.
+
+    @param current: The row of its name, of a bucket that exists.
+    @param values: The result of L{objectValues}.
+    @param makeId: See L{Put}.
+    """
+    sequence = transaction.takeSequence()
+    if current.versioning in ("", VERSIONING_SUSPENDED):
+        return Row(current, replace(record, sequence=sequence), values)
+    versionId = makeId(sequence)
+    return Row(
+        current,
+        replace(record, sequence=sequence, versionId=versionId),
+        (versionId, *values[1:]),
+    )
+
+
+def stack(transaction: Transaction, rows: Sequence[Row]) -> list[Segment]:
+    """
+    Insert objects, and remove or move what was current before.
+
+    @param rows: Of different names.
+    @return: The segments of what was removed, for L{applyDeltas}.
+    """
+    replaced: list[tuple[bytes, CurrentRow]] = []
+    superseded: list[tuple[bytes, CurrentRow, int]] = []
     for row in rows:
-        transaction.count(row.bucketId, 1, row.record.size)
-    columns = [(row.bucketId, row.record.key, row.record.sequence, *row.values) for row in rows]
-    inline = [
-        (row.record.sequence, row.record.content.inline)
-        for row in rows
-        if row.record.content.inline is not None
-    ]
-    for table, values in (("objects", columns), ("inline", inline)):
-        for start, end in _cuts(len(values)):
+        if row.current.versioning:
+            superseded.append((row.record.key, row.current, row.record.modifiedMs))
+        elif row.current.sequence is not None:
+            replaced.append((row.record.key, row.current))
+    released = remove(transaction, replaced)
+    if superseded:
+        released += supersede(transaction, superseded)
+    _insert(transaction, rows)
+    return released
+
+
+_INSERTED = (
+    "bucketId, key, sequence, versionId, deleteMarker, size, etag, modifiedMs, account,"
+    " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments"
+)
+
+
+def _insert(transaction: Transaction, rows: Sequence[Row]) -> None:
+    """Insert objects whose names are free; their inline bytes go into a table of their own."""
+    columns: list[tuple[object, ...]] = []
+    inline: list[tuple[object, ...]] = []
+    for row in rows:
+        bucketId, record = row.current.bucketId, row.record
+        assert bucketId is not None, "it was found"
+        transaction.count(bucketId, 1, record.size)
+        columns.append((bucketId, record.key, record.sequence, *row.values))
+        if record.content.inline is not None:
+            inline.append((record.sequence, record.content.inline))
+    for table, values in ((f"objects ({_INSERTED})", columns), ("inline", inline)):
+        for start, end in cuts(len(values)):
             sql = _insertSQL(table, len(values[0]), end - start)
             transaction.connection.execute(sql, list(chain.from_iterable(values[start:end])))
 
 
-def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) -> list[Segment]:
+def remove(transaction: Transaction, rows: Sequence[tuple[bytes, CurrentRow]]) -> list[Segment]:
     """
     Delete rows that L{find} has found.
 
-    @param rows: Of existing objects, with their names.
+    @param rows: Of existing objects, with their keys.
     @param transaction: In which the rows were found.
     @return: Their segments, for L{applyDeltas}.
     """
     if not rows:
         return []
-    byBucket: dict[int, list[bytes]] = {}
-    for (_, key), row in rows:
+    keys: list[Key] = []
+    for key, row in rows:
         assert row.bucketId is not None, "it was found"
-        byBucket.setdefault(row.bucketId, []).append(key)
+        keys.append((row.bucketId, key))
         transaction.count(row.bucketId, -1, -row.size)
-    for bucketId, keys in byBucket.items():
-        for start, end in _cuts(len(keys)):
-            transaction.execute(_deleteSQL(end - start), [bucketId, *keys[start:end]])
+    versions.deleteObjectRows(transaction, keys)
     transaction.execute(
         "DELETE FROM inline WHERE sequence IN (SELECT value FROM json_each(?))",
         (asJSON([row.sequence for _, row in rows]),),
@@ -215,95 +301,69 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) ->
     return [segment for _, row in rows if row.segments for segment in readSegments(row.segments)]
 
 
-@frozen(eq=False)
-class Deletion:
-    """A request to remove objects of one bucket: key, version id or L{None}, condition."""
-
-    bucket: str
-    entries: tuple[tuple[bytes, str | None, WriteCondition], ...]
-
-
-@frozen(eq=False)
-class _Target:
-    deletion: int
-    name: Name
-    versionId: str | None
-    condition: WriteCondition
-
-
-# Looks up the bucket of a request without entries; no version has an empty id.
-_NO_ENTRY = ((b"", "", WriteCondition()),)
-
-
-def deleteObjects(
-    transaction: Transaction, deletions: Sequence[Deletion]
-) -> list[list[bool | Exception] | StoreError]:
-    """Remove objects; the entries of successive requests are looked up together."""
-    targets = [
-        _Target(number, (deletion.bucket, key), versionId, condition)
-        for number, deletion in enumerate(deletions)
-        for key, versionId, condition in deletion.entries or _NO_ENTRY
-    ]
-    results: list[list[bool | Exception]] = [[] for _ in deletions]
-    withoutBucket: set[int] = set()
-    for chunk in _chunks(targets):
-        removed: list[tuple[Name, CurrentRow]] = []
-        rows = find(transaction, [target.name for target in chunk])
-        for target, current in zip(chunk, rows, strict=True):
-            if current.bucketId is None:
-                withoutBucket.add(target.deletion)
-                continue
-            if target.versionId is not None and target.versionId != current.versionId:
-                current = CurrentRow(current.bucketId)
-            result = evaluate(current, target.condition) or current.etag is not None
-            results[target.deletion].append(result)
-            if result is True:
-                removed.append((target.name, current))
-        applyDeltas(transaction, [], remove(transaction, removed))
-    return [
-        NoSuchBucket() if number in withoutBucket else results[number][: len(deletion.entries)]
-        for number, deletion in enumerate(deletions)
-    ]
-
-
-_Named = TypeVar("_Named", Put, _Target)
-
-
-def _chunks(items: Sequence[_Named]) -> list[Sequence[_Named]]:
+def supersede(
+    transaction: Transaction, changes: Sequence[tuple[bytes, CurrentRow, int]]
+) -> list[Segment]:
     """
-    Cut into the lengths of L{_cuts}, and before a name that comes a second time, for that mutation
-    must see the result of the first.
+    Make room on top of the versions of keys, for a newer one of each.
+
+    @param changes: Key, current row in a bucket that has had versioning, and the time of the newer
+        version in milliseconds.
+    @return: The segments of the C{null} versions that were removed, for L{applyDeltas}.
     """
-    chunks: list[Sequence[_Named]] = []
+    moved: list[tuple[Key, int]] = []
+    replaced: list[tuple[bytes, CurrentRow]] = []
+    onMarkers: list[tuple[Key, int]] = []
+    withNulls: list[Key] = []
+    for key, current, atMs in changes:
+        assert current.bucketId is not None, "it was found"
+        name = (current.bucketId, key)
+        isSuspended = current.versioning == VERSIONING_SUSPENDED
+        if current.sequence is None:
+            onMarkers.append((name, atMs))
+        elif isSuspended and current.versionId == NULL_VERSION:
+            replaced.append((key, current))
+            continue
+        else:
+            moved.append((name, atMs))
+        if isSuspended:
+            withNulls.append(name)
+    nulls = versions.findNulls(transaction, withNulls)
+    gone = [(withNulls[position], row) for position, row in nulls.items()]
+    texts = versions.removeVersions(transaction, gone)
+    tops = versions.findTops(transaction, [name for name, _ in onMarkers])
+    covered = [(*onMarkers[position], row) for position, row in tops.items() if row.isCurrent]
+    versions.setNoncurrent(transaction, [(name, row.sequence, atMs) for name, atMs, row in covered])
+    versions.moveAside(transaction, moved)
+    released = remove(transaction, replaced)
+    return released + [segment for text in texts for segment in readSegments(text)]
+
+
+def chunks(
+    items: Sequence[_Item], names: Sequence[Name], exclusive: Sequence[Name | None] | None = None
+) -> list[Sequence[_Item]]:
+    """
+    Cut a run of mutations into the lengths of L{cuts}, and before a name that comes a second time,
+    for that mutation must see the result of the first.
+
+    @param names: Of the items.
+    @param exclusive: The same, with L{None} for each item that may come beside others of its kind
+        and name.
+    """
+    chunks: list[Sequence[_Item]] = []
     begin = 0
     seen: set[Name] = set()
-    for index, item in enumerate(items):
-        if item.name in seen:
-            chunks += [items[begin + start : begin + end] for start, end in _cuts(index - begin)]
-            begin, seen = index, set()
-        seen.add(item.name)
-    rest = _cuts(len(items) - begin)
+    alone: set[Name | None] = set()
+    for index, name in enumerate(names):
+        own = name if exclusive is None else exclusive[index]
+        if name in (seen if own is not None else alone):
+            chunks += [items[begin + start : begin + end] for start, end in cuts(index - begin)]
+            begin, seen, alone = index, set(), set()
+        seen.add(name)
+        if own is not None:
+            alone.add(own)
+    rest = cuts(len(items) - begin)
     return chunks + [items[begin + start : begin + end] for start, end in rest]
-
-
-@cache
-def _cuts(count: int) -> tuple[tuple[int, int], ...]:
-    """
-    Cut a range into multiples of eight up to L{CHUNK} and a rest, so that few different statements
-    are prepared.
-    """
-    cuts: list[tuple[int, int]] = []
-    start = 0
-    while start < count:
-        end = start + (min(CHUNK, (count - start) // 8 * 8) or count - start)
-        cuts.append((start, end))
-        start = end
-    return tuple(cuts)
-
-
-@cache
-def _deleteSQL(count: int) -> str:
-    return f"DELETE FROM objects WHERE bucketId = ? AND key IN ({', '.join('?' * count)})"
 
 
 @cache
@@ -362,24 +422,93 @@ def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
     return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
 
 
+_FOUND = (
+    "b.account, b.createdMs, b.region, b.ownership, b.versioning, b.lockEnabled, b.generation,"
+    " i.bytes, o.storageChecksum, o.deleteMarker, o.size, o.etag, o.modifiedMs, o.account,"
+    " o.attributes, o.versionId, o.sequence, o.segments"
+)
+
+
+def _lookUpSQL(table: str, condition: str) -> str:
+    return (
+        f"SELECT {_FOUND} FROM buckets AS b"
+        f" LEFT JOIN {table} AS o ON o.bucketId = b.id AND o.key = ?{condition}"
+        " LEFT JOIN inline AS i USING (sequence) WHERE b.name = ?"
+    )
+
+
+_CURRENT = _lookUpSQL("objects", "")
+_NUMBERED = _lookUpSQL("versions", " AND o.sequence = ?")
+_NULL = _lookUpSQL("versions", f" AND o.versionId = {versions.NULL}")
+_MARKER = _lookUpSQL(
+    "versions",
+    " AND o.deleteMarker AND o.sequence = (SELECT sequence FROM versions"
+    " WHERE bucketId = b.id AND key = o.key ORDER BY sequence DESC LIMIT 1)",
+)
+
+
 def lookUp(
-    connection: Connection, bucket: str, key: bytes, versionId: str | None, verify: bool = False
+    connection: Connection, bucket: str, key: bytes, verify: bool = False
 ) -> tuple[Bucket | None, ObjectRecord | None]:
-    """See L{ICatalog.object<storagegate.storage.interfaces.ICatalog.object>}. Blocks."""
-    rows = connection.execute(
-        "SELECT b.account, b.createdMs, b.region, b.ownership, i.bytes, o.storageChecksum, o.size,"
-        " o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments"
-        " FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?"
-        " LEFT JOIN inline AS i USING (sequence) WHERE b.name = ?",
-        (key, bucket),
-    ).fetchall()
+    """
+    Look up a current object.
+
+    See L{ICatalog.object<storagegate.storage.interfaces.ICatalog.object>}. Blocks.
+    """
+    return _lookUp(connection, _CURRENT, bucket, key, (key, bucket), verify)
+
+
+def lookUpVersion(
+    connection: Connection, bucket: str, key: bytes, sequence: int | None, verify: bool = False
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """
+    Look up a version by the number of its write, or the C{null} version.
+
+    Most that are named so are not current.
+
+    @param connection: One that reads.
+    @param sequence: L{None} for the C{null} version.
+    """
+    if sequence is None:
+        found, record = _lookUp(connection, _NULL, bucket, key, (key, bucket), verify)
+    else:
+        parameters = (key, sequence, bucket)
+        found, record = _lookUp(connection, _NUMBERED, bucket, key, parameters, verify)
+    if record is None and found is not None:
+        found, record = lookUp(connection, bucket, key, verify)
+        if record is not None and not _isVersion(record, sequence):
+            record = None
+    return found, record
+
+
+def _isVersion(record: ObjectRecord, sequence: int | None) -> bool:
+    return record.versionId == NULL_VERSION if sequence is None else record.sequence == sequence
+
+
+def lookUpMarker(connection: Connection, bucket: str, key: bytes) -> ObjectRecord | None:
+    """Look up the delete marker that is the newest version of a key."""
+    return _lookUp(connection, _MARKER, bucket, key, (key, bucket), False)[1]
+
+
+def _lookUp(
+    connection: Connection,
+    sql: str,
+    bucket: str,
+    key: bytes,
+    parameters: Sequence[object],
+    verify: bool,
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    rows = connection.execute(sql, parameters).fetchall()
     if not rows:
         return None, None
-    ((account, createdMs, region, ownership, inline, checksum, *columns),) = rows
-    found = Bucket(bucket, account, createdMs, region, ownership)
-    size, etag, modifiedMs, writer, attributes, version, sequence, segments = columns
+    ((account, createdMs, region, ownership, versioning, locks, generation, *row),) = rows
+    found = Bucket(
+        bucket, account, createdMs, region, ownership, versioning, bool(locks), generation
+    )
+    inline, checksum, marker, size, etag, modifiedMs, writer, attributes, *rest = row
+    version, sequence, segments = rest
     # Without a sequence there is no such object.
-    if sequence is None or versionId not in (None, version):
+    if sequence is None:
         return found, None
     if verify and not _isIntact(inline, checksum):
         raise CorruptObject(f"object {bucket}/{key!r} is damaged")
@@ -395,30 +524,68 @@ def lookUp(
         content,
         version,
         sequence,
+        bool(marker),
     )
+
+
+def lookUpCompleted(
+    connection: Connection, bucket: str, key: bytes, uploadId: str
+) -> ObjectRecord | None:
+    """
+    Look up the version that the completion of a multipart upload has made.
+
+    It reads all versions of the key: only a completion that is repeated does so.
+
+    @param connection: One that reads.
+    @param uploadId: The id of the upload, which has ended.
+    """
+    rows = connection.execute(
+        "SELECT sequence FROM buckets AS b JOIN (SELECT * FROM"
+        " (SELECT bucketId, key, sequence, attributes FROM objects UNION ALL"
+        " SELECT bucketId, key, sequence, attributes FROM versions)) AS o ON o.bucketId = b.id"
+        " WHERE b.name = ? AND o.key = ? AND o.attributes ->> 'uploadId' = ?",
+        (bucket, key, uploadId),
+    ).fetchall()
+    return lookUpVersion(connection, bucket, key, rows[0][0])[1] if rows else None
 
 
 def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
     """
-    Read a page of inline objects and compare their checksums.
+    Read a page of inline objects and compare their checksums: of current ones, then of others.
 
     @param start: The position after which the page begins; L{None} begins with the first bucket.
     @param limit: The most objects in the page.
     """
     damaged: list[tuple[str, bytes]] = []
     read = bytesRead = 0
-    last: InlinePosition = (-1, b"") if start is None else start
-    # Row by row, for a page of them may hold many megabytes.
-    for bucketId, key, bucket, checksum, inline in connection.execute(
-        "SELECT bucketId, key, (SELECT name FROM buckets WHERE id = bucketId),"
-        " storageChecksum, bytes FROM objects LEFT JOIN inline USING (sequence)"
-        " WHERE (bucketId, key) > (?, ?)"
-        " ORDER BY bucketId, key, sequence DESC LIMIT ?",
-        (*last, limit),
-    ):
-        read += 1
-        last = (bucketId, key)
-        bytesRead += len(inline or b"")
-        if not _isIntact(inline, checksum):
-            damaged.append((bucket, key))
-    return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)
+    position: InlinePosition | None = start or (False, -1, b"", 0)
+    while position is not None and read < limit:
+        isOld, *place = position
+        values = dict(zip(("bucket", "key", "sequence"), place, strict=True))
+        position = None if isOld else (True, -1, b"", 0)
+        # Row by row, for a page of them may hold many megabytes.
+        for bucketId, key, sequence, bucket, checksum, inline in connection.execute(
+            _CHECKED[isOld], {**values, "limit": limit - read}
+        ):
+            read += 1
+            bytesRead += len(inline or b"")
+            if not _isIntact(inline, checksum):
+                damaged.append((bucket, key))
+            if read == limit:
+                position = (isOld, bucketId, key, sequence)
+    return InlineCheck(tuple(damaged), bytesRead, position)
+
+
+def _checkedSQL(table: str) -> str:
+    columns = "bucketId, key, sequence, storageChecksum"
+    return (
+        "SELECT bucketId, key, sequence, (SELECT name FROM buckets WHERE id = bucketId),"
+        " storageChecksum, (SELECT bytes FROM inline WHERE sequence = o.sequence) FROM"
+        f" (SELECT {columns} FROM {table} WHERE bucketId = :bucket AND key = :key"
+        " AND sequence < :sequence"
+        f" UNION ALL SELECT {columns} FROM {table} WHERE (bucketId, key) > (:bucket, :key)"
+        " ORDER BY bucketId, key, sequence DESC LIMIT :limit) AS o"
+    )
+
+
+_CHECKED = (_checkedSQL("objects"), _checkedSQL("versions"))

@@ -25,7 +25,7 @@ from zope.interface import implementer
 
 from storagegate.storage.backends import BackEndContext, OpenCatalog
 from storagegate.storage.blobs.layout import BlobIds, BlobLayout
-from storagegate.storage.catalog import buckets, lists, objects, refcounts, uploads
+from storagegate.storage.catalog import buckets, deletions, lists, objects, refcounts, uploads
 from storagegate.storage.catalog.connections import (
     Durability,
     Purpose,
@@ -44,6 +44,7 @@ from storagegate.storage.catalog.wal import (
     prewriteBetweenCommits,
 )
 from storagegate.storage.catalog.writer import (
+    Apply,
     CatalogWriter,
     Committer,
     Mutation,
@@ -64,9 +65,12 @@ from storagegate.storage.records import (
     ObjectListing,
     ObjectRecord,
     Part,
+    Removal,
     StoreUsage,
+    VersionListing,
     WriteCondition,
 )
+from storagegate.storage.versionids import VersionIds
 
 _UPLOAD = """
     SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
@@ -138,10 +142,17 @@ class RecordCache:
             self._size -= _weight(oldest)
 
     def forget(self, names: Iterable[objects.Name]) -> None:
-        """Remove records that have changed, or are about to; an empty key is the bucket itself."""
+        """
+        Remove records that have changed, or are about to.
+
+        @param names: An empty key is the bucket itself, with which all its records go: each is
+            cached with the bucket as it was.
+        """
         for name in names:
             if not name[1]:
                 self._buckets.pop(name[0], None)
+                for each in [each for each in self._records if each[0] == name[0]]:
+                    self._size -= _weight(self._records.pop(each)[1])
                 continue
             found = self._records.pop(name, None)
             if found is not None:
@@ -230,6 +241,7 @@ class SQLiteCatalog:
         openFor = partial(connect, path, kind)
         self._connection = openFor(Purpose.SHARED_REACTOR if state.isShared else Purpose.REACTOR)
         self._secret = readSecret(self._connection)
+        self._versionIds = VersionIds(self._secret)
         self._corrupt = refcounts.corruptBlobs(self._connection)
         self._readers = ReaderPool(run, partial(openFor, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(path))
@@ -292,12 +304,8 @@ class SQLiteCatalog:
         """Look a bucket up."""
         bucket = self._cache.findBucket(name)
         if bucket is None:
-            rows = self._connection.execute(
-                "SELECT name, account, createdMs, region, ownership FROM buckets WHERE name = ?",
-                (name,),
-            ).fetchall()
-            if rows:
-                bucket = Bucket(*rows[0])
+            bucket = buckets.readBucket(self._connection, name)
+            if bucket is not None:
                 self._cache.addBucket(bucket)
         return bucket
 
@@ -311,10 +319,25 @@ class SQLiteCatalog:
             cached = self._cache.find(bucket, key)
             if cached is not None and versionId in (None, cached[1].versionId):
                 return cached
-        found, record = objects.lookUp(self._connection, bucket, key, versionId, verify)
+        if versionId is not None:
+            sequence = self._versionIds.read(versionId)
+            return objects.lookUpVersion(self._connection, bucket, key, sequence, verify)
+        found, record = objects.lookUp(self._connection, bucket, key, verify)
         if found is not None and record is not None and not verify:
             self._cache.add(found, record)
         return found, record
+
+    async def deleteMarker(self, bucket: str, key: bytes) -> ObjectRecord | None:
+        """Look up the delete marker that is the newest version of a key."""
+        return objects.lookUpMarker(self._connection, bucket, key)
+
+    async def completed(self, bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
+        """Look up the version that an upload has become."""
+        return await self._readers.read(objects.lookUpCompleted, bucket, key, uploadId)
+
+    async def settings(self, bucket: str) -> tuple[int, Mapping[str, bytes]]:
+        """Read the settings of a bucket and their generation."""
+        return buckets.readSettings(self._connection, bucket)
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """Look an upload up."""
@@ -325,6 +348,10 @@ class SQLiteCatalog:
         return MultipartUpload(
             bucket, key, uploadId, account, startedMs, objects.readAttributes(attributes), *checksum
         )
+
+    def checkVersionId(self, versionId: str) -> None:
+        """Check that an id is one that this catalog may have made."""
+        self._versionIds.read(versionId)
 
     def secret(self) -> bytes:
         """Return the store's own random bytes."""
@@ -372,6 +399,21 @@ class SQLiteCatalog:
         """List a page of objects."""
         where = KeyRange(prefix, delimiter, after)
         return await self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
+
+    async def listVersions(
+        self,
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        after: bytes,
+        versionAfter: str | None,
+        limit: int,
+    ) -> VersionListing:
+        """List a page of versions."""
+        where = KeyRange(prefix, delimiter, after)
+        return await self._readers.read(
+            lists.listVersions, self._versionIds, bucket, where, versionAfter, limit
+        )
 
     async def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
@@ -431,18 +473,43 @@ class SQLiteCatalog:
         """Store an object."""
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
-        put = objects.Put.of(record, condition, newBlobs)
+        put = objects.Put.of(record, condition, newBlobs, self._versionIds.make)
         return self._writer.submit(Mutation(objects.putObjects, put, False, weight, (put.name,)))
 
     def deleteObjects(
-        self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
-    ) -> Deferred[list[bool | Exception]]:
+        self,
+        bucket: str,
+        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
+        account: str = "",
+        atMs: int = 0,
+    ) -> Deferred[list[Removal | Exception]]:
         """Remove objects."""
-        deletion = objects.Deletion(bucket, tuple(entries))
-        names = [(bucket, key) for key, _, _ in deletion.entries]
-        return self._writer.submit(
-            Mutation(objects.deleteObjects, deletion, frees=True, names=names)
+        ids = self._versionIds
+        rows = tuple(
+            (key, None if version is None else (ids.read(version),), condition)
+            for key, version, condition in entries
         )
+        deletion = deletions.Deletion(bucket, rows, account, atMs, ids.make)
+        names = [(bucket, key) for key, _, _ in rows]
+        return self._writer.submit(
+            Mutation(deletions.deleteObjects, deletion, frees=True, names=names)
+        )
+
+    def setVersioning(self, bucket: str, versioning: str) -> Deferred[None]:
+        """Enable or suspend the versioning of a bucket."""
+        return self._changeBucket(
+            bucket, buckets.setVersioning, buckets.VersioningChange(bucket, versioning)
+        )
+
+    def putSettings(self, bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
+        """Store and remove settings of a bucket."""
+        return self._changeBucket(
+            bucket, buckets.putSettings, buckets.SettingsChange(bucket, documents)
+        )
+
+    def _changeBucket(self, bucket: str, apply: Apply, change: Any) -> Deferred[Any]:
+        # All records that are cached with the bucket are forgotten before the result is known.
+        return self._writer.submit(Mutation(apply, change, names=((bucket, b""),)))
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
         """Create a multipart upload."""
@@ -469,7 +536,9 @@ class SQLiteCatalog:
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
         """Make an object of an upload."""
-        completion = uploads.Completion(uploadId, record, tuple(parts), condition)
+        completion = uploads.Completion(
+            uploadId, record, tuple(parts), condition, self._versionIds.make
+        )
         weight = _SEGMENT_WEIGHT * len(parts)
         return self._writer.submit(
             Mutation(

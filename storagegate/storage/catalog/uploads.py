@@ -1,6 +1,6 @@
 """Multipart uploads: created, filled, completed, aborted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from attrs import frozen
@@ -8,14 +8,13 @@ from msgspec.structs import replace
 
 from storagegate.storage.catalog.buckets import bucketId
 from storagegate.storage.catalog.objects import (
-    Row,
     evaluate,
     find,
-    insert,
+    newRow,
     objectValues,
     readSegments,
-    remove,
     segmentsText,
+    stack,
 )
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.catalog.writer import Transaction, asJSON, oneByOne
@@ -54,12 +53,17 @@ class PartPut:
 
 @frozen(eq=False)
 class Completion:
-    """An upload to be made an object of: the record to be, and part numbers with ETags."""
+    """
+    An upload to be made an object of: the record to be, and part numbers with ETags.
+
+    @ivar makeId: As that of L{Put<storagegate.storage.catalog.objects.Put>}.
+    """
 
     uploadId: str
     record: ObjectRecord
     parts: tuple[tuple[int, str], ...]
     condition: WriteCondition
+    makeId: Callable[[int], str]
 
 
 @oneByOne
@@ -139,15 +143,13 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     refusal = evaluate(current, completion.condition)
     if refusal is not None:
         raise refusal
-    record = replace(
-        record, size=content.size, content=content, sequence=transaction.takeSequence()
-    )
-    replaced = [(name, current)] if current.sequence is not None else []
-    released = remove(transaction, replaced) + _segmentsOf(stored)
+    attributes = replace(record.attributes, uploadId=upload.uploadId)
+    record = replace(record, size=content.size, content=content, attributes=attributes)
+    row = newRow(transaction, current, record, objectValues(record), completion.makeId)
+    released = stack(transaction, [row]) + _segmentsOf(stored)
     applyDeltas(transaction, [ReferenceDelta(content.segments, {})], released)
     _drop(transaction, upload, number, stored)
-    insert(transaction, [Row(number, record, objectValues(record))])
-    return record
+    return row.record
 
 
 @oneByOne

@@ -19,7 +19,7 @@ L{FailStopLatch}; after any other error each mutation is tried alone, so that on
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from queue import Empty, SimpleQueue
@@ -93,12 +93,12 @@ class Transaction:
         """Run a statement that returns nothing."""
         self.connection.execute(sql, parameters)
 
-    def value(self, sql: str, parameters: Sequence[object] = ()) -> Any:
+    def value(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Any:
         """
         Run a statement and return the only column of its only row; L{None} without a row.
 
         @param sql: One statement with one column and at most one row.
-        @param parameters: The values of its C{?} marks, in order.
+        @param parameters: The values of its C{?} marks, in order, or by name.
         """
         rows = self.connection.execute(sql, parameters).fetchall()
         return rows[0][0] if rows else None
@@ -405,6 +405,8 @@ class Committer:
         self._wal.shrink()
         done = self._tryCommit(freeing) if freeing else ([], [])
         if done is None and self._reserve.release():
+            # The WAL may hold pages for which the database had no space to grow.
+            self._wal.shrink()
             done = self._tryCommit(freeing)
             self._wal.shrink()
         if done is None and len(freeing) > 1:

@@ -5,13 +5,18 @@ from sqlite3 import Connection
 
 from storagegate.storage.catalog.buckets import createBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
-from storagegate.storage.catalog.objects import Deletion, Put, deleteObjects, putObjects
+from storagegate.storage.catalog.deletions import Deletion, deleteObjects
+from storagegate.storage.catalog.objects import Put, putObjects
 from storagegate.storage.catalog.uploads import createUpload
 from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
-from storagegate.storage.records import ObjectRecord, WriteCondition
+from storagegate.storage.records import ObjectRecord, Removal, WriteCondition
+from storagegate.storage.versionids import VersionIds
 from tests.contract.catalogcase import ALWAYS, bucketNamed
 
+IDS = VersionIds(b"s" * 32)
 CREATE_BUCKET = createBucket
+REMOVED = Removal(True, isChanged=True)
+"""The outcome where an object was removed from a bucket that never had versioning."""
 CREATE_UPLOAD = createUpload
 
 
@@ -35,11 +40,11 @@ def putOf(
 ) -> Mutation:
     """Make the mutation that stores an object."""
     inline = record.content.inline or b""
-    put = Put.of(record, condition, newBlobs or {})
+    put = Put.of(record, condition, newBlobs or {}, IDS.make)
     return Mutation(putObjects, put, weight=len(inline))
 
 
 def deletionOf(*keys: bytes) -> Mutation:
     """Make the mutation that removes objects of the bucket C{b}."""
     entries = tuple((key, None, ALWAYS) for key in keys)
-    return Mutation(deleteObjects, Deletion("b", entries), frees=True)
+    return Mutation(deleteObjects, Deletion("b", entries, "alice", 1, IDS.make), frees=True)

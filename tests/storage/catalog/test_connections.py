@@ -85,7 +85,7 @@ class OpenTests(FileCase):
         first.close()
         again = self.connect()
         self.assertEqual(again.execute(read).fetchall(), secret)
-        self.assertIsNotNone(lookUp(again, "b", b"k", None)[1])
+        self.assertIsNotNone(lookUp(again, "b", b"k")[1])
 
     def test_failedMigrationLeavesNothing(self) -> None:
         """A migration that fails is undone as a whole, and can be made again."""
@@ -334,7 +334,7 @@ class LifeTests(TestCase):
             cut = os.path.join(copy, "catalog.sqlite")
             prepare(cut, Durability.OS)
             connection = connect(cut, Durability.OS, Purpose.REACTOR)
-            self.assertEqual(lookUp(connection, "b", b"%d" % n, None)[1], stored)
+            self.assertEqual(lookUp(connection, "b", b"%d" % n)[1], stored)
             connection.close()
 
     async def test_keysFromOutside(self) -> None:

@@ -13,7 +13,7 @@ from storagegate.storage.catalog.writer import Committer, Mutation
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import FailStopLatch
 from tests.contract.catalogcase import bucketNamed, inlineRecord
-from tests.storage.catalog.memory import CREATE_BUCKET, deletionOf, putOf
+from tests.storage.catalog.memory import CREATE_BUCKET, REMOVED, deletionOf, putOf
 
 
 class FullDiskTests(SynchronousTestCase):
@@ -73,7 +73,7 @@ class FullDiskTests(SynchronousTestCase):
         keys = self.fill()
         self.assertGreater(len(keys), 20)
         for key in keys:
-            self.assertEqual(self.commit(deletionOf(key)), [True])
+            self.assertEqual(self.commit(deletionOf(key)), [REMOVED])
         self.assertIsNone(self.latch.failure)
 
     def test_roomReturns(self) -> None:
@@ -94,7 +94,7 @@ class FullDiskTests(SynchronousTestCase):
         self.fillDisk()
         for _ in range(3):
             for key in keys:
-                self.assertEqual(self.commit(deletionOf(key)), [True])
+                self.assertEqual(self.commit(deletionOf(key)), [REMOVED])
             keys = self.fill()
             self.assertGreaterEqual(len(keys), len(first) * 9 // 10)
 
@@ -104,7 +104,7 @@ class FullDiskTests(SynchronousTestCase):
         self.assertGreater(len(keys), 512)
         deletions = [deletionOf(key) for key in keys]
         outcomes, _ = self.committer.commit(deletions)
-        self.assertEqual(outcomes, [[True]] * len(keys))
+        self.assertEqual(outcomes, [[REMOVED]] * len(keys))
 
     def test_othersFillTheDisk(self) -> None:
         """Where somebody else has filled the disk, deletes have the reserve's room."""
@@ -114,7 +114,7 @@ class FullDiskTests(SynchronousTestCase):
         other = self.fillDisk()
         self.assertEqual(self.fill(60_000), [])
         for key in keys:
-            self.assertEqual(self.commit(deletionOf(key)), [True])
+            self.assertEqual(self.commit(deletionOf(key)), [REMOVED])
         os.unlink(other)
         self.assertGreater(len(self.fill()), 20)
         self.assertTrue(os.path.exists(self.reserve))

@@ -21,9 +21,10 @@ from storagegate.storage.errors import (
     StoreReadOnly,
 )
 from storagegate.storage.files import FailStopLatch
+from storagegate.storage.records import Removal
 from storagegate.storage.sqlite import Fault, classify
 from tests.contract.catalogcase import blobRecord, bucketNamed, inlineRecord, newBlobsOf
-from tests.storage.catalog.memory import CREATE_BUCKET, deletionOf, putOf
+from tests.storage.catalog.memory import CREATE_BUCKET, REMOVED, deletionOf, putOf
 
 
 def databaseError(code: int) -> sqlite3.OperationalError:
@@ -93,7 +94,7 @@ class CommitterCase(SynchronousTestCase):
 
     def isThere(self, key: bytes) -> bool:
         """Say whether an object is there."""
-        return lookUp(self.connection, "b", key, None)[1] is not None
+        return lookUp(self.connection, "b", key)[1] is not None
 
 
 class CommitterTests(CommitterCase):
@@ -210,7 +211,7 @@ class FullTests(CommitterCase):
         """A delete that waits beside a write without room is done."""
         outcomes = self.commit(self.big, deletionOf(b"old"), self.big)
         self.assertEqual([type(each) for each in outcomes], [StoreFull, list, StoreFull])
-        self.assertEqual(outcomes[1], [True])
+        self.assertEqual(outcomes[1], [REMOVED])
         self.assertFalse(self.isThere(b"old"))
 
     def test_deletesHaveTheReserve(self) -> None:
@@ -218,9 +219,9 @@ class FullTests(CommitterCase):
         reserve = os.path.join(self.directory, "reserve")
         self.connection.fail("COMMIT", *[databaseError(sqlite3.SQLITE_FULL)] * 1)
         self.assertTrue(os.path.exists(reserve))
-        self.assertEqual(self.commit(deletionOf(b"old")), [[True]])
+        self.assertEqual(self.commit(deletionOf(b"old")), [[REMOVED]])
         self.connection.fail("COMMIT", *[databaseError(sqlite3.SQLITE_FULL)] * 2)
-        self.assertEqual(self.commit(deletionOf(b"old")), [[False]])
+        self.assertEqual(self.commit(deletionOf(b"old")), [[Removal(False)]])
         self.assertFalse(os.path.exists(reserve))
         self.connection.fail("COMMIT", *[databaseError(sqlite3.SQLITE_FULL)] * 3)
         self.assertEqual(self.kinds(deletionOf(b"old")), [StoreFull])

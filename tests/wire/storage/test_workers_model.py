@@ -1,15 +1,16 @@
 """Random operations on two processes and on the model: they must agree."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import asdict
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.records import WriteCondition
+from storagegate.storage.records import NULL_VERSION, WriteCondition
 from tests.storage.test_store_model import StoreMachine
-from tests.support.model import etagOf
+from tests.support.model import VersionSummary, etagOf
 from tests.support.stores import ALWAYS, fastDirectory
 from tests.support.storeworkers import StoreProcess, StoreWorkers
 
@@ -53,9 +54,15 @@ class PairDriver:
             "put", bucket=bucket, key=key.decode(), body=body.decode(), condition=asdict(condition)
         )
 
-    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
-        """Give an object's bytes a second name."""
-        self.next().do("copy", bucket=bucket, source=source.decode(), key=key.decode())
+    def setVersioning(self, bucket: str, versioning: str) -> None:
+        """Enable or suspend versioning."""
+        self.next().do("setVersioning", bucket=bucket, versioning=versioning)
+
+    def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
+        """Give the bytes of a version of an object a second name."""
+        names = {"source": source.decode(), "key": key.decode()}
+        version = self.versionId(bucket, source, age) if age else None
+        self.next().do("copy", bucket=bucket, **names, version=version)
 
     def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool]:
         """Remove objects."""
@@ -63,6 +70,33 @@ class PairDriver:
             "delete", bucket=bucket, keys=[key.decode() for key in keys]
         )
         return removed
+
+    def deleteVersions(self, bucket: str, names: Sequence[tuple[bytes, int]]) -> list[bool]:
+        """Remove versions of keys, each the newest but so many of before."""
+        versions = [self.versionId(bucket, key, age) for key, age in names]
+        removed: list[bool] = self.next().do(
+            "delete", bucket=bucket, keys=[key.decode() for key, _ in names], versions=versions
+        )
+        return removed
+
+    def listed(self, bucket: str) -> list[list[Any]]:
+        """All versions: key, ETag, if it is the latest, id."""
+        pages = [process.do("versions", bucket=bucket) for process in self._workers.processes]
+        assert pages[0] == pages[1], pages
+        found: list[list[Any]] = pages[0]
+        return found
+
+    def versions(self, bucket: str) -> list[VersionSummary]:
+        """All versions, by key, the newest first."""
+        return [
+            (key.encode(), etag, id == NULL_VERSION, isLatest)
+            for key, etag, isLatest, id in self.listed(bucket)
+        ]
+
+    def versionId(self, bucket: str, key: bytes, age: int) -> str:
+        """The id of the newest version of a key but so many; one of none if there are fewer."""
+        ids = [row[3] for row in self.listed(bucket) if row[0].encode() == key]
+        return ids[age] if age < len(ids) else ""
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
         """All keys with a prefix."""
@@ -123,10 +157,11 @@ class PairMachine(StoreMachine):
 
     def compare(self) -> None:
         """Every object is whole in both, and no other is there."""
-        for bucket, objects in self.model.buckets.items():
-            assert self.driver.listing(bucket, b"") == sorted(objects)
-            for key, body in objects.items():
-                assert self.driver.etag(bucket, key) == etagOf(body)
+        for name, bucket in self.model.buckets.items():
+            assert self.driver.listing(name, b"") == sorted(bucket.objects())
+            assert self.driver.versions(name) == self.model.versions(name)
+            for key, body in bucket.objects().items():
+                assert self.driver.etag(name, key) == etagOf(body)
 
 
 class PairModelTests(SynchronousTestCase):

@@ -1,0 +1,253 @@
+"""
+Deletions: of current objects, of which a bucket with versioning keeps all as older versions below a
+delete marker, and of versions by their ids.
+
+As puts they run together: see L{storagegate.storage.catalog.objects}. When the current version of a
+key is removed by its id, the next newest becomes current in the same transaction.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from attrs import frozen
+from msgspec.structs import replace
+
+from storagegate.storage.catalog import versions
+from storagegate.storage.catalog.objects import (
+    CurrentRow,
+    Name,
+    chunks,
+    evaluate,
+    find,
+    readAttributes,
+    readSegments,
+    remove,
+    supersede,
+)
+from storagegate.storage.catalog.refcounts import applyDeltas
+from storagegate.storage.catalog.versions import Key, Marker, VersionRow
+from storagegate.storage.catalog.writer import Transaction
+from storagegate.storage.errors import NoSuchBucket, StoreError
+from storagegate.storage.records import (
+    NULL_VERSION,
+    VERSIONING_SUSPENDED,
+    Content,
+    ObjectRecord,
+    Removal,
+    WriteCondition,
+)
+
+
+@frozen(eq=False)
+class Deletion:
+    """
+    A request to remove objects of one bucket.
+
+    @ivar entries: Key; the number of the write of a version, with L{None} for the C{null} version,
+        or no tuple at all for the current object; condition.
+    @ivar account: The account of delete markers that are made.
+    @ivar atMs: The time of the deletion, in milliseconds since the epoch.
+    @ivar makeId: See L{Put}.
+    """
+
+    bucket: str
+    entries: tuple[tuple[bytes, tuple[int | None] | None, WriteCondition], ...]
+    account: str
+    atMs: int
+    makeId: Callable[[int], str]
+
+
+@frozen(eq=False)
+class _Target:
+    deletion: int
+    name: Name
+    version: tuple[int | None] | None
+    condition: WriteCondition
+
+
+# Looks up the bucket of a request without entries; no write has this number.
+_NO_ENTRY = ((b"", (0,), WriteCondition()),)
+
+
+def deleteObjects(
+    transaction: Transaction, deletions: Sequence[Deletion]
+) -> list[list[Removal | Exception] | StoreError]:
+    """Remove objects; the entries of successive requests are looked up together."""
+    targets = [
+        _Target(number, (deletion.bucket, key), version, condition)
+        for number, deletion in enumerate(deletions)
+        for key, version, condition in deletion.entries or _NO_ENTRY
+    ]
+    results: list[list[Removal | Exception]] = [[] for _ in deletions]
+    withoutBucket: set[int] = set()
+    # Versions of one key that are removed by their ids do not depend on each other.
+    names = [None if target.version else target.name for target in targets]
+    for chunk in chunks(targets, [target.name for target in targets], names):
+        rows = find(transaction, [target.name for target in chunk])
+        removals = _Removals(transaction, deletions, chunk, rows)
+        for target, result in zip(chunk, removals.apply(), strict=True):
+            if result is None:
+                withoutBucket.add(target.deletion)
+            else:
+                results[target.deletion].append(result)
+    return [
+        NoSuchBucket() if number in withoutBucket else results[number][: len(deletion.entries)]
+        for number, deletion in enumerate(deletions)
+    ]
+
+
+class _Removals:
+    """The removals of a run of targets, of which only those by version may have one key."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        deletions: Sequence[Deletion],
+        targets: Sequence[_Target],
+        rows: Sequence[CurrentRow],
+    ) -> None:
+        self._transaction = transaction
+        self._deletions = deletions
+        self._targets = targets
+        self._rows = rows
+        self._removed: list[tuple[bytes, CurrentRow]] = []
+        self._versions: list[tuple[Key, VersionRow]] = []
+        self._superseded: list[tuple[bytes, CurrentRow, int]] = []
+        self._markers: list[Marker] = []
+        self._exposed: dict[Key, int] = {}
+        # Ids that come twice: the second finds nothing.
+        self._seen: set[tuple[Key, int | None]] = set()
+
+    def apply(self) -> list[Removal | Exception | None]:
+        """Remove; return L{None} for each target without a bucket."""
+        transaction = self._transaction
+        named = self._findNamed()
+        results: list[Removal | Exception | None] = []
+        for position, (target, current) in enumerate(zip(self._targets, self._rows, strict=True)):
+            if current.bucketId is None:
+                results.append(None)
+            elif target.version is None:
+                results.append(self._removeCurrent(target, current))
+            else:
+                results.append(self._removeVersion(position, target, current, named))
+        released = remove(transaction, self._removed)
+        for text in versions.removeVersions(transaction, self._versions):
+            released += readSegments(text)
+        if self._superseded:
+            released += supersede(transaction, self._superseded)
+            versions.insertMarkers(transaction, self._markers)
+        applyDeltas(transaction, [], released)
+        if self._exposed:
+            self._promote(results)
+        return results
+
+    def _findNamed(self) -> dict[int, VersionRow]:
+        """Look up the versions that are not in C{objects}, by the positions of their targets."""
+        nulls: list[tuple[int, Key]] = []
+        numbered: list[tuple[int, Key, int]] = []
+        for position, (target, row) in enumerate(zip(self._targets, self._rows, strict=True)):
+            if target.version and row.bucketId is not None and row.versioning:
+                (sequence,) = target.version
+                name = (row.bucketId, target.name[1])
+                if sequence is None and row.versionId != NULL_VERSION:
+                    nulls.append((position, name))
+                elif sequence is not None and row.sequence != sequence:
+                    numbered.append((position, name, sequence))
+        transaction = self._transaction
+        found = versions.findNulls(transaction, [name for _, name in nulls])
+        result = {nulls[index][0]: row for index, row in found.items()}
+        found = versions.findNumbered(transaction, [(name, n) for _, name, n in numbered])
+        return result | {numbered[index][0]: row for index, row in found.items()}
+
+    def _removeCurrent(self, target: _Target, current: CurrentRow) -> Removal | Exception:
+        refusal = evaluate(current, target.condition)
+        if refusal is not None:
+            return refusal
+        key, isFound = target.name[1], current.sequence is not None
+        if not current.versioning:
+            if isFound:
+                self._removed.append((key, current))
+            return Removal(isFound, isChanged=isFound)
+        assert current.bucketId is not None, "the caller has checked"
+        deletion = self._deletions[target.deletion]
+        sequence = self._transaction.takeSequence()
+        isSuspended = current.versioning == VERSIONING_SUSPENDED
+        versionId = NULL_VERSION if isSuspended else deletion.makeId(sequence)
+        self._superseded.append((key, current, deletion.atMs))
+        marker = Marker(
+            (current.bucketId, key), sequence, versionId, deletion.account, deletion.atMs
+        )
+        self._markers.append(marker)
+        return Removal(isFound, versionId, True, isFound)
+
+    def _removeVersion(
+        self, position: int, target: _Target, current: CurrentRow, named: dict[int, VersionRow]
+    ) -> Removal | Exception:
+        assert current.bucketId is not None and target.version is not None
+        key, (sequence,) = target.name[1], target.version
+        name = (current.bucketId, key)
+        isCurrent = current.sequence is not None and (
+            current.versionId == NULL_VERSION if sequence is None else current.sequence == sequence
+        )
+        row = current if isCurrent else named.get(position)
+        refusal = evaluate(row, target.condition)
+        if refusal is not None:
+            return refusal
+        if row is None or (name, row.sequence) in self._seen:
+            return Removal(False)
+        self._seen.add((name, row.sequence))
+        isMarker = False
+        if isinstance(row, VersionRow):
+            isMarker = bool(row.isDeleteMarker)
+            isCurrent = row.isCurrent
+            self._versions.append((name, row))
+        else:
+            self._removed.append((key, row))
+        if isCurrent and current.versioning:
+            self._exposed[name] = position
+        isChanged = isCurrent and not isMarker
+        return Removal(True, row.versionId or NULL_VERSION, isMarker, isChanged)
+
+    def _promote(self, results: list[Removal | Exception | None]) -> None:
+        """Make the next newest versions current, and tell of those that are objects."""
+        names = list(self._exposed)
+        promoted = [names[index] for index in versions.promote(self._transaction, names)]
+        for name, record in _currentRecords(self._transaction, promoted).items():
+            position = self._exposed[name]
+            result = results[position]
+            assert isinstance(result, Removal), "it has exposed the next version"
+            record = replace(record, bucket=self._targets[position].name[0])
+            results[position] = replace(result, isChanged=True, current=record)
+
+
+def _currentRecords(transaction: Transaction, names: Sequence[Key]) -> dict[Key, ObjectRecord]:
+    """Read current objects, without the names of their buckets and their bytes."""
+    if not names:
+        return {}
+    text = transaction.value(
+        "SELECT json_group_array(json_array(name.column1, o.size, o.etag, o.modifiedMs, o.account,"
+        " o.attributes, o.versionId, o.sequence))"
+        f" FROM (VALUES {', '.join(['(?, ?, ?)'] * len(names))}) AS name CROSS JOIN objects AS o"
+        " ON o.bucketId = name.column2 AND o.key = name.column3",
+        [each for position, name in enumerate(names) for each in (position, *name)],
+    )
+    return {
+        names[position]: ObjectRecord(
+            "",
+            names[position][1],
+            size,
+            etag,
+            modifiedMs,
+            account,
+            readAttributes(attributes),
+            Content(size),
+            versionId,
+            sequence,
+        )
+        for position, size, etag, modifiedMs, account, attributes, versionId, sequence in (
+            _decodeCurrent(text)
+        )
+    }
+
+
+_decodeCurrent = msgspec.json.Decoder(list[tuple[int, int, str, int, str, str, str, int]]).decode
