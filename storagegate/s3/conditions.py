@@ -14,7 +14,11 @@ S3 serves one range. A C{Range} that it cannot parse, and several ranges, are ig
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
+from attrs import evolve
+
+from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import (
     ByteRange,
     changedSince,
@@ -113,6 +117,66 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     return WriteCondition(
         absent, _etags(headers, b"if-match"), tuple(tag.removeprefix('W/"') for tag in unlike)
     )
+
+
+_SIZE = b"x-amz-if-match-size"
+_MODIFIED = b"x-amz-if-match-last-modified-time"
+DELETE_FIELDS = frozenset({_SIZE, _MODIFIED})
+"""The conditions that only deletions have."""
+
+
+def deleteCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
+    """
+    Parse the conditions of a deletion.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{InvalidArgument} for a size or a time that cannot be read.
+    """
+    condition = writeCondition(headers)
+    if DELETE_FIELDS.isdisjoint(headers):
+        return condition
+    named = {name: headers[name].decode("latin-1") for name in DELETE_FIELDS if name in headers}
+    size, modified = named.get(_SIZE), named.get(_MODIFIED)
+    return narrowed(condition, _SIZE.decode(), size, _MODIFIED.decode(), modified)
+
+
+def narrowed(
+    condition: WriteCondition,
+    sizeName: str,
+    size: str | None,
+    modifiedName: str,
+    modified: str | None,
+) -> WriteCondition:
+    """
+    Add to a condition that an object which exists has a size and a time.
+
+    @param sizeName: What the client calls the size, for errors.
+    @param size: As it was sent; L{None} for any.
+    @param modifiedName: What the client calls the time, for errors.
+    @param modified: A date of HTTP or of ISO 8601; L{None} for any.
+    @raise S3Error: C{InvalidArgument}.
+    """
+    if size is not None:
+        try:
+            condition = evolve(condition, size=parseDecimal(size.strip(), 1 << 62))
+        except ValueError:
+            raise invalidArgument(sizeName, size) from None
+    if modified is not None:
+        seconds = parseHttpDate(modified.strip().encode("latin-1", "replace"))
+        if seconds is None:
+            seconds = _isoSeconds(modified.strip())
+        if seconds is None:
+            raise invalidArgument(modifiedName, modified)
+        condition = evolve(condition, modifiedSeconds=seconds)
+    return condition
+
+
+def _isoSeconds(text: str) -> int | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else int(found.timestamp())
 
 
 def _etags(headers: Mapping[bytes, bytes], name: bytes) -> tuple[str, ...]:

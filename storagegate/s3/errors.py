@@ -47,6 +47,7 @@ _LINES = {
     "InvalidAccessKeyId": "403 The AWS Access Key Id you provided does not exist in our records.",
     "InvalidArgument": "400 Invalid Argument",
     "InvalidBucketName": "400 The specified bucket is not valid.",
+    "InvalidBucketState": ("409 The request is not valid for the current state of the bucket."),
     "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
     "InvalidPart": (
         "400 One or more of the specified parts could not be found.  The part may not have been "
@@ -210,6 +211,8 @@ def invalidArgument(name: str, value: str, message: str | None = None) -> S3Erro
 _CODES: dict[type[store.StoreError], str] = {
     store.NoSuchBucket: "NoSuchBucket",
     store.BucketNotEmpty: "BucketNotEmpty",
+    store.BucketLocked: "InvalidBucketState",
+    store.InvalidVersionId: "InvalidArgument",
     store.NoSuchKey: "NoSuchKey",
     store.NoSuchUpload: "NoSuchUpload",
     store.InvalidPart: "InvalidPart",

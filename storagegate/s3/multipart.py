@@ -218,17 +218,23 @@ class MultipartService:
         return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
 
     async def completed(
-        self, identity: Identity, bucket: str, key: bytes, named: "Sequence[CompletedPart]"
+        self,
+        identity: Identity,
+        bucket: str,
+        key: bytes,
+        uploadId: str,
+        named: "Sequence[CompletedPart]",
     ) -> ObjectRecord | None:
         """
-        Find the object that completing these parts would make, if it is what the key holds.
+        Find the version that the completion of an upload with these parts has made.
 
+        @param uploadId: As it was in the request that is repeated.
         @param named: The parts that the request names, in its order.
         @raise S3Error: As the look-up of the bucket.
         """
         await self._service.bucket(identity, bucket)
         record: ObjectRecord | None
-        _, record = await self._catalog.object(bucket, key)
+        record = await self._catalog.completed(bucket, key, uploadId)
         if record is None:
             return None
         if [part.number for part in record.attributes.parts] != [each.number for each in named]:

@@ -20,6 +20,7 @@ from typing import TypeVar
 from attrs import frozen
 from msgspec.structs import replace
 
+from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -34,21 +35,20 @@ from storagegate.storage.errors import (
     NoSuchUpload,
 )
 from storagegate.storage.records import (
-    NULL_VERSION,
     Attributes,
     Bucket,
     Checksum,
     Content,
     ObjectListing,
     ObjectRecord,
-    Part,
+    Removal,
     Segment,
     VersionListing,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
 
-_Copied = TypeVar("_Copied", ObjectRecord, Part)
+_Copied = TypeVar("_Copied")
 
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
@@ -135,24 +135,16 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
 
 @frozen
 class DeleteEntry:
-    """One object to delete."""
+    """
+    One object to delete.
+
+    @ivar versionId: The version to delete for good; L{None} deletes the current object, which stays
+        as an older version where the bucket has versioning.
+    """
 
     key: bytes
     versionId: str | None = None
     condition: WriteCondition = UNCONDITIONAL
-
-
-def checkVersion(versionId: str | None) -> None:
-    """
-    Accept no version id and C{null}, the only version of an unversioned bucket's object.
-
-    @param versionId: From the request; L{None} if it names none.
-    @raise S3Error: C{NoSuchVersion} for any other, C{InvalidArgument} for an empty one.
-    """
-    if versionId == "":
-        raise invalidArgument("versionId", "", "Version id cannot be the empty string")
-    if versionId is not None and versionId != NULL_VERSION:
-        raise S3Error("NoSuchVersion", fields={"VersionId": versionId})
 
 
 class ObjectService:
@@ -245,9 +237,9 @@ class ObjectService:
         return bucket
 
     async def deleteBucket(self, identity: Identity, name: str) -> None:
-        """Remove a bucket without objects, and its uploads in progress."""
+        """Remove a bucket without versions and delete markers, and its uploads in progress."""
         await self.bucket(identity, name)
-        if (await self._catalog.listObjects(name, b"", b"", b"", 1)).objects:
+        if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
             raise BucketNotEmpty
         while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
             for each in uploads:
@@ -256,24 +248,54 @@ class ObjectService:
         # It fails if an object or an upload was added meanwhile.
         await self.store.deleteBucket(name)
 
+    async def setVersioning(self, identity: Identity, bucket: str, versioning: str) -> None:
+        """
+        Enable or suspend versioning, for all writes from now on.
+
+        @param versioning: C{"Enabled"} or C{"Suspended"}.
+        @raise BucketLocked: A bucket with object lock stays versioned.
+        """
+        await self.bucket(identity, bucket)
+        await self._catalog.setVersioning(bucket, versioning)
+
     async def object(
         self, identity: Identity, bucket: str, key: bytes, versionId: str | None = None
-    ) -> ObjectRecord:
+    ) -> tuple[Bucket, ObjectRecord]:
         """
-        Look up an object.
+        Look up an object, with its bucket.
 
         @param key: The name in UTF-8.
-        @param versionId: See L{checkVersion}; L{None} for the latest.
-        @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion}.
+        @param versionId: The version that is looked up; L{None} for the current one.
+        @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion};
+            C{MethodNotAllowed} for a version that is a delete marker.
         """
         if versionId is not None:
-            checkVersion(versionId)
+            self._checkVersionId("versionId", versionId)
         record: ObjectRecord | None
-        found, record = await self._catalog.object(bucket, key, verify=self._verifies)
-        self._own(identity, found, bucket)
+        found, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
+        home = self._own(identity, found, bucket)
         if record is None:
-            raise S3Error("NoSuchKey", fields={"Key": key.decode()})
-        return record
+            raise await self._absent(home, key, versionId)
+        if record.isDeleteMarker:
+            modified = formatHttpDate(record.modifiedMs // 1000)
+            headers = [(b"Allow", b"DELETE"), (b"Last-Modified", modified)]
+            raise S3Error(
+                "MethodNotAllowed",
+                fields={"Method": "GET", "ResourceType": "DeleteMarker"},
+                headers=headers + _markerHeaders(record),
+            )
+        return home, record
+
+    async def _absent(self, bucket: Bucket, key: bytes, versionId: str | None) -> S3Error:
+        """Describe why there is no object; one that was deleted says so."""
+        fields = {"Key": key.decode()}
+        if versionId is not None:
+            return S3Error("NoSuchVersion", fields={**fields, "VersionId": versionId})
+        marker = None
+        if bucket.versioning:
+            marker = await self._catalog.deleteMarker(bucket.name, key)
+        headers = [] if marker is None else _markerHeaders(marker)
+        return S3Error("NoSuchKey", fields=fields, headers=headers)
 
     async def listObjects(
         self,
@@ -373,6 +395,7 @@ class ObjectService:
         attributes: Attributes | None = None,
         algorithm: str = "",
         condition: WriteCondition = UNCONDITIONAL,
+        byVersion: bool = False,
     ) -> ObjectRecord:
         """
         Give an object's bytes a second name; the ETag stays, for it names the same bytes.
@@ -380,10 +403,16 @@ class ObjectService:
         @param source: The object as it was looked up.
         @param attributes: Those of the new object; L{None} takes over the source's.
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
+        @param byVersion: Whether the source was named by its version: an old one may become
+            current again.
         @raise S3Error: C{InvalidRequest} where nothing would change.
         @raise ConcurrentChange: The source was replaced meanwhile; see L{retryCopy}.
         """
-        if attributes is None and not algorithm and (source.bucket, source.key) == (bucket, key):
+        isSame = (source.bucket, source.key) == (bucket, key)
+        if isSame and byVersion:
+            _, current = await self._catalog.object(bucket, key)
+            isSame = current is not None and current.sequence == source.sequence
+        if isSame and attributes is None and not algorithm:
             raise S3Error(
                 "InvalidRequest",
                 "This copy request is illegal because it is trying to copy an object to itself "
@@ -402,7 +431,10 @@ class ObjectService:
             self.nowMs(),
             identity.account,
             replace(
-                attributes or source.attributes, checksum=checksum, parts=source.attributes.parts
+                attributes or source.attributes,
+                checksum=checksum,
+                parts=source.attributes.parts,
+                uploadId="",
             ),
             source.content,
         )
@@ -410,25 +442,44 @@ class ObjectService:
 
     async def deleteObjects(
         self, identity: Identity, bucket: str, entries: Sequence[DeleteEntry]
-    ) -> list[Exception | None]:
+    ) -> list[Removal | Exception]:
         """
-        Delete objects; one that does not exist counts as deleted.
+        Delete objects, or versions of them; one that does not exist counts as deleted.
 
         @param entries: Each with its own condition.
-        @return: For each entry L{None}, or its error.
+        @return: For each entry what was done, or its error.
         """
         await self.bucket(identity, bucket)
-        rows = [(entry.key, entry.versionId, entry.condition) for entry in entries]
-        results = await self.store.deleteObjects(bucket, rows)
-        return [each if isinstance(each, Exception) else None for each in results]
+        results: dict[int, Removal | Exception] = {}
+        rows = []
+        for position, entry in enumerate(entries):
+            try:
+                self._checkVersionId("versionId", entry.versionId)
+            except S3Error as error:
+                results[position] = error
+            else:
+                rows.append((entry.key, entry.versionId, entry.condition))
+        done = iter(await self.store.deleteObjects(bucket, rows, identity.account, self.nowMs()))
+        return [
+            results[position] if position in results else next(done)
+            for position in range(len(entries))
+        ]
 
-    async def deleteObject(self, identity: Identity, bucket: str, entry: DeleteEntry) -> None:
-        """Delete one object; one that does not exist counts as deleted."""
-        (error,) = await self.deleteObjects(identity, bucket, [entry])
-        if isinstance(error, NoSuchKey):
+    async def deleteObject(self, identity: Identity, bucket: str, entry: DeleteEntry) -> Removal:
+        """Delete one object or version; one that does not exist counts as deleted."""
+        (result,) = await self.deleteObjects(identity, bucket, [entry])
+        if isinstance(result, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
-        if error is not None:
-            raise error
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def _markerHeaders(marker: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"x-amz-delete-marker", b"true"),
+        (b"x-amz-version-id", marker.versionId.encode("ascii")),
+    ]
 
 
 TRIES = 3

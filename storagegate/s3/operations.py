@@ -99,7 +99,6 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
         _ok("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
     ),
     ("tagging", "Get Put Delete", "BucketTagging", "NoSuchTagSet"),
-    ("versioning", "Get Put", "BucketVersioning", _ok("VersioningConfiguration")),
     ("website", "Get Put Delete", "BucketWebsite", "NoSuchWebsiteConfiguration"),
 )
 
@@ -171,6 +170,11 @@ _STORED = (
     _row(b"GET", "bucket", "list", buckets.listObjectVersions, "versions", byPrefix=True),
     _row(b"GET", "bucket", "list", multipart.listMultipartUploads, "uploads", byPrefix=True),
     _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
+    _row(b"GET", "bucket", "read", buckets.getBucketVersioning, "versioning"),
+    _row(
+        *(b"PUT", "bucket", "admin", buckets.putBucketVersioning, "versioning"),
+        documentLimit=BUCKET_LIMIT,
+    ),
     _row(b"GET", "bucket", "read", buckets.getAcl, "acl", "GetBucketAcl"),
     _row(b"GET", "bucket", "read", buckets.getBucketOwnershipControls, "ownershipControls"),
     _row(

@@ -175,8 +175,10 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
     """Parse ListObjectVersions."""
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("version-id-marker", "")
-    if idMarker and not keyMarker:
+    if "version-id-marker" in query and not (idMarker and keyMarker):
         message = "A version-id marker cannot be specified without a key marker."
+        if keyMarker:
+            message = "A version-id marker cannot be empty."
         raise invalidArgument("version-id-marker", idMarker, message)
     return KeysQuery(*_keys(query), keyMarker, *_page(query), idMarker=idMarker)
 

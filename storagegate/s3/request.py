@@ -25,7 +25,7 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import ObjectService
-from storagegate.storage.records import Checksum, ObjectRecord
+from storagegate.storage.records import NULL_VERSION, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -70,18 +70,21 @@ def _limitedNames(names: tuple[bytes, ...]) -> list[bytes]:
     return [n for n in names if n in _HARMLESS or n.startswith(_UNSUPPORTED_PREFIXES)]
 
 
-def rejectUnsupported(headers: Mapping[bytes, bytes], account: str) -> None:
+def rejectUnsupported(
+    headers: Mapping[bytes, bytes], account: str, obeyed: frozenset[bytes] = frozenset()
+) -> None:
     """
     Reject a write that requests a feature that is not implemented.
 
     @param headers: Values by lower-case name.
     @param account: The owner, whose own grant of full control changes nothing.
+    @param obeyed: The names of those that this operation does obey.
     @raise S3Error: C{NotImplemented}, naming the header; C{InvalidArgument} for an ACL that S3 does
         not have.
     """
     for name in _limitedNames(tuple(headers)):
         value = headers[name]
-        if value.strip() in _HARMLESS.get(name, ()):
+        if name in obeyed or value.strip() in _HARMLESS.get(name, ()):
             continue
         if name == b"x-amz-grant-full-control" and _isGrantTo(value, account):
             continue
@@ -93,6 +96,25 @@ def rejectUnsupported(headers: Mapping[bytes, bytes], account: str) -> None:
 def _isGrantTo(value: bytes, account: str) -> bool:
     kind, _, grantee = value.decode("latin-1").strip().partition("=")
     return kind == "id" and grantee.strip('"') == canonicalId(account)
+
+
+def versionField(record: ObjectRecord) -> bytes:
+    """Return the encoded line of the id of a version that a write has made, if it made one."""
+    if record.versionId == NULL_VERSION:
+        return b""
+    return versionLine(record)
+
+
+def versionLine(record: ObjectRecord) -> bytes:
+    """Return the encoded line of the id of a version, C{null} too."""
+    return b"x-amz-version-id: %b\r\n" % record.versionId.encode("ascii")
+
+
+def versionHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    """Return the header of L{versionField}."""
+    if record.versionId == NULL_VERSION:
+        return []
+    return [(b"x-amz-version-id", record.versionId.encode("ascii"))]
 
 
 def checksumFields(checksum: Checksum) -> bytes:

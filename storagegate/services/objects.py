@@ -547,7 +547,8 @@ class _StorageMethods:
         """Look up the object of a request whose caller may read it."""
         bucket, key = _bucketOf(request), _keyOf(request)
         identity = self._authorised(context, "read", bucket, key)
-        return await self._objects.object(identity, bucket, key)
+        _, record = await self._objects.object(identity, bucket, key)
+        return record
 
     def _authorised(
         self,

@@ -31,10 +31,6 @@ class NoSuchKey(StoreError):
     """There is no object of that key (and version)."""
 
 
-class NoSuchVersion(StoreError):
-    """The key has no version of that id."""
-
-
 class InvalidVersionId(StoreError):
     """The text is no id of a version of this store."""
 

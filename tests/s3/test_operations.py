@@ -214,6 +214,7 @@ class RowTests(SynchronousTestCase):
                 "read": {
                     "GetBucketAcl",
                     "GetBucketOwnershipControls",
+                    "GetBucketVersioning",
                     "GetObject",
                     "GetObjectAcl",
                     "GetObjectAttributes",
@@ -232,16 +233,16 @@ class RowTests(SynchronousTestCase):
                     "UploadPart",
                     "UploadPartCopy",
                 },
-                "admin": {"CreateBucket", "DeleteBucket", "PutBucketAcl"},
+                "admin": {"CreateBucket", "DeleteBucket", "PutBucketAcl", "PutBucketVersioning"},
             },
         )
 
     def test_bodies(self) -> None:
         """Which bodies are documents, with a limit."""
         documents = {row.name for row in OPERATIONS.values() if row.documentLimit}
-        acls = {"PutBucketAcl", "PutObjectAcl"}
+        settings = {"PutBucketAcl", "PutObjectAcl", "PutBucketVersioning"}
         self.assertEqual(
-            documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *acls}
+            documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *settings}
         )
         self.assertTrue(all(row.documentLimit <= 4 << 20 for row in OPERATIONS.values()))
 
@@ -294,19 +295,18 @@ class RowTests(SynchronousTestCase):
             ("/b?metrics", {"IsTruncated": False}),
             ("/b?notification", {}),
             ("/b?requestPayment", {"Payer": "BucketOwner"}),
-            ("/b?versioning", {}),
             ("/b/k?tagging", {"TagSet": []}),
         ]:
             operation = find(b"GET", target)
             assert isinstance(operation.handler, StaticResponse)
             body = operation.handler.bodyFor("b")
             self.assertEqual(parseAnswer(operation.name, body), expected, target)
-        handler = OPERATIONS["GetBucketVersioning"].handler
+        handler = OPERATIONS["GetBucketAccelerateConfiguration"].handler
         assert isinstance(handler, StaticResponse)
         self.assertEqual(
             handler.bodyFor("b"),
-            b'<?xml version="1.0" encoding="UTF-8"?>\n<VersioningConfiguration '
-            b'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></VersioningConfiguration>',
+            b'<?xml version="1.0" encoding="UTF-8"?>\n<AccelerateConfiguration '
+            b'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></AccelerateConfiguration>',
         )
 
     def test_everyAnswerIsTested(self) -> None:
@@ -316,5 +316,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 31)
+        self.assertEqual(len(fixed), 30)
         self.assertEqual(sum(level == "object" for level, _ in fixed), 4)

@@ -93,7 +93,8 @@ class OverwritingTests(TestCase):
         reads = 0
         while reads < READS or self.writes < READS:
             reads += 1
-            record: ObjectRecord = await self.objects.object(ROOT, "box", b"k")
+            record: ObjectRecord
+            _, record = await self.objects.object(ROOT, "box", b"k")
             self.assertEqual(await take(record.content), record.etag)
 
     async def _race(self, take: Callable[[Content], Awaitable[str]]) -> None:

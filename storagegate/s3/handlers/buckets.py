@@ -16,7 +16,8 @@ from storagegate.s3.pagination import (
 )
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readBucketConfiguration, readGrants
+from storagegate.s3.xml.reader import readBucketConfiguration, readGrants, readVersioning
+from storagegate.storage.errors import BucketLocked
 from storagegate.storage.records import Bucket, ObjectListing
 
 
@@ -75,6 +76,28 @@ async def getBucketOwnershipControls(call: S3Request) -> None:
     if not bucket.ownership:
         raise S3Error("OwnershipControlsNotFoundError", fields={"BucketName": call.bucket})
     call.respondXML(documents.ownershipControls(bucket.ownership))
+
+
+async def getBucketVersioning(call: S3Request) -> None:
+    """Respond with the status of versioning."""
+    bucket = await _settings(call)
+    call.respondXML(documents.versioningConfiguration(bucket.versioning))
+
+
+async def putBucketVersioning(call: S3Request) -> None:
+    """Enable or suspend versioning."""
+    objects = call.services.objects
+    await objects.bucket(call.identity, call.bucket)
+    status = readVersioning(await call.readDocument())
+    try:
+        await objects.setVersioning(call.identity, call.bucket, status)
+    except BucketLocked as error:
+        message = (
+            "An Object Lock configuration is present on this bucket, so the versioning state "
+            "cannot be changed."
+        )
+        raise S3Error("InvalidBucketState", message) from error
+    call.respond(200)
 
 
 async def getAcl(call: S3Request) -> None:

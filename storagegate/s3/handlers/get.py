@@ -13,12 +13,18 @@ from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import segmentsOf
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
-from storagegate.s3.request import S3Request, checksumHeaders, objectFields, overrides
+from storagegate.s3.request import (
+    S3Request,
+    checksumHeaders,
+    objectFields,
+    overrides,
+    versionLine,
+)
 from storagegate.s3.xml import documents
-from storagegate.storage.records import Checksum, Content, ObjectRecord
+from storagegate.storage.records import Bucket, Checksum, Content, ObjectRecord
 
 
-def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
+def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
     return call.services.objects.object(
         call.identity, call.bucket, call.key, call.query.get("versionId")
     )
@@ -26,14 +32,14 @@ def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
 
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
-    code, _, length, fields = _prepare(call, await _find(call))
+    code, _, length, fields = _prepare(call, *await _find(call))
     call.respondObject(code, fields, length=length)
 
 
 async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
-    record = await _find(call)
-    code, start, length, fields = _prepare(call, record)
+    bucket, record = await _find(call)
+    code, start, length, fields = _prepare(call, bucket, record)
     inline = record.content.inline
     if code == 304:
         call.respondObject(code, fields)
@@ -45,10 +51,11 @@ async def getObject(call: S3Request) -> None:
         call.respondObject(code, fields, inline[start : start + length])
 
 
-def _prepare(call: S3Request, record: ObjectRecord) -> tuple[int, int, int, bytes]:
+def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int, int, int, bytes]:
     """
     Evaluate the conditions and the range of a read.
 
+    @param bucket: The object's; if it has versions, the response names the one that is read.
     @return: Status, offset of the first byte, number of bytes, and encoded header fields.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
@@ -61,7 +68,7 @@ def _prepare(call: S3Request, record: ObjectRecord) -> tuple[int, int, int, byte
         try:
             found = evaluateRead(headers, record.etag, record.modifiedMs, size)
         except NotModified:
-            return 304, 0, 0, objectFields(record)
+            return 304, 0, 0, objectFields(record) + _versionOf(bucket, record)
     checksum = record.attributes.checksum
     if isPart:
         found, start, length, checksum = _partRange(call, record, extra)
@@ -77,7 +84,13 @@ def _prepare(call: S3Request, record: ObjectRecord) -> tuple[int, int, int, byte
     fields = objectFields(record, overrides(query)) if query else objectFields(record)
     if checksum is not None and headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
         extra += checksumHeaders(checksum)
+    if bucket.versioning:
+        fields += versionLine(record)
     return code, start, length, fields + encodeLines(extra) if extra else fields
+
+
+def _versionOf(bucket: Bucket, record: ObjectRecord) -> bytes:
+    return versionLine(record) if bucket.versioning else b""
 
 
 def _partRange(
@@ -145,12 +158,15 @@ async def _sendSegments(
 
 async def getObjectAttributes(call: S3Request) -> None:
     """Respond with the attributes that the request names."""
-    record = await _find(call)
+    bucket, record = await _find(call)
     query = parseAttributes(call.headers)
     try:
         evaluateRead(call.headers, record.etag, record.modifiedMs)
     except NotModified:
-        call.respondObject(304, objectFields(record))
+        call.respondObject(304, objectFields(record) + _versionOf(bucket, record))
         return
     body = documents.objectAttributes(query, record)
-    call.respondXML(body, [(b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))])
+    headers = [(b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))]
+    if bucket.versioning:
+        headers.append((b"x-amz-version-id", record.versionId.encode("ascii")))
+    call.respondXML(body, headers)

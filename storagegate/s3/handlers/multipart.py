@@ -11,10 +11,15 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
-from storagegate.s3.handlers.put import findCopySource
+from storagegate.s3.handlers.put import CopySource, findCopySource
 from storagegate.s3.objects import attributesFrom, retryCopy
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
-from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
+from storagegate.s3.request import (
+    S3Request,
+    checksumHeaders,
+    rejectUnsupported,
+    versionHeaders,
+)
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readComplete
 from storagegate.storage.errors import NoSuchUpload
@@ -75,19 +80,21 @@ async def uploadPartCopy(call: S3Request) -> None:
     number = parsePartNumber(call.query)
     upload = await _find(call)
 
-    async def copy() -> Part:
+    async def copy() -> tuple[CopySource, Part]:
         source = await findCopySource(call)
         wanted = call.headers.get(b"x-amz-copy-source-range")
-        start, length = 0, source.size
+        start, length = 0, source.record.size
         if wanted is not None:
-            found = parseCopyRange(wanted, source.size)
+            found = parseCopyRange(wanted, source.record.size)
             start, length = found.first, found.length
         if length > PUT_LIMIT:
             raise S3Error("EntityTooLarge")
-        return await call.services.multipart.copyPart(upload, number, source, start, length)
+        part = await call.services.multipart.copyPart(upload, number, source.record, start, length)
+        return source, part
 
-    part = await retryCopy(copy)
-    call.respondXML(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
+    source, part = await retryCopy(copy)
+    body = documents.copyPart(part.etag, part.modifiedMs, part.checksum)
+    call.respondXML(body, source.headers())
 
 
 def _objectSize(call: S3Request) -> int | None:
@@ -117,7 +124,8 @@ async def completeMultipartUpload(call: S3Request) -> None:
         if fromStoreError(error).code != "NoSuchUpload":
             raise
         # A client that lost the first response repeats the request, which must not fail then.
-        done = await multipart.completed(call.identity, call.bucket, call.key, parts)
+        uploadId = call.query["uploadId"]
+        done = await multipart.completed(call.identity, call.bucket, call.key, uploadId, parts)
         if done is None:
             raise
         record = done
@@ -128,7 +136,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
         record.etag,
         record.attributes.checksum,
     )
-    call.respondXML(body)
+    call.respondXML(body, versionHeaders(record))
 
 
 async def abortMultipartUpload(call: S3Request) -> None:

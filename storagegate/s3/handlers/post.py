@@ -20,7 +20,7 @@ from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import attributesFrom
-from storagegate.s3.request import XML, S3Request, rejectUnsupported
+from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
 from storagegate.s3.xml import documents
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
@@ -123,11 +123,12 @@ def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -
         parts = urlsplit(target)
         parts = parts._replace(query=f"{parts.query}&{result}" if parts.query else result)
         redirect = quote(urlunsplit(parts), safe="%/:=&?~#+!$,;'@()*[]")
-        call.respond(303, [(b"Location", redirect.encode("ascii")), (b"ETag", etag)])
+        headers = [(b"Location", redirect.encode("ascii")), (b"ETag", etag)]
+        call.respond(303, headers + versionHeaders(record))
         return
     status = _STATUSES.get(fields.get("success_action_status", ""), 204)
     location = call.location(record.key)
-    headers = [(b"ETag", etag), (b"Location", location.encode())]
+    headers = [(b"ETag", etag), (b"Location", location.encode()), *versionHeaders(record)]
     if status == 201:
         body = documents.postResponse(location, record.bucket, key, record.etag)
         call.respond(201, [XML, *headers], body)

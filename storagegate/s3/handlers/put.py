@@ -1,21 +1,41 @@
 """PutObject, CopyObject, DeleteObject and DeleteObjects."""
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from storagegate.s3.checksums import ingest, requestedKind
-from storagegate.s3.conditions import evaluateCopySource, writeCondition
+from storagegate.s3.conditions import (
+    DELETE_FIELDS,
+    deleteCondition,
+    evaluateCopySource,
+    narrowed,
+    writeCondition,
+)
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.objects import (
     UNCONDITIONAL,
     DeleteEntry,
     attributesFrom,
-    checkVersion,
     retryCopy,
 )
-from storagegate.s3.request import S3Request, checksumFields, rejectUnsupported
+from storagegate.s3.request import (
+    S3Request,
+    checksumFields,
+    rejectUnsupported,
+    versionField,
+    versionHeaders,
+)
 from storagegate.s3.xml import documents, reader
-from storagegate.storage.records import INLINE_LIMIT, Attributes, ObjectRecord, WriteCondition
+from storagegate.storage.records import (
+    INLINE_LIMIT,
+    Attributes,
+    Bucket,
+    ObjectRecord,
+    Removal,
+    WriteCondition,
+)
 
 
 async def putObject(call: S3Request) -> None:
@@ -34,17 +54,44 @@ async def putObject(call: S3Request) -> None:
         call.identity, call.bucket, call.key, ingested, attributes, condition
     )
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
-    call.respondObject(200, etag + checksumFields(ingested.checksum))
+    call.respondObject(200, etag + checksumFields(ingested.checksum) + versionField(record))
 
 
-async def findCopySource(call: S3Request) -> ObjectRecord:
+class CopySource(NamedTuple):
+    """
+    The source of a copy.
+
+    @ivar byVersion: Whether the request names its version.
+    """
+
+    bucket: Bucket
+    record: ObjectRecord
+    byVersion: bool
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the header with the version that was copied, if its bucket has versions."""
+        if not self.bucket.versioning:
+            return []
+        return [(b"x-amz-copy-source-version-id", self.record.versionId.encode("ascii"))]
+
+
+async def findCopySource(call: S3Request) -> CopySource:
     """Look up the source of a copy, with the right to read it and the conditions on it."""
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
     call.identity.authorise("read", bucket, key)
     await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
-    record = await call.services.objects.object(call.identity, bucket, key, versionId)
+    try:
+        found, record = await call.services.objects.object(call.identity, bucket, key, versionId)
+    except S3Error as error:
+        if error.code != "MethodNotAllowed":
+            raise
+        message = (
+            "The source of a copy request may not specifically refer to a delete marker by "
+            "version id."
+        )
+        raise S3Error("InvalidRequest", message) from error
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
-    return record
+    return CopySource(found, record, versionId is not None)
 
 
 def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | None:
@@ -70,36 +117,46 @@ async def copyObject(call: S3Request) -> None:
     objects = call.services.objects
     await objects.bucket(call.identity, call.bucket)
 
-    async def copy() -> ObjectRecord:
+    async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
-        attributes = _copiedAttributes(call, source)
-        return await objects.copyObject(
-            call.identity, source, call.bucket, call.key, attributes, algorithm, condition
+        attributes = _copiedAttributes(call, source.record)
+        return source, await objects.copyObject(
+            call.identity,
+            source.record,
+            call.bucket,
+            call.key,
+            attributes,
+            algorithm,
+            condition,
+            source.byVersion,
         )
 
-    record = await retryCopy(copy)
+    source, record = await retryCopy(copy)
     call.respondXML(
-        documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum)
+        documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum),
+        [*versionHeaders(record), *source.headers()],
     )
 
 
 async def deleteObject(call: S3Request) -> None:
-    """Delete an object; one that does not exist counts as deleted."""
-    rejectUnsupported(call.headers, call.identity.account)
+    """Delete an object or a version of it; one that does not exist counts as deleted."""
+    rejectUnsupported(call.headers, call.identity.account, DELETE_FIELDS)
     version = call.query.get("versionId")
-    checkVersion(version)
-    entry = DeleteEntry(call.key, version, writeCondition(call.headers))
-    await call.services.objects.deleteObject(call.identity, call.bucket, entry)
-    call.respond(204, [(b"x-amz-version-id", b"null")] if version else ())
+    entry = DeleteEntry(call.key, version, deleteCondition(call.headers))
+    removal = await call.services.objects.deleteObject(call.identity, call.bucket, entry)
+    headers = []
+    if removal.isDeleteMarker:
+        headers.append((b"x-amz-delete-marker", b"true"))
+    if versionId := removal.versionId or version:
+        headers.append((b"x-amz-version-id", versionId.encode("ascii")))
+    call.respond(204, headers)
 
 
 def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
     """Check one entry of a delete-many; its L{S3Error} is for this entry only."""
     call.identity.authorise("write", call.bucket, each.key)
-    checkVersion(each.versionId)
-    if each.modified is not None or each.size is not None:
-        raise S3Error("NotImplemented")
     condition = WriteCondition(etags=() if each.etag is None else (each.etag,))
+    condition = narrowed(condition, "Size", each.size, "LastModifiedTime", each.modified)
     return DeleteEntry(each.key, each.versionId, condition)
 
 
@@ -117,7 +174,10 @@ async def deleteObjects(call: S3Request) -> None:
     results = await call.services.objects.deleteObjects(
         call.identity, call.bucket, list(entries.values())
     )
+    removals: dict[int, Removal] = {}
     for position, result in zip(entries, results, strict=True):
-        if result is not None:
+        if isinstance(result, Removal):
+            removals[position] = result
+        else:
             errors[position] = fromStoreError(result)
-    call.respondXML(documents.deleteResult(wanted.entries, errors, wanted.quiet))
+    call.respondXML(documents.deleteResult(wanted.entries, removals, errors, wanted.quiet))

@@ -41,6 +41,7 @@ from storagegate.storage.records import (
     ObjectRecord,
     Part,
     PartSummary,
+    Removal,
     VersionListing,
 )
 
@@ -68,6 +69,11 @@ def locationConstraint(region: str) -> bytes:
 def ownershipControls(ownership: str) -> bytes:
     """Write OwnershipControls."""
     return document("OwnershipControls", f"<Rule>{element('ObjectOwnership', ownership)}</Rule>")
+
+
+def versioningConfiguration(versioning: str) -> bytes:
+    """Write VersioningConfiguration: without a status if versioning was never enabled."""
+    return document("VersioningConfiguration", optional("Status", versioning))
 
 
 def accessControlPolicy(account: str) -> bytes:
@@ -122,13 +128,17 @@ def copyPart(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
 
 
 def deleteResult(
-    entries: Sequence[DeleteRequestEntry], errors: Mapping[int, S3Error], quiet: bool
+    entries: Sequence[DeleteRequestEntry],
+    removals: Mapping[int, Removal],
+    errors: Mapping[int, S3Error],
+    quiet: bool,
 ) -> bytes:
     """
     Write DeleteResult.
 
     @param entries: Those of the request, in its order.
-    @param errors: By the positions of the entries that were not deleted.
+    @param removals: By the positions of the entries that were deleted.
+    @param errors: By the positions of the others.
     @param quiet: Write only errors.
     """
     pieces = []
@@ -139,6 +149,9 @@ def deleteResult(
             entry += element("Code", error.code) + element("Message", error.message)
             pieces.append(f"<Error>{entry}</Error>")
         elif not quiet:
+            if removals[position].isDeleteMarker:
+                marker = element("DeleteMarkerVersionId", removals[position].versionId)
+                entry += f"<DeleteMarker>true</DeleteMarker>{marker}"
             pieces.append(f"<Deleted>{entry}</Deleted>")
     return document("DeleteResult", "".join(pieces))
 

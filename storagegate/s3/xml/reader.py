@@ -22,6 +22,7 @@ from attrs import frozen
 from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import PART_LIMIT
+from storagegate.storage.records import VERSIONING_ENABLED, VERSIONING_SUSPENDED
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -255,6 +256,22 @@ def readBucketConfiguration(body: bytes) -> str:
     if not read.settings.keys().isdisjoint(("Bucket", "Location", "Tags")):
         raise S3Error("NotImplemented")
     return read.settings.get("LocationConstraint", "").strip()
+
+
+def readVersioning(body: bytes) -> str:
+    """
+    Return the status of a VersioningConfiguration.
+
+    @raise S3Error: C{MalformedXML}, or C{NotImplemented} if a device must confirm deletions.
+    """
+    read = readRecords(body, "VersioningConfiguration", "", _BUCKET)
+    status = read.settings.get("Status", "").strip()
+    mfa = read.settings.get("MfaDelete", "Disabled").strip()
+    if status not in (VERSIONING_ENABLED, VERSIONING_SUSPENDED):
+        raise S3Error("MalformedXML")
+    if mfa != "Disabled":
+        raise S3Error("NotImplemented" if mfa == "Enabled" else "MalformedXML")
+    return status
 
 
 def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:

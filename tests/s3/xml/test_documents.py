@@ -25,6 +25,7 @@ from storagegate.storage.records import (
     Content,
     ObjectRecord,
     PartSummary,
+    Removal,
 )
 from tests.s3.clientparser import parseAnswer
 
@@ -157,7 +158,8 @@ class DocumentTests(SynchronousTestCase):
             DeleteRequestEntry(b"d", "null"),
         ]
         denied = {2: S3Error("AccessDenied")}
-        body = deleteResult(entries, denied, quiet=False)
+        removals = {0: Removal(True, isChanged=True), 1: Removal(True, "null")}
+        body = deleteResult(entries, removals, denied, quiet=False)
         self.assertEqual(
             body.decode(),
             f"{HEAD}<DeleteResult {NAMESPACE}><Deleted><Key>a&lt;b</Key></Deleted>"
@@ -173,9 +175,18 @@ class DocumentTests(SynchronousTestCase):
             {"Deleted": [{"Key": "a<b"}, {"Key": "c", "VersionId": "null"}], "Errors": errors},
         )
         self.assertEqual(
-            parseAnswer("DeleteObjects", deleteResult(entries, denied, quiet=True)),
+            parseAnswer("DeleteObjects", deleteResult(entries, removals, denied, quiet=True)),
             {"Errors": errors},
         )
+
+    def test_deleteMarkers(self) -> None:
+        """A delete marker that was made, and one that was removed, are named by their ids."""
+        entries = [DeleteRequestEntry(b"a"), DeleteRequestEntry(b"b", "v2")]
+        removals = {0: Removal(False, "v1", True), 1: Removal(True, "v2", True)}
+        made = {"Key": "a", "DeleteMarker": True, "DeleteMarkerVersionId": "v1"}
+        removed = {**made, "Key": "b", "VersionId": "v2", "DeleteMarkerVersionId": "v2"}
+        body = deleteResult(entries, removals, {}, quiet=False)
+        self.assertEqual(parseAnswer("DeleteObjects", body), {"Deleted": [made, removed]})
 
 
 class ObjectAttributesTests(SynchronousTestCase):

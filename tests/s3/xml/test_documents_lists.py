@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.accounts import canonicalId
@@ -31,9 +32,11 @@ from storagegate.storage.records import (
     Checksum,
     Content,
     ListedObject,
+    ListedVersion,
     MultipartUpload,
     ObjectListing,
     Part,
+    VersionListing,
 )
 from tests.s3.clientparser import parseAnswer
 
@@ -49,7 +52,12 @@ EVERYTHING = KeysQuery("", "", "", 1000, False)
 def listed(key: str, algorithm: str = "CRC32") -> ListedObject:
     """Make a row of a listing."""
     kind = "FULL_OBJECT" if algorithm else ""
-    return ListedObject(key, 3, "e", JANUARY + 5, "root", "STANDARD", algorithm, kind, "null")
+    return ListedObject(key, 3, "e", JANUARY + 5, "root", "STANDARD", algorithm, kind)
+
+
+def versionOf(key: str, isLatest: bool = True) -> ListedVersion:
+    """Make the same row of a listing of versions."""
+    return ListedVersion(*astuple(listed(key))[:8], "null", 7, False, isLatest)
 
 
 def pageOf(rows: list[ListedObject], prefixes: list[str], last: str | None = None) -> ObjectListing:
@@ -254,10 +262,22 @@ class OtherListsTests(SynchronousTestCase):
         )
 
     def test_versions(self) -> None:
-        """Every object is its own latest version."""
+        """Versions and delete markers are told apart, and the latest from the others."""
         query = KeysQuery("p", "/", "k&", 2, False, idMarker="null")
-        body = joined(listVersions("b", query, pageOf([listed("p1")], ["p/"], "p1"), "null"))
-        version = {**seen("p1"), "VersionId": "null", "IsLatest": True, "Owner": OWNER}
+        rows = (
+            ListedVersion("p1", 0, "", JANUARY, "root", "", "", "", "v2", 9, True, True),
+            versionOf("p1", isLatest=False),
+        )
+        body = joined(listVersions("b", query, VersionListing(rows, ("p/",), "p1", "v1")))
+        version = {**seen("p1"), "VersionId": "null", "IsLatest": False, "Owner": OWNER}
+        marker = {
+            "Key": "p1",
+            "VersionId": "v2",
+            "IsLatest": True,
+            "LastModified": MOMENT,
+            "Owner": OWNER,
+        }
+        self.assertLess(body.index(b"<DeleteMarker>"), body.index(b"<Version>"))
         self.assertEqual(
             parseAnswer("ListObjectVersions", body),
             {
@@ -267,10 +287,11 @@ class OtherListsTests(SynchronousTestCase):
                 "KeyMarker": "k&",
                 "VersionIdMarker": "null",
                 "NextKeyMarker": "p1",
-                "NextVersionIdMarker": "null",
+                "NextVersionIdMarker": "v1",
                 "MaxKeys": 2,
                 "IsTruncated": True,
                 "Versions": [version],
+                "DeleteMarkers": [marker],
                 "CommonPrefixes": [{"Prefix": "p/"}],
             },
         )
@@ -278,14 +299,12 @@ class OtherListsTests(SynchronousTestCase):
     def test_lastVersions(self) -> None:
         """A page that is the last has no next markers; a group has no version."""
         query = KeysQuery("", "", "", 1000, True)
-        parsed = parseAnswer(
-            "ListObjectVersions",
-            joined(listVersions("b", query, pageOf([listed("a b")], [], None), None)),
-        )
+        page = VersionListing((versionOf("a b"),), (), None, None)
+        parsed = parseAnswer("ListObjectVersions", joined(listVersions("b", query, page)))
         self.assertEqual(parsed["Versions"][0]["Key"], "a%20b")
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
         self.assertFalse([name for name in parsed if name.startswith("Next")])
-        body = joined(listVersions("b", query, pageOf([], ["p/"], "p/"), None))
+        body = joined(listVersions("b", query, VersionListing((), ("p/",), "p/", None)))
         self.assertIn(b"<NextKeyMarker>p/</NextKeyMarker><MaxKeys>", body)
 
     def test_uploads(self) -> None:

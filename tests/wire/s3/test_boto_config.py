@@ -94,7 +94,10 @@ class WriteTests(S3Case):
         lifecycle = {"ID": "a", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}
         cors = {"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}
         for call, arguments in (
-            ("put_bucket_versioning", {"VersioningConfiguration": {"Status": "Enabled"}}),
+            (
+                "put_bucket_versioning",
+                {"VersioningConfiguration": {"Status": "Enabled", "MFADelete": "Enabled"}},
+            ),
             ("put_bucket_acl", {"ACL": "public-read"}),
             ("put_bucket_acl", {"GrantRead": f'id="{"a" * 64}"'}),
             ("put_bucket_policy", {"Policy": "{}"}),

@@ -1,5 +1,6 @@
 """Corners of the protocol that clients lean on when something went wrong before."""
 
+from datetime import timedelta
 from typing import Any
 
 from tests.support.s3signer import Outgoing
@@ -36,12 +37,35 @@ class DeleteTests(ConformanceCase):
         self.assertRefused(404, "NoSuchKey", delete, **named, IfMatch=etag)
 
     def test_directoryConditions(self) -> None:
-        """Conditions that are not built are refused, not passed over."""
+        """A size and a time are conditions of what exists, and of nothing but a DELETE."""
         self.s3.put_object(Bucket=self.bucket, Key="k", Body=b"x")
-        headers = {"x-amz-if-match-size": "7"}
-        answer = self.sendSigned(Outgoing("DELETE", f"/{self.bucket}/k", headers))
+        modified = self.s3.head_object(Bucket=self.bucket, Key="k")["LastModified"]
+        delete = self.s3.delete_object
+        named = {"Bucket": self.bucket, "Key": "k"}
+        early = modified - timedelta(seconds=1)
+        for condition in ({"IfMatchSize": 7}, {"IfMatchLastModifiedTime": early}):
+            self.assertRefused(412, "PreconditionFailed", delete, **named, **condition)
+        answer = self.sendSigned(
+            Outgoing("PUT", f"/{self.bucket}/k", {"x-amz-if-match-size": "1"}, b"y")
+        )
         self.assertAnswer(answer, 501, "NotImplemented")
+        for headers in ({"x-amz-if-match-size": "a"}, {"x-amz-if-match-last-modified-time": "x"}):
+            answer = self.sendSigned(Outgoing("DELETE", f"/{self.bucket}/k", headers))
+            self.assertAnswer(answer, 400, "InvalidArgument")
         self.assertHolds(self.bucket, "k", b"x")
+        for _ in range(2):
+            delete(**named, IfMatchSize=1, IfMatchLastModifiedTime=modified)
+            self.assertMissing(self.bucket, "k")
+        self.s3.put_object(Bucket=self.bucket, Key="k", Body=b"x")
+        entries = [
+            {"Key": "k", "Size": 7},
+            {"Key": "k", "LastModifiedTime": early},
+            {"Key": "absent", "Size": 7},
+        ]
+        answer = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries})
+        codes = [each["Code"] for each in answer["Errors"]]
+        self.assertEqual(codes, ["PreconditionFailed"] * 2)
+        self.assertEqual([each["Key"] for each in answer["Deleted"]], ["absent"])
 
     def test_versions(self) -> None:
         """C{null} is the version that there is; an empty one is an error and deletes nothing."""

@@ -150,14 +150,14 @@ class DeleteTests(S3Case):
         self.assertEqual([entry["Key"] for entry in left["Contents"]], ["kept"])
 
     def test_versionIds(self) -> None:
-        """C{null} names the object of an unversioned bucket; another version is not there."""
+        """C{null} names the object of an unversioned bucket; the id of another store is none."""
         bucket = self.makeBucket()
         self.s3.put_object(Bucket=bucket, Key="k", Body=b"x")
         found = self.s3.get_object(Bucket=bucket, Key="k", VersionId="null")
         self.assertEqual(found["Body"].read(), b"x")
         self.assertRefused(
-            404,
-            "NoSuchVersion",
+            400,
+            "InvalidArgument",
             self.s3.get_object,
             Bucket=bucket,
             Key="k",
