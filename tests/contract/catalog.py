@@ -10,6 +10,7 @@ from tests.contract.catalogobjects import BucketContract, DeleteContract, Object
 from tests.contract.catalogreferences import ReferenceContract
 from tests.contract.cataloguploads import UploadContract
 from tests.contract.catalogusage import UsageContract
+from tests.contract.catalogversions import SettingContract, VersionContract
 
 
 class CatalogContract(
@@ -19,6 +20,8 @@ class CatalogContract(
     ReferenceContract,
     UploadContract,
     UsageContract,
+    VersionContract,
+    SettingContract,
     ListContract,
     KeyContract,
 ):

@@ -1,0 +1,218 @@
+"""The catalog's contract: versions of objects, and settings of buckets."""
+
+from msgspec.structs import replace
+from twisted.internet.defer import DeferredList
+
+from storagegate.storage.errors import (
+    BucketNotEmpty,
+    InvalidVersionId,
+    NoSuchBucket,
+    NoSuchUpload,
+    PreconditionFailed,
+)
+from storagegate.storage.records import (
+    VERSIONING_ENABLED,
+    VERSIONING_SUSPENDED,
+    Bucket,
+    ObjectRecord,
+    Removal,
+    WriteCondition,
+)
+from tests.contract.catalogcase import (
+    ALWAYS,
+    CatalogCase,
+    blobRecord,
+    bucketNamed,
+    inlineRecord,
+    newBlobsOf,
+    partOf,
+    uploadOf,
+)
+
+
+class VersionContract(CatalogCase):
+    """The versions of a key; random histories are compared with a model elsewhere."""
+
+    async def setVersioning(self, versioning: str = VERSIONING_ENABLED) -> Bucket:
+        """Enable versioning; return the bucket as it is then."""
+        await self.catalog.setVersioning("b", versioning)
+        return replace(bucketNamed("b"), versioning=versioning)
+
+    async def stored(self, key: bytes, body: bytes) -> ObjectRecord:
+        """Store an object; return its record."""
+        record: ObjectRecord = await self.catalog.putObject(inlineRecord(key, body), ALWAYS)
+        return record
+
+    async def remove(self, *names: tuple[bytes, str | None]) -> list[Removal | Exception]:
+        """Remove objects and versions in one request."""
+        entries = [(key, version, ALWAYS) for key, version in names]
+        removed: list[Removal | Exception] = await self.catalog.deleteObjects(
+            "b", entries, "carol", 1_800_000_000_000
+        )
+        return removed
+
+    async def ids(self) -> list[str]:
+        """List the ids of all versions, by key, the newest first."""
+        page = await self.catalog.listVersions("b", b"", b"", b"", None, 1000)
+        return [each.versionId for each in page.versions]
+
+    async def test_bucketIsNeverStale(self) -> None:
+        """A bucket that was read, alone or with an object, is not shown as it was before."""
+        await self.put(inlineRecord(b"k"))
+        for versioning in (VERSIONING_ENABLED, VERSIONING_SUSPENDED, VERSIONING_ENABLED):
+            for _ in range(2):
+                await self.catalog.object("b", b"k")
+                await self.catalog.bucket("b")
+            bucket = await self.setVersioning(versioning)
+            self.assertEqual(await self.catalog.bucket("b"), bucket)
+            self.assertEqual((await self.catalog.object("b", b"k"))[0], bucket)
+            self.assertIn(bucket, await self.catalog.buckets(None, "", "", 10))
+        await self.assertRefused(self.catalog.setVersioning("none", "Enabled"), NoSuchBucket)
+
+    async def test_decidedWhenWritten(self) -> None:
+        """A write that waits beside a change of versioning obeys what is committed before it."""
+        waiting = [
+            self.catalog.putObject(inlineRecord(b"k", b"1"), ALWAYS),
+            self.catalog.setVersioning("b", VERSIONING_ENABLED),
+            self.catalog.putObject(inlineRecord(b"k", b"2"), ALWAYS),
+            self.catalog.putObject(inlineRecord(b"k", b"3"), ALWAYS),
+            self.catalog.setVersioning("b", VERSIONING_SUSPENDED),
+            self.catalog.putObject(inlineRecord(b"k", b"4"), ALWAYS),
+        ]
+        await DeferredList(waiting, fireOnOneErrback=True)
+        ids = [each.versionId for each in [await waiting[2], await waiting[3]]]
+        self.assertEqual(await self.ids(), ["null", *reversed(ids)])
+        self.assertEqual((await self.catalog.object("b", b"k"))[1].content.inline, b"4")
+
+    async def test_versionsAreFound(self) -> None:
+        """Every version is found by its id as it was stored, and no other key's is."""
+        bucket = await self.setVersioning()
+        records = [await self.stored(b"k", b"%d" % n) for n in range(3)]
+        other = await self.stored(b"l", b"x")
+        self.assertEqual(len({each.versionId for each in [*records, other]}), 4)
+        for record in records:
+            for verify in (False, True):
+                found = await self.catalog.object("b", b"k", record.versionId, verify=verify)
+                self.assertEqual(found, (bucket, record))
+        for key, version in ((b"k", other.versionId), (b"k", "null"), (b"none", "null")):
+            self.assertEqual(await self.catalog.object("b", key, version), (bucket, None))
+        with self.assertRaises(InvalidVersionId):
+            self.catalog.checkVersionId("x")
+
+    async def test_deleteMarkers(self) -> None:
+        """A delete puts a marker on top, which is found by its id, and as the newest version."""
+        await self.setVersioning()
+        record = await self.stored(b"k", b"1")
+        [removal] = await self.remove((b"k", None))
+        assert isinstance(removal, Removal)
+        self.assertEqual(removal, Removal(True, removal.versionId, True, True))
+        self.assertIsNone((await self.catalog.object("b", b"k"))[1])
+        _, marker = await self.catalog.object("b", b"k", removal.versionId)
+        self.assertTrue(marker.isDeleteMarker)
+        self.assertEqual((marker.account, marker.modifiedMs), ("carol", 1_800_000_000_000))
+        self.assertEqual(await self.catalog.deleteMarker("b", b"k"), marker)
+        [removal] = await self.remove((b"k", removal.versionId))
+        assert isinstance(removal, Removal) and removal.current is not None
+        self.assertTrue(removal.isDeleteMarker and removal.isChanged)
+        self.assertEqual(removal.current.sequence, record.sequence)
+        self.assertEqual((removal.current.bucket, removal.current.etag), ("b", "e1"))
+        self.assertIsNone(await self.catalog.deleteMarker("b", b"k"))
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], record)
+
+    async def test_removedTogether(self) -> None:
+        """Removals of several versions of a key in one request are as one after the other."""
+        await self.setVersioning()
+        records = [await self.stored(b"k", b"%d" % n) for n in range(5)]
+        ids = [each.versionId for each in records]
+        removed = await self.remove(
+            (b"k", ids[4]), (b"k", ids[3]), (b"k", ids[3]), (b"k", ids[0]), (b"l", None)
+        )
+        found = [each.isFound for each in removed if isinstance(each, Removal)]
+        self.assertEqual(found, [True, True, False, True, False])
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], records[2])
+        removed = await self.remove((b"k", ids[2]), (b"k", None), (b"k", ids[1]))
+        self.assertEqual(len(await self.ids()), 2)
+        self.assertIsNone((await self.catalog.object("b", b"k"))[1])
+
+    async def test_conditionsOfVersions(self) -> None:
+        """A condition judges the version that is named, or the current one."""
+        await self.setVersioning()
+        old, new = await self.stored(b"k", b"old"), await self.stored(b"k", b"newer")
+        second = new.modifiedMs // 1000
+        for version, condition, isHeld in (
+            (old.versionId, WriteCondition(size=5), False),
+            (old.versionId, WriteCondition(size=3, modifiedSeconds=second), True),
+            (None, WriteCondition(modifiedSeconds=second + 1), False),
+            (None, WriteCondition(size=5), True),
+            (None, WriteCondition(size=77), True),
+        ):
+            [result] = await self.catalog.deleteObjects("b", [(b"k", version, condition)])
+            self.assertIsInstance(result, Removal if isHeld else PreconditionFailed)
+
+    async def test_bytesOfVersions(self) -> None:
+        """Versions keep their blobs, and count, until the last of them goes."""
+        await self.setVersioning()
+        await self.put(blobRecord(b"k", "x"), inlineRecord(b"k", b"12345"))
+        await self.remove((b"k", None))
+        usage = (await self.catalog.usage(1)).buckets[0]
+        self.assertEqual((usage.objects, usage.bytes), (2, 100_005))
+        self.assertEqual((await self.catalog.blobRow("x")).refs, 1)
+        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        ids = await self.ids()
+        await self.remove(*((b"k", version) for version in ids[1:]))
+        self.assertEqual(self.collected, ["x"])
+        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        await self.remove((b"k", ids[0]))
+        self.assertEqual((await self.catalog.usage(1)).buckets[0].objects, 0)
+        await self.catalog.deleteBucket("b")
+
+    async def test_completed(self) -> None:
+        """What an upload has become is found, current or not, until it is removed."""
+        await self.setVersioning()
+        for uploadId, blob in ("u", "x"), ("v", "y"):
+            await self.catalog.createUpload(uploadOf(b"k", uploadId))
+            part = partOf(1, blob)
+            await self.catalog.putPart("b", b"k", uploadId, part, newBlobs=newBlobsOf(blob))
+        made = {}
+        for uploadId in ("u", "v"):
+            self.assertIsNone(await self.catalog.completed("b", b"k", uploadId))
+            record = inlineRecord(b"k", b"", "e")
+            made[uploadId] = await self.catalog.completeUpload(
+                uploadId, record, [(1, "p1")], ALWAYS
+            )
+        for uploadId, record in made.items():
+            self.assertEqual(await self.catalog.completed("b", b"k", uploadId), record)
+            self.assertIsNone(await self.catalog.completed("b", b"l", uploadId))
+        await self.remove((b"k", made["u"].versionId))
+        self.assertIsNone(await self.catalog.completed("b", b"k", "u"))
+        again = self.catalog.completeUpload("u", made["u"], [(1, "p1")], ALWAYS)
+        await self.assertRefused(again, NoSuchUpload)
+
+
+class SettingContract(CatalogCase):
+    """The settings of buckets."""
+
+    async def test_settings(self) -> None:
+        """Documents are kept as they are; each change has a generation that never repeats."""
+        self.assertEqual(await self.catalog.settings("b"), (0, {}))
+        first = await self.catalog.putSettings("b", {"policy": b"{ }", "cors": b"\0\xff"})
+        self.assertEqual(
+            await self.catalog.settings("b"), (first, {"policy": b"{ }", "cors": b"\0\xff"})
+        )
+        second = await self.catalog.putSettings("b", {"policy": None, "acl": b"", "none": None})
+        self.assertEqual(
+            await self.catalog.settings("b"), (second, {"cors": b"\0\xff", "acl": b""})
+        )
+        self.assertEqual((await self.catalog.bucket("b")).generation, second)
+        self.assertEqual((await self.catalog.object("b", b"k"))[0].generation, second)
+        await self.catalog.deleteBucket("b")
+        await self.catalog.createBucket(bucketNamed("b"))
+        self.assertEqual(await self.catalog.settings("b"), (0, {}))
+        third = await self.catalog.putSettings("b", {"cors": b"x"})
+        self.assertEqual(len({0, first, second, third}), 4)
+
+    async def test_settingsOfNoBucket(self) -> None:
+        """A bucket that does not exist has no settings."""
+        await self.assertRefused(self.catalog.putSettings("none", {"cors": b""}), NoSuchBucket)
+        with self.assertRaises(NoSuchBucket):
+            await self.catalog.settings("none")
