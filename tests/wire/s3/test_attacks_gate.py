@@ -34,6 +34,9 @@ def forgeSignature(signed: Outgoing) -> Outgoing:
     return evolve(signed, target=signed.target[:-1] + ("0" if last != "0" else "1"))
 
 
+VERSIONING = b"<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>"
+
+
 class GateTests(AttackCase):
     """No write is reached without a right signature."""
 
@@ -77,7 +80,7 @@ class GateTests(AttackCase):
         yield Outgoing("PUT", self.target("held", "tagging="), {}, b"<Tagging/>")
         yield Outgoing("PUT", f"/{self.bucket}?policy=", {}, b"{}")
         yield Outgoing("PUT", f"/{self.bucket}?acl=", {"x-amz-acl": "public-read-write"})
-        yield Outgoing("PUT", f"/{self.bucket}?versioning=", {}, b"<VersioningConfiguration/>")
+        yield Outgoing("PUT", f"/{self.bucket}?versioning=", {}, VERSIONING)
         # Last, for the others need what these take away where they are rightly signed.
         yield Outgoing("DELETE", self.target("held"))
         yield Outgoing("DELETE", self.target("held", "versionId=null"))
