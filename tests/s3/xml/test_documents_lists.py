@@ -105,8 +105,11 @@ class ListObjectsTests(SynchronousTestCase):
     def test_pieces(self) -> None:
         """A long page is written some rows at a time, and is the same document."""
         rows = [listed(f"k{number:04}") for number in range(1000)]
-        for write, root in ((listObjects, "Contents"), (listVersions, "Version")):
-            pieces = list(write("b", EVERYTHING, pageOf(rows, ["p/"], None), None))
+        versions = VersionListing(tuple(versionOf(row.key) for row in rows), ("p/",), None, None)
+        for pieces, root in (
+            (list(listObjects("b", EVERYTHING, pageOf(rows, ["p/"]), None)), "Contents"),
+            (list(listVersions("b", EVERYTHING, versions)), "Version"),
+        ):
             counts = [piece.count(f"<{root}>") for piece in pieces]
             self.assertEqual((counts[0], sum(counts), max(counts)), (0, 1000, ROWS_OF_A_PIECE))
             tree = ElementTree.fromstring("".join(pieces))
