@@ -161,17 +161,18 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         scheduler = self.listener.scheduler
         scheduler.begin()
         self._held = []
-        read = 0
+        read, isFirst, isLast = 0, True, False
         try:
-            while read < READ_SIZE:
+            while read < READ_SIZE and not isLast:
                 try:
                     datagram, address = receive(MAX_DATAGRAM + 1)
                 except (BlockingIOError, InterruptedError, ConnectionRefusedError):
                     break
+                # Two at least, as messages of a connection.
+                isLast = not isFirst and scheduler.isOver()
+                isFirst = False
                 read += len(datagram)
                 self.datagramReceived(datagram, address)
-                if scheduler.isOver():
-                    break
         finally:
             held, self._held = self._held, None
             self._sendAll(held)
