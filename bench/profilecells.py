@@ -17,6 +17,7 @@ from bench import (
     gatewaymeasuring,
     growthmeasuring,
     growthrecipes,
+    grpcmeasuring,
     httpmeasuring,
     httprecipes,
     instructions,
@@ -27,6 +28,8 @@ from bench import (
 )
 from bench.gatewaycases import CASES as GATEWAY_CASES
 from bench.gatewayrecipes import chooseRecipes
+from bench.grpccases import CASES as GRPC_CASES
+from bench.grpcrecipes import RECIPES as GRPC_RECIPES
 from bench.httpcases import CASES as HTTP_CASES
 from bench.places import PROFILER
 from bench.processes import FLOOR_NAME, Recipe, StartError
@@ -144,6 +147,10 @@ class _GrowthServer(_Watched, growthmeasuring.GrowthS3Server):
         self.recipe = recipe
 
 
+class _GRPCServer(_Watched, grpcmeasuring.GRPCServer):
+    """A gRPC server with a record."""
+
+
 Measure = Callable[[Any, int, int], Cell]
 """Measures a server with a number of connections for some seconds."""
 
@@ -249,6 +256,23 @@ def _keys(name: str) -> ProfiledCell:
     return ProfiledCell(lambda folder: recipe, _GrowthServer, lambda files: measure)
 
 
+_STREAM_MESSAGES = 100
+
+
+def _grpc(name: str) -> ProfiledCell:
+    case = GRPC_CASES[name]
+    if case.sent > 1:
+        # Short streams, or none would end while calls are counted.
+        case = evolve(case, sent=_STREAM_MESSAGES, answered=_STREAM_MESSAGES)
+
+    def measure(server: Any, seconds: int, connections: int) -> Cell:
+        return grpcmeasuring.measure(server, case, connections, grpcmeasuring.Effort(seconds, 0))
+
+    return ProfiledCell(
+        lambda folder: GRPC_RECIPES[OURS], _GRPCServer, lambda files: measure, case.connections[-1]
+    )
+
+
 CELLS: Mapping[str, ProfiledCell] = {
     **{name: _s3(name) for name in ("get4k", "head", "put4k", "mixed", "delete", "get1m", "put1m")},
     "list": _s3("list10k", connections=16),
@@ -264,6 +288,7 @@ CELLS: Mapping[str, ProfiledCell] = {
         for setting in overheadrecipes.MONITORING
     },
     **{f"{name}-keys": _keys(name) for name in ("get4k", "head", "put4k")},
+    **{f"grpc{name}": _grpc(name) for name in ("unary", "server", "bidi")},
 }
 
 

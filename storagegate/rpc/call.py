@@ -8,6 +8,8 @@ from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.codecs import INLINE_SIZE
+from storagegate.core.errors import GRPC_STATUSES, GrpcError
+from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
@@ -26,6 +28,8 @@ _FORBIDDEN = (
 Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may end the whole
 connection for one of these.
 """
+
+_INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 
 _NOTHING = object()
 
@@ -93,6 +97,11 @@ def _wireValue(name: str, value: Any) -> str | bytes:
     return value
 
 
+def invalidRequest(error: ConversionError) -> GrpcError:
+    """Return the status of a request that cannot be converted."""
+    return GrpcError(_INVALID_ARGUMENT, str(error))
+
+
 @define(eq=False)
 class RequestStream:
     """
@@ -101,7 +110,7 @@ class RequestStream:
     Each is fetched when it is requested, and L{READ_AHEAD} ahead, so that a slow handler slows the
     client down. The stream is its own awaitable of C{__anext__}: an object less for each message.
 
-    @ivar decode: Converts a message's bytes to the handler's value.
+    @ivar decode: Converts a message's bytes to the handler's value; may raise L{ConversionError}.
     @ivar decodeLarge: Does so in a thread; C{None} if there is none.
     """
 
@@ -122,22 +131,28 @@ class RequestStream:
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._waiting is not None:
             raise RuntimeError("the next request is awaited already")
-        if self._arrived is _NOTHING and not self._isReading:
-            self._isReading = True
-            self._engineCall.read(self._got, READ_AHEAD)
-        if self._arrived is _NOTHING:
-            if self._engineCall.isOver:
-                raise CancelledError
-            waiting = self._waiting = Deferred(self._stopWaiting)
-            yield from waiting
         message = self._arrived
+        if message is _NOTHING:
+            if not self._isReading:
+                self._isReading = True
+                self._engineCall.read(self._got, READ_AHEAD)
+                message = self._arrived
+            if message is _NOTHING:
+                if self._engineCall.isOver:
+                    raise CancelledError
+                waiting = self._waiting = Deferred(self._stopWaiting)
+                yield from waiting
+                message = self._arrived
         if message is None:
             raise StopAsyncIteration
         self._arrived = _NOTHING
         if len(message) > INLINE_SIZE and self.decodeLarge is not None:
             value = yield from self.decodeLarge(message)
             return value
-        return self.decode(message)
+        try:
+            return self.decode(message)
+        except ConversionError as error:
+            raise invalidRequest(error) from None
 
     def _got(self, message: bytes | None) -> None:
         self._isReading = False
@@ -165,17 +180,19 @@ class Call:
         would reveal the secret.
     """
 
+    # Most calls set none of these: their first values are the class's, not made for each.
+    request: Any = None
+    requests: RequestStream | None = None
+    user: Any = None
+    compress: bool = True
+    _metadata: CallMetadata | None = None
+
     def __init__(self, engineCall: IServerCall, service: str, method: str) -> None:
-        self.request: Any = None
-        self.requests: RequestStream | None = None
         self.service = service
         self.method = method
-        self.user: Any = None
         self.deadline = engineCall.deadline
-        self.compress = True
         self.trailers: list[tuple[str, str | bytes]] = []
         self._engineCall = engineCall
-        self._metadata: CallMetadata | None = None
 
     def __aiter__(self) -> RequestStream:
         if self.requests is None:

@@ -44,7 +44,7 @@ from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
 from storagegate.core.typeschemas import TypeSchema
 from storagegate.net.forwarded import Trust, clientAddresses
-from storagegate.rpc.call import Call, RequestStream, hostOf
+from storagegate.rpc.call import Call, RequestStream, hostOf, invalidRequest
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
@@ -265,7 +265,6 @@ def _takesCall(handler: Callable[..., Any]) -> bool:
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
 """C{async (call, next)} returns the response; C{None} keeps that of C{next}."""
 
-_INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 _LATE = GRPC_STATUSES["DEADLINE_EXCEEDED"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
@@ -475,22 +474,21 @@ class CallDispatch(Task):
 
     def begin(self) -> None:
         """Read the request, or offer the stream of them, and call the handler."""
-        isGuarded = self._engineCall.path in self._router.guarded
-        isUnknown = isGuarded and not _hasCredentials(self._engineCall.metadata)
-        if isUnknown or self._route.method.streaming in ("client", "bidirectional"):
+        router, engineCall, method = self._router, self._engineCall, self._route.method
+        isGuarded = engineCall.path in router.guarded
+        isUnknown = isGuarded and not _hasCredentials(engineCall.metadata)
+        if isUnknown or method.streaming in ("client", "bidirectional"):
             # No reference to this object: it would be a cycle for the garbage collector.
-            codec, run = self._route.method.request, self._router.run
+            codec, run = method.request, router.run
             self._call.requests = RequestStream(
-                self._engineCall,
-                partial(_decode, codec),
-                None if run is None else partial(run, _decodeLarge, codec),
+                engineCall, codec.decode, None if run is None else partial(run, _decodeLarge, codec)
             )
             self._callHandler()
         else:
-            self._router.unread[self] = self._router.now
-            self._engineCall.read(self._received)
-            if len(self._router.unread) > self._router.reads.quiet:
-                self._router.reads.check()
+            router.unread[self] = router.now
+            engineCall.read(self._received)
+            if len(router.unread) > router.reads.quiet:
+                router.reads.check()
 
     def expire(self) -> None:
         """Refuse the call: its request was not complete in time."""
@@ -499,18 +497,22 @@ class CallDispatch(Task):
         self._refuse(GrpcError(_LATE, reason))
 
     def _received(self, message: bytes | None) -> None:
-        if self._router.unread.pop(self, None) is None:
+        router = self._router
+        if router.unread.pop(self, None) is None:
             return
-        if self._router.reads.isSampling:
-            self._router.reads.received(self.peer, len(message or b""))
+        if router.reads.isSampling:
+            router.reads.received(self.peer, len(message or b""))
         if message is None:
             self._refuseNothing()
             return
-        if len(message) > INLINE_SIZE and self._router.run is not None:
-            self._start(self._passLarge(self._router.run, message))
+        if len(message) > INLINE_SIZE and router.run is not None:
+            self._start(self._passLarge(router.run, message))
             return
         try:
-            self._call.request = _decode(self._route.method.request, message)
+            self._call.request = self._route.method.request.decode(message)
+        except ConversionError as error:
+            self._refuse(invalidRequest(error))
+            return
         except Exception as error:
             self._refuse(error)
             return
@@ -567,10 +569,10 @@ class CallDispatch(Task):
         return handler
 
     def _callHandler(self) -> None:
-        method = self._route.method
-        if not self._router.middleware and method.streaming == "none":
+        route = self._route
+        if not self._router.middleware and route.method.streaming == "none":
             try:
-                result = self._handler()(self._call)
+                result = (route.handler or self._handler())(self._call)
             except BaseException as error:
                 self.onError(error)
                 return
@@ -614,24 +616,21 @@ class CallDispatch(Task):
 
     async def _sendAll(self, results: Any) -> None:
         """Send a stream of responses, no faster than the client takes them."""
-        async with ResultStream(results, self._engineCall.path) as items:
+        engineCall, call, compressAbove = self._engineCall, self._call, self._compressAbove
+        encode, send = self._route.method.response.encode, engineCall.send
+        async with ResultStream(results, engineCall.path) as items:
             async for result in items:
-                message = self._encode(result)
-                if not self._engineCall.send(message, self._isCompressed(message)):
-                    await self._engineCall.drained()
-                    if self._engineCall.isOver:
+                try:
+                    message = encode(result)
+                except ConversionError as error:
+                    raise self._misfit(error) from None
+                if not send(message, call.compress and len(message) > compressAbove):
+                    await engineCall.drained()
+                    if engineCall.isOver:
                         raise CancelledError
 
-    def _encode(self, result: Any) -> bytes:
-        try:
-            return self._route.method.response.encode(result)
-        except ConversionError as error:
-            raise ValueError(
-                f"the result of {self._engineCall.path} does not fit: {error}"
-            ) from None
-
-    def _isCompressed(self, message: bytes) -> bool:
-        return self._call.compress and len(message) > self._compressAbove
+    def _misfit(self, error: ConversionError) -> ValueError:
+        return ValueError(f"the result of {self._engineCall.path} does not fit: {error}")
 
     def onSuspend(self) -> None:
         """Watch the client from the first time that the handler waits."""
@@ -639,22 +638,27 @@ class CallDispatch(Task):
 
     def onResult(self, value: Any) -> None:
         """Send the response and C{OK}."""
-        if self._route.method.streaming in ("server", "bidirectional"):
+        method, call = self._route.method, self._call
+        if method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
                 reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
             self._router.ended(self.peer, self._share)
-            self._engineCall.finish(0, "", self._call.trailers)
+            self._engineCall.finish(0, "", call.trailers)
             return
         try:
-            message = self._encode(value)
+            message = method.response.encode(value)
+        except ConversionError as error:
+            self.onError(self._misfit(error))
+            return
         except Exception as error:
             self.onError(error)
             return
         self._router.ended(self.peer, self._share)
-        self._engineCall.reply(message, self._call.trailers, self._isCompressed(message))
+        isCompressed = call.compress and len(message) > self._compressAbove
+        self._engineCall.reply(message, call.trailers, isCompressed)
 
     def onError(self, error: BaseException) -> None:
         """Send the status of an error."""
@@ -724,18 +728,11 @@ def _hasCredentials(metadata: Metadata) -> bool:
     return any(name in ("authorization", "x-api-key") for name, _ in metadata)
 
 
-def _decode(codec: MessageCodec, message: bytes) -> Any:
-    try:
-        return codec.decode(message)
-    except ConversionError as error:
-        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
-
-
 def _decodeLarge(codec: MessageCodec, message: bytes) -> Any:
     try:
         return codec.decodeLarge(message)
     except ConversionError as error:
-        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
+        raise invalidRequest(error) from None
 
 
 async def _wait(result: Awaitable[Any]) -> Any:

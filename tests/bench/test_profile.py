@@ -215,6 +215,7 @@ class OutputTests(SynchronousTestCase):
     def test_cells(self) -> None:
         """Every walk of a request has a cell."""
         wanted = "get4k head put4k hello route echo gatewayhttp websocket tcp udp grpc list"
+        wanted += " grpcunary grpcserver grpcbidi"
         self.assertEqual(set(wanted.split()) - set(CELLS), set())
         self.assertIn(CELLS["list"].connections, S3_CASES["list10k"].connections)
 

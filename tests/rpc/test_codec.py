@@ -98,6 +98,31 @@ class PresenceTests(ConversionCase):
             {"a_number": 0, "a_text": "", "a_flag": False, "a_color": 0, "some_bytes": b""},
         )
 
+    def test_shortMessage(self) -> None:
+        """A message of few plain fields is read like a longer one: in order, without what is 0."""
+        filler = " ".join(f"int32 filler{number} = {number};" for number in range(20, 30))
+        fields = "string from = 9; bool Clear = 2; int64 many = 4; bytes raw = 1;"
+        text = 'syntax = "proto3"; package short; '
+        text += f"message Short {{ {fields} }} message Long {{ {fields} {filler} }}"
+        pool = compilePool(short=text)
+        values: list[dict[str, Any]] = [
+            {},
+            {"raw": b"\0", "Clear": True, "many": -1, "from": "x"},
+            {"many": 1 << 62, "from": "\0"},
+        ]
+        for name in ("short.Short", "short.Long"):
+            each = codecOf(messageClass(name, pool))
+            for value in values:
+                decoded = each.decode(each.encode({"raw": b"", "Clear": False, **value}))
+                self.assertEqual(list(decoded.items()), list(value.items()))
+
+    def test_negativeZero(self) -> None:
+        """C{-0.0} is not the default, though it equals it."""
+        pool = compilePool(zero='syntax = "proto3"; package zero; message Zero { double a = 1; }')
+        each = codecOf(messageClass("zero.Zero", pool))
+        self.assertEqual(str(each.decode(each.encode({"a": -0.0}))), "{'a': -0.0}")
+        self.assertEqual(each.decode(each.encode({"a": 0.0})), {})
+
     def test_emptyMessage(self) -> None:
         """A message without any field set is there, too."""
         self.assertBothWays(TREE, {"leftTree": {}}, {"left_tree": messageClass("kinds.Tree")()})

@@ -15,6 +15,9 @@ MESSAGE = cygrpc.OperationType.send_message
 STATUS = cygrpc.OperationType.send_status_from_server
 CLOSE = cygrpc.OperationType.receive_close_on_server
 
+AHEAD = 4
+"""So many messages are fetched before they are asked for."""
+
 FULL = 16
 """So many small messages fill a call, beside the one that is on its way."""
 
@@ -190,6 +193,89 @@ class SendingTests(ServerCallCase):
             self.assertNoResult(drained)
             self.library.complete()
         self.successResultOf(drained)
+
+
+class ReadingTests(ServerCallCase):
+    """How messages that have come reach their reader."""
+
+    def setUp(self) -> None:
+        """Read a stream, one message after the other."""
+        super().setUp()
+        self.got: list[bytes | None] = []
+
+    def readOn(self, message: bytes | None) -> None:
+        """Take a message and ask for the next, as a handler does that has nothing to wait for."""
+        self.got.append(message)
+        self.call.read(self.readOn, AHEAD)
+
+    def test_atOnce(self) -> None:
+        """A message goes to its reader at once where no event is at work."""
+        self.call.read(self.readOn, AHEAD)
+        self.library.arrive(b"1")
+        self.assertEqual(self.got, [b"1"])
+
+    def test_together(self) -> None:
+        """What comes with other events waits for them, and the reader wakes once for all of it."""
+        self.library.isAtWork = True
+        self.call.read(self.readOn, AHEAD)
+        for message in (b"1", b"2", b"3"):
+            self.library.arrive(message)
+        self.assertEqual((self.got, self.library.unsettled), ([], [self.call]))
+        self.library.settle()
+        self.assertEqual(self.got, [b"1", b"2", b"3"])
+
+    def test_ahead(self) -> None:
+        """No more is fetched than may be, while the reader waits for the others' turn, too."""
+        self.library.isAtWork = True
+        self.call.read(self.readOn, AHEAD)
+        for _ in range(AHEAD):
+            self.library.arrive(b"1")
+        self.assertEqual(len(self.library.batches), AHEAD)
+        self.library.settle()
+        self.assertEqual(len(self.library.batches), AHEAD + 1)
+
+    def test_end(self) -> None:
+        """The end of the stream comes after the messages before it."""
+        self.library.isAtWork = True
+        self.call.read(self.got.append, AHEAD)
+        self.library.arrive(b"1")
+        self.library.arrive(None)
+        self.library.arrive(None)
+        self.assertEqual(self.got, [])
+        self.library.settle()
+        self.call.read(self.got.append, AHEAD)
+        self.assertEqual(self.got, [b"1", None])
+
+    def test_answered(self) -> None:
+        """What a reader sends goes when it has had all that is there."""
+        self.library.isAtWork = True
+
+        def echo(message: bytes | None) -> None:
+            self.call.send(message or b"")
+            self.call.read(echo, AHEAD)
+
+        self.call.read(echo, AHEAD)
+        self.library.arrive(b"1")
+        self.library.arrive(b"2")
+        del self.library.batches[:]
+        self.library.settle()
+        self.assertEqual(self.library.batches, [[METADATA, MESSAGE]])
+        sent = self.library._tags.pop()
+        sent(SimpleNamespace(success=True))
+        self.assertEqual(self.library.batches[1:], [[MESSAGE]])
+
+    def test_gone(self) -> None:
+        """A client that has left meanwhile has sent nothing."""
+        self.library.isAtWork = True
+        self.call.watch(lambda: None)
+        self.call.read(self.readOn, AHEAD)
+        self.library._tags.pop(1)(
+            SimpleNamespace(success=True, batch_operations=[SimpleNamespace(message=lambda: b"1")])
+        )
+        closed = SimpleNamespace(batch_operations=[SimpleNamespace(cancelled=lambda: True)])
+        self.library._tags.pop(0)(closed)
+        self.library.settle()
+        self.assertEqual(self.got, [])
 
 
 class ObservedTests(ServerCallCase):

@@ -6,25 +6,51 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.rpc.engine.server import NOTHING, CompletionQueuePoller
+from storagegate.rpc.engine.server import CompletionQueuePoller
+
+
+class Event:
+    """
+    What a queue gives: an event, or that there is none.
+
+    @ivar tag: What is called with it; C{None} where there is none.
+    @ivar completion_type: The kind, as grpcio has it.
+    """
+
+    def __init__(self, tag: Callable[[Any], object] | None, kind: int = 0) -> None:
+        self.tag = tag
+        self.completion_type = kind
+
+
+NOTHING = Event(None, cygrpc.CompletionType.queue_timeout)
+END = Event(None, cygrpc.CompletionType.queue_shutdown)
 
 
 class Queue:
     """A completion queue: events are put in, and asked for with or without waiting."""
 
-    def __init__(self) -> None:
-        self.events: deque[Any] = deque()
+    def __init__(self, process: Callable[[Any], object]) -> None:
+        """
+        @param process: Called with what was put in, in place of each event.
+        """
+        self.process = process
+        self.events: deque[Event] = deque()
         self.arrived = threading.Condition()
         self.askers: list[tuple[str, float | None]] = []
 
     def put(self, *events: Any) -> None:
         """Let events happen."""
         with self.arrived:
-            self.events.extend(events)
+            self.events.extend(END if each is None else self.event(each) for each in events)
             self.arrived.notify_all()
+
+    def event(self, value: Any) -> Event:
+        """Make the event of a value."""
+        return Event(lambda event: self.process(value))
 
     def poll(self, deadline: float | None) -> Any:
         """Give the next event."""
@@ -44,7 +70,7 @@ class PumpTests(TestCase):
         """Start a pump."""
         from twisted.internet import reactor
 
-        self.queue = Queue()
+        self.queue = Queue(self.process)
         self.seen: list[Any] = []
         self.threads: set[threading.Thread] = set()
         self.wanted = 0
@@ -53,7 +79,6 @@ class PumpTests(TestCase):
         self.pump = CompletionQueuePoller(
             reactor,
             self.queue.poll,
-            self.process,
             lambda: None,
             lambda: self.ended.callback(None),
             "pump",
@@ -139,17 +164,17 @@ class TurnTests(SynchronousTestCase):
     def test_share(self) -> None:
         """Of a thousand events, a turn takes but some; the rest has to wait for the next."""
         turns = Turns()
-        queue = Queue()
-        queue.put(*range(999))
         seen: list[Any] = []
+        queue = Queue(seen.append)
+        queue.put(*range(999))
         settled: list[int] = []
 
         def settle() -> None:
             self.assertTrue(pump.isTaking)
             settled.append(len(seen))
 
-        pump = CompletionQueuePoller(turns, queue.poll, seen.append, settle, lambda: None, "pump")
-        pump._take("first")
+        pump = CompletionQueuePoller(turns, queue.poll, settle, lambda: None, "pump")
+        pump._take(queue.event("first"))
         self.assertEqual(settled, [len(seen)])
         self.assertFalse(pump.isTaking)
         self.assertLess(len(seen), 100)
@@ -163,13 +188,24 @@ class TurnTests(SynchronousTestCase):
     def test_settlingMakesEvents(self) -> None:
         """Events that come of what was put off are taken in the same turn."""
         turns = Turns()
-        queue = Queue()
         seen: list[Any] = []
+        queue = Queue(seen.append)
 
         def settle() -> None:
             if len(seen) < 3:
                 queue.put(len(seen))
 
-        pump = CompletionQueuePoller(turns, queue.poll, seen.append, settle, lambda: None, "pump")
-        pump._take("first")
+        pump = CompletionQueuePoller(turns, queue.poll, settle, lambda: None, "pump")
+        pump._take(queue.event("first"))
         self.assertEqual((seen, len(turns.calls)), (["first", 1, 2], 0))
+
+    def test_settlingLeavesSome(self) -> None:
+        """What a slice had no time for is done in the next turn, though no event comes."""
+        turns = Turns()
+        left = [True, True, False]
+        queue = Queue(lambda value: None)
+        pump = CompletionQueuePoller(turns, queue.poll, lambda: left.pop(0), lambda: None, "pump")
+        pump._take(queue.event("first"))
+        self.assertEqual((len(left), len(turns.calls)), (1, 1))
+        turns.next()
+        self.assertEqual((left, len(turns.calls), pump._resumed.locked()), ([], 0, False))
