@@ -63,6 +63,7 @@ _LINES = {
     "InvalidRange": "416 The requested range is not satisfiable",
     "InvalidRequest": "400 Invalid Request",
     "InvalidStorageClass": "400 The storage class you specified is not valid",
+    "InvalidTag": "400 The tag provided was not a valid tag.",
     "InvalidToken": "400 The provided token is malformed or otherwise invalid.",
     "InvalidURI": "400 Couldn't parse the specified URI.",
     "KeyTooLongError": "400 Your key is too long",

@@ -76,6 +76,14 @@ def versioningConfiguration(versioning: str) -> bytes:
     return document("VersioningConfiguration", optional("Status", versioning))
 
 
+def tagging(tags: Mapping[str, str]) -> bytes:
+    """Write Tagging, from values by key."""
+    pairs = (element("Key", key) + element("Value", value) for key, value in tags.items())
+    return document(
+        "Tagging", f"<TagSet>{''.join(f'<Tag>{pair}</Tag>' for pair in pairs)}</TagSet>"
+    )
+
+
 def accessControlPolicy(account: str) -> bytes:
     """Write the ACL that grants full control to the owner only."""
     identity = _identity(account)

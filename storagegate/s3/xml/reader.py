@@ -278,22 +278,10 @@ def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     """
     Read AccessControlPolicy: the owner, and the grantee and the permission of each grant.
 
-    Its grants are nested, other than records of L{Records}; the limit of its size bounds the tree.
-
     @return: The canonical id of the owner, empty if it names none; and that of each grantee, empty
         for a group or an address, with the permission.
     """
-    from xml.etree.ElementTree import ParseError
-
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        root = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):
-        raise S3Error("MalformedXML") from None
-    if _local(root.tag) != "AccessControlPolicy":
-        raise S3Error("MalformedXML")
+    root = _readTree(body, "AccessControlPolicy")
     owner = (root.findtext("{*}Owner/{*}ID") or "").strip()
     return owner, [
         (
@@ -302,6 +290,48 @@ def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
         )
         for grant in root.iterfind("{*}AccessControlList/{*}Grant")
     ]
+
+
+def readTagging(body: bytes) -> list[tuple[str, str]]:
+    """
+    Read Tagging: the key and the value of each tag, which are not checked.
+
+    @raise S3Error: C{MalformedXML}, also for a surplus or missing element.
+    """
+    root = _readTree(body, "Tagging")
+    if [_local(each.tag) for each in root] != ["TagSet"]:
+        raise S3Error("MalformedXML")
+    return [_tag(each) for each in root[0]]
+
+
+def _tag(tag: "Element") -> tuple[str, str]:
+    texts = {_local(each.tag): each.text or "" for each in tag if not len(each)}
+    if _local(tag.tag) != "Tag" or len(tag) != 2 or texts.keys() != {"Key", "Value"}:
+        raise S3Error("MalformedXML")
+    return texts["Key"], texts["Value"]
+
+
+def _readTree(body: bytes, root: str) -> "Element":
+    """
+    Parse a document whose elements are nested, other than those of L{Records}.
+
+    @param body: Of at most L{BUCKET_LIMIT}, which bounds the tree.
+    @param root: The name that the root must have, in any namespace.
+    """
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    if len(body) > BUCKET_LIMIT:
+        raise S3Error("MalformedXML")
+    try:
+        found: Element = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError):
+        raise S3Error("MalformedXML") from None
+    if _local(found.tag) != root:
+        raise S3Error("MalformedXML")
+    return found
 
 
 def _grantee(grantee: "Element | None") -> str:

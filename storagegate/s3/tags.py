@@ -1,0 +1,124 @@
+"""
+The tags of objects and buckets::
+
+    x-amz-tagging = [tag *("&" tag)]              in a header, URL-encoded
+    tag           = key ["=" value]
+
+    <Tagging><TagSet> *(<Tag><Key>..</Key><Value>..</Value></Tag>) </TagSet></Tagging>
+
+in the body of C{?tagging} and in a form's field C{tagging}. Amazon's rules ("Categorizing your
+storage using tags") hold wherever they come from: a key has 1 to 128 UTF-16 units, a value up to
+256, of letters, numbers, blanks and C{+ - = . _ : / @}; no key twice, none of Amazon's own.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from urllib.parse import quote_plus
+
+from attrs import frozen
+
+from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.names import decodePercent
+
+Tags = Mapping[str, str]
+"""Values by key, in the order in which they came."""
+
+_KEY_UNITS, _VALUE_UNITS = 128, 256
+_RESERVED = "aws:"
+_PUNCTUATION = frozenset("+-=._:/@")
+
+
+@frozen
+class TagRules:
+    """
+    The rules in which tags of objects and of buckets differ.
+
+    @ivar most: The largest number of tags.
+    @ivar tooMany: The message of more.
+    @ivar reserved: The message of a key of Amazon's own.
+    """
+
+    most: int
+    tooMany: str
+    reserved: str
+
+
+OBJECT_TAGS = TagRules(
+    10, "Object tags cannot be greater than 10", "Your TagKey cannot be prefixed with aws:"
+)
+BUCKET_TAGS = TagRules(
+    50, "Bucket tags cannot be greater than 50", "System tags cannot be added/updated by requester"
+)
+
+
+def checkedTags(pairs: Iterable[tuple[str, str]], rules: TagRules) -> Tags:
+    """
+    Check tags by Amazon's rules.
+
+    @param pairs: Keys and values, in the order of the request.
+    @param rules: Those of what is tagged.
+    @raise S3Error: C{InvalidTag}, naming the tag.
+    """
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if len(found) == rules.most:
+            raise S3Error("InvalidTag", rules.tooMany)
+        if not key or not _isValid(key, _KEY_UNITS):
+            raise _invalid("The TagKey you have provided is invalid", key)
+        if not _isValid(value, _VALUE_UNITS):
+            raise S3Error(
+                "InvalidTag",
+                "The TagValue you have provided is invalid",
+                fields={"TagKey": key, "TagValue": value},
+            )
+        if key.lower().startswith(_RESERVED):
+            raise _invalid(rules.reserved, key)
+        if key in found:
+            raise _invalid("Cannot provide multiple Tags with the same key", key)
+        found[key] = value
+    return found
+
+
+def _invalid(message: str, key: str) -> S3Error:
+    return S3Error("InvalidTag", message, fields={"TagKey": key})
+
+
+def _isValid(text: str, units: int) -> bool:
+    # A character beyond the first 65,536 is two units of UTF-16.
+    if len(text) > units or len(text) + sum(each > "\uffff" for each in text) > units:
+        return False
+    return all(each in _PUNCTUATION or unicodedata.category(each)[0] in "LNZ" for each in text)
+
+
+# A client gives the same tags to many objects.
+@lru_cache(maxsize=64)
+def tagsOfHeader(header: bytes) -> Tags:
+    """
+    Parse C{x-amz-tagging}: the tags of an object.
+
+    @param header: Its value; empty for no tags. Pairs without a name and a value are none.
+    @raise S3Error: C{InvalidArgument} if it is not URL-encoded UTF-8, C{InvalidTag}.
+    """
+    pairs = []
+    for pair in header.strip().split(b"&"):
+        if pair:
+            key, _, value = pair.partition(b"=")
+            pairs.append((_decoded(header, key), _decoded(header, value)))
+    return checkedTags(pairs, OBJECT_TAGS)
+
+
+def _decoded(header: bytes, raw: bytes) -> str:
+    try:
+        return decodePercent(raw.replace(b"+", b" ")).decode()
+    except ValueError:
+        message = (
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query "
+            "parameters without tag name duplicates."
+        )
+        raise invalidArgument("x-amz-tagging", header.decode("latin-1"), message) from None
+
+
+def encodeTags(tags: Tags) -> str:
+    """Write tags as a header has them, which is also how the catalog stores them."""
+    return "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, value in tags.items())
