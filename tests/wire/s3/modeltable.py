@@ -76,7 +76,8 @@ def _refused(
 
 
 _INVALID = {"status": 400, "code": "InvalidArgument"}
-_FAILED = {"status": 412, "code": "PreconditionFailed"}
+_CODE = "PreconditionFailed"
+_FAILED = {"status": 412, "code": _CODE}
 _EPOCH = "Thu, 01 Jan 1970 00:00:01 GMT"
 _STRANGER = "a" * 64
 _READS = "GetObject HeadObject"
@@ -111,6 +112,10 @@ def _part(more: str = "", number: str = "1", etag: str = "{etag}") -> str:
 
 def _delete(more: str = "", settings: str = "") -> str:
     return f"<Delete><Object><Key>k-one</Key>{more}</Object>{settings}</Delete>"
+
+
+def _versioning(content: str) -> str:
+    return f"<VersioningConfiguration>{content}</VersioningConfiguration>"
 
 
 def _create(content: str) -> str:
@@ -185,8 +190,8 @@ _HEADERS = (
     ),
     _obeyed("header", "x-amz-expected-bucket-owner", _STRANGER, status=403, code="AccessDenied"),
     _refused("header", "x-amz-if-match-initiated-time", _EPOCH),
-    _refused("header", "x-amz-if-match-last-modified-time", _EPOCH),
-    _refused("header", "x-amz-if-match-size", "6"),
+    _obeyed("header", "x-amz-if-match-last-modified-time", _EPOCH, **_FAILED),
+    _obeyed("header", "x-amz-if-match-size", "7", **_FAILED),
     _obeyed("header", "x-amz-max-parts x-amz-part-number-marker", "x", **_INVALID),
     _obeyed("header", "x-amz-object-attributes", "Other", **_INVALID),
     _obeyed("header", "x-amz-metadata-directive", "NEITHER", **_INVALID),
@@ -265,7 +270,7 @@ _PARAMETERS = (
     _obeyed("query", "upload-id-marker", "zzz&key-marker=k-up", lacks="<UploadId>"),
     _obeyed("query", "uploadId", "none", status=404, code="NoSuchUpload"),
     _obeyed("query", "version-id-marker", "null", **_INVALID),
-    _obeyed("query", "versionId", "other", status=404, code="NoSuchVersion"),
+    _obeyed("query", "versionId", "other", **_INVALID),
 )
 
 _ELEMENTS = (
@@ -299,15 +304,23 @@ _ELEMENTS = (
     ),
     _obeyed("element", "Delete/Object/Key", _delete(), shows="<Deleted><Key>k-one</Key>"),
     *(
-        _obeyed("element", f"Delete/Object/{tag}", _delete(f"<{tag}>x</{tag}>"), shows=code)
-        for tag, code in (("VersionId", "NoSuchVersion"), ("ETag", "PreconditionFailed"))
+        _obeyed("element", f"Delete/Object/{tag}", _delete(f"<{tag}>7</{tag}>"), shows=code)
+        for tag, code in (("VersionId", "InvalidArgument"), ("ETag", _CODE), ("Size", _CODE))
     ),
-    *(
-        _row(
-            *("element", f"Delete/Object/{tag}", "refused", _delete(f"<{tag}>6</{tag}>"), ""),
-            shows="NotImplemented",
-        )
-        for tag in ("LastModifiedTime", "Size")
+    _obeyed(
+        "element",
+        "Delete/Object/LastModifiedTime",
+        _delete(f"<LastModifiedTime>{_EPOCH}</LastModifiedTime>"),
+        shows=_CODE,
+    ),
+    _obeyed(
+        *("element", "VersioningConfiguration/Status", _versioning("<Status>On</Status>")),
+        **{"status": 400, "code": "MalformedXML"},
+    ),
+    _refused(
+        "element",
+        "VersioningConfiguration/MfaDelete",
+        _versioning("<Status>Enabled</Status><MfaDelete>Enabled</MfaDelete>"),
     ),
     _obeyed("element", "Delete/Quiet", _delete("", "<Quiet>true</Quiet>"), lacks="<Deleted>"),
     *(
@@ -386,7 +399,7 @@ REFUSED_WITH_OPERATION = frozenset(
         *("ObjectLockConfiguration", "OwnershipControls", "PublicAccessBlockConfiguration"),
         *("ReplicationConfiguration", "RequestPaymentConfiguration", "RestoreRequest"),
         *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
-        *("Tagging", "VersioningConfiguration", "WebsiteConfiguration"),
+        *("Tagging", "WebsiteConfiguration"),
     )
 )
 """Names that only operations have which are refused whole: no document of theirs is read."""

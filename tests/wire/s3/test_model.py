@@ -149,9 +149,9 @@ class AnswerTests(S3Case):
         http = serviceModel().operation_model(operation).http
         key, query, headers, body = "k-one", "", {}, ""
         bucket = self.bucket
-        if operation in ("CreateBucket", "DeleteBucket"):
+        if operation in ("CreateBucket", "DeleteBucket", "PutBucketVersioning"):
             bucket = self.makeName("model")
-            if operation == "DeleteBucket":
+            if operation != "CreateBucket":
                 self.s3.create_bucket(Bucket=bucket)
         elif "Part" in operation or operation.endswith("MultipartUpload"):
             key = "k-up"
@@ -171,11 +171,13 @@ class AnswerTests(S3Case):
             "CompleteMultipartUpload": "CompleteMultipartUpload/Part/ETag",
             "DeleteObjects": "Delete/Object/Key",
             "PutBucketAcl": "AccessControlPolicy/Owner/DisplayName",
+            "PutBucketVersioning": "VersioningConfiguration/Status",
             "PutObjectAcl": "AccessControlPolicy/Owner/DisplayName",
         }
         if operation in documents:
             [row] = [row for row in TABLE if documents[operation] in row.names]
             body = self.filled(row.sample.replace("<ETag>none<", "<ETag>{etag}<"))
+            body = body.replace("<Status>On<", "<Status>Enabled<")
         if "Copy" in operation:
             headers = {"x-amz-copy-source": f"{self.bucket}/k-one"}
             if operation == "CopyObject":
