@@ -25,6 +25,7 @@ from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
+from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
@@ -53,6 +54,7 @@ _Copied = TypeVar("_Copied")
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
 
+TAGGING = b"x-amz-tagging"
 METADATA_PREFIX = b"x-amz-meta-"
 METADATA_LIMIT = 2048
 """Bytes of user metadata, names and values together: S3's own limit."""
@@ -79,6 +81,9 @@ _STORAGE_CLASSES = {
 
 _EMPTY_ID = "Version id cannot be the empty string"
 
+_BUCKET_TAGS = "tagging"
+"""The name of the setting that holds them."""
+
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
 
@@ -98,7 +103,7 @@ def _text(value: bytes) -> str:
 @lru_cache(maxsize=64)
 def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
     metadata = [name for name in names if name.startswith(METADATA_PREFIX)]
-    return (*(name for name in KEPT if name in names), *metadata)
+    return (*(name for name in (*KEPT, TAGGING) if name in names), *metadata)
 
 
 def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
@@ -106,10 +111,11 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     Parse the attributes that a write gives to its object.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}.
     """
     kept = {}
     metadata = {}
+    tags = ""
     size = 0
     for name in _attributeNames(tuple(headers)):
         value = headers[name]
@@ -117,6 +123,9 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
             start = len(METADATA_PREFIX)
             size += len(name) - start + len(value)
             metadata[name[start:].decode("latin-1")] = _text(value)
+            continue
+        if name == TAGGING:
+            tags = encodeTags(tagsOfHeader(value))
             continue
         if name == b"content-encoding":
             # aws-chunked describes the transfer, not the object.
@@ -130,7 +139,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     if storageClass is None:
         raise S3Error("InvalidStorageClass")
     contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
-    return Attributes(contentType, kept, metadata, storageClass=storageClass)
+    return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags)
 
 
 @frozen
@@ -213,7 +222,12 @@ class ObjectService:
         return found
 
     async def createBucket(
-        self, identity: Identity, name: str, region: str = "", ownership: str = ""
+        self,
+        identity: Identity,
+        name: str,
+        region: str = "",
+        ownership: str = "",
+        tags: Tags | None = None,
     ) -> Bucket:
         """
         Create a bucket that the identity's account owns.
@@ -223,6 +237,7 @@ class ObjectService:
             L{checkBucketName<storagegate.s3.names.checkBucketName>}.
         @param region: The requested region; empty for this server's.
         @param ownership: Kept, and shown.
+        @param tags: Of the bucket, if it gets any.
         """
         checkBucketName(name)
         if region and region != self.region:
@@ -234,7 +249,43 @@ class ObjectService:
             own = error.bucket.account == identity.account
             code = "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
             raise S3Error(code, fields={"BucketName": name}) from error
+        if tags:
+            await self.putBucketTags(identity, name, tags)
         return bucket
+
+    async def bucketTags(self, identity: Identity, name: str) -> str:
+        """Return the tags of a bucket, URL-encoded; empty if it has none."""
+        await self.bucket(identity, name)
+        _, documents = await self._catalog.settings(name)
+        return documents.get(_BUCKET_TAGS, b"").decode("ascii")
+
+    async def putBucketTags(self, identity: Identity, name: str, tags: Tags) -> None:
+        """
+        Replace the tags of a bucket.
+
+        @param tags: Checked ones; without any the bucket has none.
+        """
+        await self.bucket(identity, name)
+        document = encodeTags(tags).encode("ascii") if tags else None
+        await self._catalog.putSettings(name, {_BUCKET_TAGS: document})
+
+    async def putTags(
+        self, identity: Identity, bucket: str, key: bytes, versionId: str | None, tags: Tags
+    ) -> tuple[Bucket, ObjectRecord]:
+        """
+        Replace the tags of an object, of which nothing else changes.
+
+        @param versionId: The version whose tags change; L{None} for the current one.
+        @param tags: Checked ones.
+        @return: The bucket, and the object as it was.
+        """
+        found = await self.object(identity, bucket, key, versionId)
+        try:
+            await self._catalog.putTags(bucket, key, versionId, encodeTags(tags))
+        except NoSuchKey:
+            # It was deleted meanwhile.
+            raise await self._absent(found[0], key, versionId) from None
+        return found
 
     async def deleteBucket(self, identity: Identity, name: str) -> None:
         """Remove a bucket without versions and delete markers, and its uploads in progress."""

@@ -98,7 +98,6 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
         *("requestPayment", "Get Put", "BucketRequestPayment"),
         _ok("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
     ),
-    ("tagging", "Get Put Delete", "BucketTagging", "NoSuchTagSet"),
     ("website", "Get Put Delete", "BucketWebsite", "NoSuchWebsiteConfiguration"),
 )
 
@@ -119,7 +118,6 @@ _OBJECT_SETTINGS: tuple[_Setting, ...] = (
     ("restore", "Restore", "Object", _NOT_IMPLEMENTED),
     ("retention", "Get Put", "ObjectRetention", _NO_LOCK),
     ("select", "Select", "ObjectContent", _NOT_IMPLEMENTED),
-    ("tagging", "Get Put Delete", "ObjectTagging", _ok("Tagging", "<TagSet></TagSet>")),
 )
 
 
@@ -181,6 +179,18 @@ _STORED = (
         *(b"PUT", "bucket", "admin", buckets.putAcl, "acl", "PutBucketAcl"),
         documentLimit=BUCKET_LIMIT,
     ),
+    _row(b"GET", "bucket", "read", buckets.getBucketTagging, "tagging"),
+    _row(
+        *(b"PUT", "bucket", "admin", buckets.putBucketTagging, "tagging"),
+        documentLimit=BUCKET_LIMIT,
+    ),
+    _row(b"DELETE", "bucket", "admin", buckets.deleteBucketTagging, "tagging"),
+    _row(b"GET", "object", "read", buckets.getObjectTagging, "tagging"),
+    _row(
+        *(b"PUT", "object", "write", buckets.putObjectTagging, "tagging"),
+        documentLimit=BUCKET_LIMIT,
+    ),
+    _row(b"DELETE", "object", "write", buckets.deleteObjectTagging, "tagging"),
     # A session of a directory bucket, and an append of other servers: both look like plain ones.
     _row(b"GET", "bucket", "list", _NOT_IMPLEMENTED, "session", "CreateSession"),
     _row(b"PUT", "object", "write", _NOT_IMPLEMENTED, "append", "AppendObject"),

@@ -40,8 +40,6 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
     b"x-amz-object-ownership": frozenset({b"BucketOwnerEnforced"}),
     b"x-amz-object-lock-legal-hold": frozenset({b"OFF"}),
-    b"x-amz-tagging": frozenset({b""}),
-    b"x-amz-tagging-directive": frozenset({b"COPY"}),
     b"x-amz-website-redirect-location": frozenset(),
     b"x-amz-object-lock-mode": frozenset(),
     b"x-amz-object-lock-retain-until-date": frozenset(),
@@ -197,6 +195,8 @@ def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEAD
     if attributes.metadata:
         for name, value in attributes.metadata.items():
             more.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
+    if attributes.tags:
+        more.append((b"x-amz-tagging-count", b"%d" % (attributes.tags.count("&") + 1)))
     if attributes.storageClass != "STANDARD":
         more.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
     if changed:

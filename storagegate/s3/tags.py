@@ -14,7 +14,7 @@ storage using tags") hold wherever they come from: a key has 1 to 128 UTF-16 uni
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from urllib.parse import quote_plus
+from urllib.parse import parse_qsl, quote_plus
 
 from attrs import frozen
 
@@ -117,6 +117,15 @@ def _decoded(header: bytes, raw: bytes) -> str:
             "parameters without tag name duplicates."
         )
         raise invalidArgument("x-amz-tagging", header.decode("latin-1"), message) from None
+
+
+def decodeTags(text: str) -> Tags:
+    """
+    Read tags as the catalog stores them, which were checked before.
+
+    @param text: From L{encodeTags}.
+    """
+    return dict(parse_qsl(text, keep_blank_values=True))
 
 
 def encodeTags(tags: Tags) -> str:

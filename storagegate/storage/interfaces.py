@@ -203,6 +203,18 @@ class ICatalog(Interface):
         @raise BucketLocked: Versioning would be suspended, and the bucket has object lock.
         """
 
+    def putTags(bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
+        """
+        Replace the tags of an object; nothing else of it changes, and no version is made.
+
+        @param bucket: The bucket's name.
+        @param key: The object's key in UTF-8.
+        @param versionId: The version whose tags change; L{None}: the current object.
+        @param tags: URL-encoded, as C{x-amz-tagging} has them; empty removes all.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+        """
+
     def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
         """
         Store settings of a bucket, all or none of them.

@@ -100,6 +100,8 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
         C{cache-control}, C{expires}: lower-case name to value.
     @ivar metadata: User metadata without the C{x-amz-meta-} prefix, lower-case names.
+    @ivar tags: URL-encoded, as C{x-amz-tagging} has them; a column of its own in the row of an
+        object, for they change without it.
     @ivar uploadId: The multipart upload that made the object, by which a completion that is
         repeated finds it; empty if none did.
     """
@@ -111,6 +113,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[PartSummary, ...] = ()
     storageClass: str = "STANDARD"
     uploadId: str = ""
+    tags: str = ""
 
 
 class ObjectRecord(msgspec.Struct, frozen=True):

@@ -214,6 +214,8 @@ class RowTests(SynchronousTestCase):
                 "read": {
                     "GetBucketAcl",
                     "GetBucketOwnershipControls",
+                    "GetBucketTagging",
+                    "GetObjectTagging",
                     "GetBucketVersioning",
                     "GetObject",
                     "GetObjectAcl",
@@ -230,17 +232,27 @@ class RowTests(SynchronousTestCase):
                     "PostObject",
                     "PutObject",
                     "PutObjectAcl",
+                    "PutObjectTagging",
+                    "DeleteObjectTagging",
                     "UploadPart",
                     "UploadPartCopy",
                 },
-                "admin": {"CreateBucket", "DeleteBucket", "PutBucketAcl", "PutBucketVersioning"},
+                "admin": {
+                    "CreateBucket",
+                    "DeleteBucket",
+                    "DeleteBucketTagging",
+                    "PutBucketAcl",
+                    "PutBucketTagging",
+                    "PutBucketVersioning",
+                },
             },
         )
 
     def test_bodies(self) -> None:
         """Which bodies are documents, with a limit."""
         documents = {row.name for row in OPERATIONS.values() if row.documentLimit}
-        settings = {"PutBucketAcl", "PutObjectAcl", "PutBucketVersioning"}
+        tags = {"PutBucketTagging", "PutObjectTagging"}
+        settings = {"PutBucketAcl", "PutObjectAcl", "PutBucketVersioning", *tags}
         self.assertEqual(
             documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *settings}
         )
@@ -270,7 +282,6 @@ class RowTests(SynchronousTestCase):
             ("/b?policyStatus", "NoSuchBucketPolicy", 404),
             ("/b?publicAccessBlock", "NoSuchPublicAccessBlockConfiguration", 404),
             ("/b?replication", "ReplicationConfigurationNotFoundError", 404),
-            ("/b?tagging", "NoSuchTagSet", 404),
             ("/b?website", "NoSuchWebsiteConfiguration", 404),
             ("/b/k?legal-hold", "InvalidRequest", 400),
             ("/b/k?retention", "InvalidRequest", 400),
@@ -295,7 +306,6 @@ class RowTests(SynchronousTestCase):
             ("/b?metrics", {"IsTruncated": False}),
             ("/b?notification", {}),
             ("/b?requestPayment", {"Payer": "BucketOwner"}),
-            ("/b/k?tagging", {"TagSet": []}),
         ]:
             operation = find(b"GET", target)
             assert isinstance(operation.handler, StaticResponse)
@@ -316,5 +326,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 30)
-        self.assertEqual(sum(level == "object" for level, _ in fixed), 4)
+        self.assertEqual(len(fixed), 28)
+        self.assertEqual(sum(level == "object" for level, _ in fixed), 3)

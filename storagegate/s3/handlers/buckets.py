@@ -15,10 +15,16 @@ from storagegate.s3.pagination import (
     parseListVersions,
 )
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
+from storagegate.s3.tags import BUCKET_TAGS, OBJECT_TAGS, Tags, checkedTags, decodeTags
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readBucketConfiguration, readGrants, readVersioning
+from storagegate.s3.xml.reader import (
+    readBucketConfiguration,
+    readGrants,
+    readTagging,
+    readVersioning,
+)
 from storagegate.storage.errors import BucketLocked
-from storagegate.storage.records import Bucket, ObjectListing
+from storagegate.storage.records import Bucket, ObjectListing, ObjectRecord
 
 
 async def listBuckets(call: S3Request) -> None:
@@ -46,9 +52,10 @@ async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
     rejectUnsupported(call.headers, call.identity.account)
     checkBucketName(call.bucket)
-    region = readBucketConfiguration(await call.readDocument())
+    region, pairs = readBucketConfiguration(await call.readDocument())
+    tags = checkedTags(pairs, BUCKET_TAGS)
     ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode()
-    await call.services.objects.createBucket(call.identity, call.bucket, region, ownership)
+    await call.services.objects.createBucket(call.identity, call.bucket, region, ownership, tags)
     call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
@@ -98,6 +105,62 @@ async def putBucketVersioning(call: S3Request) -> None:
         )
         raise S3Error("InvalidBucketState", message) from error
     call.respond(200)
+
+
+async def getBucketTagging(call: S3Request) -> None:
+    """Respond with the tags of a bucket."""
+    tags = await call.services.objects.bucketTags(call.identity, call.bucket)
+    if not tags:
+        raise S3Error("NoSuchTagSet", fields={"BucketName": call.bucket})
+    call.respondXML(documents.tagging(decodeTags(tags)))
+
+
+async def putBucketTagging(call: S3Request) -> None:
+    """Replace the tags of a bucket."""
+    objects = call.services.objects
+    await objects.bucket(call.identity, call.bucket)
+    tags = checkedTags(readTagging(await call.readDocument()), BUCKET_TAGS)
+    await objects.putBucketTags(call.identity, call.bucket, tags)
+    call.respond(204)
+
+
+async def deleteBucketTagging(call: S3Request) -> None:
+    """Remove the tags of a bucket."""
+    await call.services.objects.putBucketTags(call.identity, call.bucket, {})
+    call.respond(204)
+
+
+async def getObjectTagging(call: S3Request) -> None:
+    """Respond with the tags of an object."""
+    bucket, record = await call.services.objects.object(
+        call.identity, call.bucket, call.key, call.query.get("versionId")
+    )
+    body = documents.tagging(decodeTags(record.attributes.tags))
+    call.respondXML(body, _versionOf(bucket, record))
+
+
+async def putObjectTagging(call: S3Request) -> None:
+    """Replace the tags of an object."""
+    await _settings(call)
+    tags = checkedTags(readTagging(await call.readDocument()), OBJECT_TAGS)
+    await _changeTags(call, tags, 200)
+
+
+async def deleteObjectTagging(call: S3Request) -> None:
+    """Remove the tags of an object."""
+    await _changeTags(call, {}, 204)
+
+
+async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
+    bucket, record = await call.services.objects.putTags(
+        call.identity, call.bucket, call.key, call.query.get("versionId"), tags
+    )
+    call.respond(code, _versionOf(bucket, record))
+
+
+def _versionOf(bucket: Bucket, record: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    """Return the header of the version that was meant, if the bucket has versions."""
+    return [(b"x-amz-version-id", record.versionId.encode("ascii"))] if bucket.versioning else []
 
 
 async def getAcl(call: S3Request) -> None:

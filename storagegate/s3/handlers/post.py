@@ -19,9 +19,11 @@ from storagegate.s3.checksums import (
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkKey
-from storagegate.s3.objects import attributesFrom
+from storagegate.s3.objects import TAGGING, attributesFrom
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
+from storagegate.s3.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.xml import documents
+from storagegate.s3.xml.reader import readTagging
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     call.identity.authorise("write", call.bucket, key)
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
-    _rejectFields(headers)
+    _renameFields(headers)
     for named in (headers, call.headers):
         rejectUnsupported(named, call.identity.account)
     call.headers = {**headers, **call.headers}
@@ -94,10 +96,13 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     _respond(call, head.fields, record)
 
 
-def _rejectFields(fields: dict[bytes, bytes]) -> None:
-    """Reject tags, and give the field C{acl} the name of the header that it stands for."""
-    if fields.get(b"tagging"):
-        raise S3Error("NotImplemented", fields={"Field": "tagging"})
+def _renameFields(fields: dict[bytes, bytes]) -> None:
+    """Give the fields C{acl} and C{tagging} the names of the headers that they stand for."""
+    document = fields.pop(b"tagging", b"")
+    if document.strip():
+        if TAGGING in fields:
+            raise invalidArgument("tagging", "", "Two sets of tags in one form")
+        fields[TAGGING] = encodeTags(checkedTags(readTagging(document), OBJECT_TAGS)).encode()
     acl = fields.pop(b"acl", None)
     if acl is not None:
         if b"x-amz-acl" in fields:

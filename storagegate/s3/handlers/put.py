@@ -101,12 +101,22 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | Non
         text = directive.decode("latin-1")
         raise invalidArgument("x-amz-metadata-directive", text, "Unknown metadata directive.")
     requested = attributesFrom(call.headers)
+    tags = _copiedTags(call, source, requested)
     if directive == b"REPLACE":
-        return requested
+        return replace(requested, tags=tags)
     wanted = requested.storageClass
-    if b"x-amz-storage-class" not in call.headers or wanted == source.attributes.storageClass:
-        return None
-    return replace(source.attributes, storageClass=wanted)
+    if b"x-amz-storage-class" not in call.headers:
+        wanted = source.attributes.storageClass
+    copied = replace(source.attributes, storageClass=wanted, tags=tags)
+    return None if copied == source.attributes else copied
+
+
+def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) -> str:
+    directive = call.headers.get(b"x-amz-tagging-directive", b"COPY").upper()
+    if directive not in (b"COPY", b"REPLACE"):
+        text = directive.decode("latin-1")
+        raise invalidArgument("x-amz-tagging-directive", text, "Unknown tagging directive.")
+    return requested.tags if directive == b"REPLACE" else source.attributes.tags
 
 
 async def copyObject(call: S3Request) -> None:

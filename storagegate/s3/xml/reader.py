@@ -244,18 +244,24 @@ def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
     return tuple(map(_completedPart, read.records))
 
 
-def readBucketConfiguration(body: bytes) -> str:
+def readBucketConfiguration(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     """
-    Return the region of a CreateBucketConfiguration; empty if it names none or is absent.
+    Read CreateBucketConfiguration, which may be absent.
 
-    @raise S3Error: C{NotImplemented} for tags, and for a bucket of a type or at a place of its own.
+    @return: The region, empty if it names none; the key and the value of each tag, which are not
+        checked.
+    @raise S3Error: C{NotImplemented} for a bucket of a type or at a place of its own.
     """
     if not body:
-        return ""
+        return "", []
     read = readRecords(body, "CreateBucketConfiguration", "", _BUCKET)
-    if not read.settings.keys().isdisjoint(("Bucket", "Location", "Tags")):
+    if not read.settings.keys().isdisjoint(("Bucket", "Location")):
         raise S3Error("NotImplemented")
-    return read.settings.get("LocationConstraint", "").strip()
+    tags: list[tuple[str, str]] = []
+    if "Tags" in read.settings:
+        root = _readTree(body, "CreateBucketConfiguration")
+        tags = [_tag(each) for each in root.iterfind("{*}Tags/*")]
+    return read.settings.get("LocationConstraint", "").strip(), tags
 
 
 def readVersioning(body: bytes) -> str:

@@ -26,10 +26,10 @@ import msgspec
 from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
-from storagegate.storage.catalog import versions
+from storagegate.storage.catalog import buckets, versions
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.catalog.versions import Key, VersionRow, cuts
-from storagegate.storage.catalog.writer import Transaction, asJSON
+from storagegate.storage.catalog.writer import Transaction, asJSON, oneByOne
 from storagegate.storage.errors import (
     ConcurrentChange,
     CorruptObject,
@@ -257,7 +257,7 @@ def stack(transaction: Transaction, rows: Sequence[Row]) -> list[Segment]:
 
 _INSERTED = (
     "bucketId, key, sequence, versionId, deleteMarker, size, etag, modifiedMs, account,"
-    " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments"
+    " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments, tags"
 )
 
 
@@ -372,6 +372,48 @@ def _insertSQL(table: str, columns: int, count: int) -> str:
     return f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
 
 
+class TagsChange(msgspec.Struct, frozen=True):
+    """
+    A request to change the tags of an object.
+
+    @ivar version: The number of the write of a version, or L{NULL_VERSION}; L{None} for the object
+        that is current.
+    @ivar tags: See L{Attributes}.
+    """
+
+    bucket: str
+    key: bytes
+    version: int | str | None
+    tags: str
+
+
+@oneByOne
+def putTags(transaction: Transaction, change: TagsChange) -> None:
+    """
+    Replace the tags of an object; nothing else of it changes.
+
+    @raise NoSuchBucket: It does not exist.
+    @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+    """
+    name: list[object] = [
+        buckets.bucketId(transaction.connection, change.bucket),
+        change.key,
+    ]
+    which = ""
+    if change.version is not None:
+        which = f"AND {'versionId' if change.version == NULL_VERSION else 'sequence'} = ?"
+        name.append(change.version)
+    for table in ("objects",) if change.version is None else ("objects", "versions"):
+        found = transaction.value(
+            f"UPDATE {table} SET tags = ? WHERE bucketId = ? AND key = ? {which}"
+            " AND NOT deleteMarker RETURNING sequence",
+            [change.tags or None, *name],
+        )
+        if found is not None:
+            return
+    raise NoSuchKey
+
+
 _decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
 
 readAttributes = msgspec.json.Decoder(Attributes).decode
@@ -412,8 +454,9 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         "" if checksum is None else checksum.algorithm,
         "" if checksum is None else checksum.kind,
         None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
-        asJSON(attributes),
+        asJSON(replace(attributes, tags="") if attributes.tags else attributes),
         segmentsText(content),
+        attributes.tags or None,
     )
 
 
@@ -425,7 +468,7 @@ def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
 _FOUND = (
     "b.account, b.createdMs, b.region, b.ownership, b.versioning, b.lockEnabled, b.generation,"
     " i.bytes, o.storageChecksum, o.deleteMarker, o.size, o.etag, o.modifiedMs, o.account,"
-    " o.attributes, o.versionId, o.sequence, o.segments"
+    " o.attributes, o.versionId, o.sequence, o.segments, o.tags"
 )
 
 
@@ -506,13 +549,14 @@ def _lookUp(
         bucket, account, createdMs, region, ownership, versioning, bool(locks), generation
     )
     inline, checksum, marker, size, etag, modifiedMs, writer, attributes, *rest = row
-    version, sequence, segments = rest
+    version, sequence, segments, tags = rest
     # Without a sequence there is no such object.
     if sequence is None:
         return found, None
     if verify and not _isIntact(inline, checksum):
         raise CorruptObject(f"object {bucket}/{key!r} is damaged")
     content = Content(size, inline, readSegments(segments))
+    described = readAttributes(attributes)
     return found, ObjectRecord(
         bucket,
         key,
@@ -520,7 +564,7 @@ def _lookUp(
         etag,
         modifiedMs,
         writer,
-        readAttributes(attributes),
+        described if tags is None else replace(described, tags=tags),
         content,
         version,
         sequence,

@@ -56,6 +56,7 @@ from storagegate.storage.files import FailStopLatch
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
+    NULL_VERSION,
     AccessKey,
     BlobRow,
     Bucket,
@@ -510,6 +511,14 @@ class SQLiteCatalog:
     def _changeBucket(self, bucket: str, apply: Apply, change: Any) -> Deferred[Any]:
         # All records that are cached with the bucket are forgotten before the result is known.
         return self._writer.submit(Mutation(apply, change, names=((bucket, b""),)))
+
+    def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
+        """Replace the tags of an object."""
+        version: int | str | None = versionId
+        if versionId not in (None, NULL_VERSION):
+            version = self._versionIds.read(versionId)
+        change = objects.TagsChange(bucket, key, version, tags)
+        return self._writer.submit(Mutation(objects.putTags, change, names=((bucket, key),)))
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
         """Create a multipart upload."""

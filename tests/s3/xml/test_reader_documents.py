@@ -189,11 +189,11 @@ class BucketConfigurationTests(SynchronousTestCase):
                 "eu-west-1",
             ),
         ]:
-            self.assertEqual(readBucketConfiguration(body), region)
+            self.assertEqual(readBucketConfiguration(body), (region, []))
 
     def test_notBuilt(self) -> None:
-        """Tags, a type and a place are not ignored."""
-        for name in (b"Bucket", b"Location", b"Tags"):
+        """A type and a place are not ignored."""
+        for name in (b"Bucket", b"Location"):
             body = b"<CreateBucketConfiguration><%b/></CreateBucketConfiguration>" % name
             error = self.assertRaises(S3Error, readBucketConfiguration, body)
             self.assertEqual(error.code, "NotImplemented")
@@ -204,10 +204,14 @@ class BucketConfigurationTests(SynchronousTestCase):
             "CreateBucket",
             {
                 "Bucket": "b",
-                "CreateBucketConfiguration": {"LocationConstraint": "eu-central-1"},
+                "CreateBucketConfiguration": {
+                    "LocationConstraint": "eu-central-1",
+                    "Tags": [{"Key": "a", "Value": "b"}, {"Key": "c", "Value": ""}],
+                },
             },
         )
-        self.assertEqual(readBucketConfiguration(body), "eu-central-1")
+        tags = [("a", "b"), ("c", "")]
+        self.assertEqual(readBucketConfiguration(body), ("eu-central-1", tags))
 
     def test_refused(self) -> None:
         """Another document, or no document, is malformed."""

@@ -236,8 +236,8 @@ _HEADERS = (
         )
     ),
     _obeyed("header", "x-amz-source-expected-bucket-owner", _STRANGER, status=403),
-    _refused("header", "x-amz-tagging", "a=b"),
-    _refused("header", "x-amz-tagging-directive", "REPLACE"),
+    _obeyed("header", "x-amz-tagging", "a=b", shows="x-amz-tagging-count: 1", stored=True),
+    _obeyed("header", "x-amz-tagging-directive", "NEITHER", **_INVALID),
     _refused("header", "x-amz-website-redirect-location", "/elsewhere"),
     _refused("header", "x-amz-write-offset-bytes", "6"),
 )
@@ -298,8 +298,21 @@ _ELEMENTS = (
             _create(_nested(path)),
         )
         for path in (
-            *("Location/Type", "Location/Name", "Bucket/Type", "Bucket/DataRedundancy"),
-            *("Tags/Tag/Key", "Tags/Tag/Value"),
+            "Location/Type",
+            "Location/Name",
+            "Bucket/Type",
+            "Bucket/DataRedundancy",
+        )
+    ),
+    *(
+        _obeyed("element", f"{path}/Tag/{tag}", document, status=400, code="InvalidTag")
+        for tag, content in (
+            ("Key", "<Tag><Key>a!</Key><Value/></Tag>"),
+            ("Value", "<Tag><Key>a</Key><Value>b!</Value></Tag>"),
+        )
+        for path, document in (
+            ("CreateBucketConfiguration/Tags", _create(f"<Tags>{content}</Tags>")),
+            ("Tagging/TagSet", f"<Tagging><TagSet>{content}</TagSet></Tagging>"),
         )
     ),
     _obeyed("element", "Delete/Object/Key", _delete(), shows="<Deleted><Key>k-one</Key>"),
@@ -315,7 +328,8 @@ _ELEMENTS = (
     ),
     _obeyed(
         *("element", "VersioningConfiguration/Status", _versioning("<Status>On</Status>")),
-        **{"status": 400, "code": "MalformedXML"},
+        status=400,
+        code="MalformedXML",
     ),
     _refused(
         "element",
@@ -399,7 +413,7 @@ REFUSED_WITH_OPERATION = frozenset(
         *("ObjectLockConfiguration", "OwnershipControls", "PublicAccessBlockConfiguration"),
         *("ReplicationConfiguration", "RequestPaymentConfiguration", "RestoreRequest"),
         *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
-        *("Tagging", "WebsiteConfiguration"),
+        *("WebsiteConfiguration"),
     )
 )
 """Names that only operations have which are refused whole: no document of theirs is read."""

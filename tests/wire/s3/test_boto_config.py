@@ -101,7 +101,6 @@ class WriteTests(S3Case):
             ("put_bucket_acl", {"ACL": "public-read"}),
             ("put_bucket_acl", {"GrantRead": f'id="{"a" * 64}"'}),
             ("put_bucket_policy", {"Policy": "{}"}),
-            ("put_bucket_tagging", {"Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}),
             ("put_bucket_cors", {"CORSConfiguration": {"CORSRules": [cors]}}),
             (
                 "put_bucket_lifecycle_configuration",
@@ -129,11 +128,10 @@ class WriteTests(S3Case):
         self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=bucket))
 
     def test_objectSettings(self) -> None:
-        """A put that asks for tags, encryption, a public ACL or a lock is not a plain put."""
+        """A put that asks for encryption, a public ACL or a lock is not a plain put."""
         bucket = self.makeBucket()
         client = self.impatient()
         for asked in (
-            {"Tagging": "a=b"},
             {"ServerSideEncryption": "AES256"},
             {"ACL": "public-read"},
             {"ObjectLockLegalHoldStatus": "ON"},

@@ -171,13 +171,15 @@ class AnswerTests(S3Case):
             "CompleteMultipartUpload": "CompleteMultipartUpload/Part/ETag",
             "DeleteObjects": "Delete/Object/Key",
             "PutBucketAcl": "AccessControlPolicy/Owner/DisplayName",
+            "PutBucketTagging": "Tagging/TagSet/Tag/Key",
+            "PutObjectTagging": "Tagging/TagSet/Tag/Key",
             "PutBucketVersioning": "VersioningConfiguration/Status",
             "PutObjectAcl": "AccessControlPolicy/Owner/DisplayName",
         }
         if operation in documents:
             [row] = [row for row in TABLE if documents[operation] in row.names]
             body = self.filled(row.sample.replace("<ETag>none<", "<ETag>{etag}<"))
-            body = body.replace("<Status>On<", "<Status>Enabled<")
+            body = body.replace("!", "").replace("<Status>On<", "<Status>Enabled<")
         if "Copy" in operation:
             headers = {"x-amz-copy-source": f"{self.bucket}/k-one"}
             if operation == "CopyObject":

@@ -16,7 +16,6 @@ CUSTOMER_KEY = {
     "x-amz-server-side-encryption-customer-key": base64.b64encode(b"k" * 32).decode(),
     "x-amz-server-side-encryption-customer-key-MD5": "0eMU4UwmlNDBNDTuxNIEzg==",
 }
-TAG_SET = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
 
 
 class RefusalCase(S3Case):
@@ -163,8 +162,8 @@ class TokenTests(RefusalCase):
         self.assertAnswer(self.send(signed), 403, "SignatureDoesNotMatch")
 
 
-class FormTests(RefusalCase):
-    """Fields of a form, which are judged as the headers are."""
+class FormCase(RefusalCase):
+    """A client that is given forms."""
 
     def post(self, headers: dict[str, str] | None = None, **fields: str) -> Answer:
         """Send a form whose policy allows these fields, with underscores for hyphens."""
@@ -185,13 +184,15 @@ class FormTests(RefusalCase):
         form["x-amz-signature"] = self.signer.signPolicy(form["policy"], stamp[:8])
         return self.send(formRequest(self.bucket, form, b"file").adding(**(headers or {})))
 
+
+class FormTests(FormCase):
+    """Fields of a form, which are judged as the headers are."""
+
     def test_refused(self) -> None:
         """A field that asks for what is not built is 501, and the file is not stored."""
         for name, value in (
             ("acl", "public-read"),
             ("x_amz_acl", "public-read"),
-            ("tagging", TAG_SET),
-            ("x_amz_tagging", "a=b"),
             ("x_amz_server_side_encryption", "AES256"),
             ("x_amz_server_side_encryption_customer_algorithm", "AES256"),
             ("x_amz_object_lock_mode", "GOVERNANCE"),
@@ -246,9 +247,8 @@ class DocumentTests(RefusalCase):
     """Elements of documents."""
 
     def test_createBucket(self) -> None:
-        """A bucket with tags, of a type or in a place that is not built is not created."""
+        """A bucket of a type or in a place that is not built is not created."""
         for content in (
-            "<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>",
             "<Bucket><Type>Directory</Type></Bucket>",
             "<Bucket><DataRedundancy>SingleAvailabilityZone</DataRedundancy></Bucket>",
             "<Location><Type>AvailabilityZone</Type><Name>usw2-az1</Name></Location>",
