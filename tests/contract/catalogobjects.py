@@ -110,6 +110,7 @@ class ObjectContract(CatalogCase):
             Checksum("CRC32", "AAAAAA==-2", "COMPOSITE"),
             (PartSummary(1, 5, Checksum("CRC32", "AAAAAA==")), PartSummary(2, 0)),
             "STANDARD_IA",
+            tags="a=b",
         )
         record = inlineRecord(b"k", b"\0\xff bytes", attributes=attributes)
         stored = await self.catalog.putObject(record, ALWAYS)
@@ -117,6 +118,26 @@ class ObjectContract(CatalogCase):
         self.assertEqual(stored.content, Content(8, b"\0\xff bytes"))
         self.assertEqual(stored.attributes, attributes)
         self.assertEqual((stored.key, stored.size, stored.etag), (b"k", 8, "e1"))
+
+    async def test_tags(self) -> None:
+        """Tags are replaced and removed, of what is there, and nothing else of it changes."""
+        stored = (await self.put(inlineRecord(b"k"), blobRecord(b"blobs", "x")))[0]
+        for tags in ("a=b&c=", "d=1", ""):
+            await self.catalog.putTags("b", b"k", None, tags)
+            for verify in (False, True):
+                _, found = await self.catalog.object("b", b"k", verify=verify)
+                self.assertEqual(found.attributes.tags, tags)
+                plain = replace(found, attributes=replace(found.attributes, tags=""))
+                self.assertEqual(plain, stored)
+        await self.catalog.putTags("b", b"blobs", "null", "a=b")
+        self.assertEqual((await self.catalog.object("b", b"blobs"))[1].attributes.tags, "a=b")
+        for bucket, key, version, error in (
+            ("none", b"k", None, NoSuchBucket),
+            ("b", b"none", None, NoSuchKey),
+            ("b", b"k", self.otherVersion(), NoSuchKey),
+        ):
+            change = self.catalog.putTags(bucket, key, version, "a=b")
+            await self.assertFailure(change, error)
 
     async def test_segmentsComeBackInOrder(self) -> None:
         """An object of blobs names the same runs of bytes, in the same order."""

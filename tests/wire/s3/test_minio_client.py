@@ -3,7 +3,7 @@
 from io import BytesIO
 
 from minio import Minio
-from minio.commonconfig import ComposeSource, CopySource
+from minio.commonconfig import ComposeSource, CopySource, Tags
 from minio.deleteobjects import DeleteObject
 
 from tests.support.clients import ROOT
@@ -66,6 +66,24 @@ class MinioTests(S3Case):
         self.assertEqual(list(errors), [])
         self.client.remove_bucket(self.bucket)
         self.assertFalse(self.client.bucket_exists(self.bucket))
+
+    def test_tags(self) -> None:
+        """Tags of an object and of a bucket are set, read and removed."""
+        tags = Tags.new_object_tags()
+        tags["with blank"] = "\u00fc+=/"
+        self.client.put_object(self.bucket, "k", BytesIO(b"x"), 1, tags=tags)
+        self.assertEqual(self.client.get_object_tags(self.bucket, "k"), tags)
+        tags["more"] = ""
+        self.client.set_object_tags(self.bucket, "k", tags)
+        self.assertEqual(self.client.get_object_tags(self.bucket, "k"), tags)
+        self.client.delete_object_tags(self.bucket, "k")
+        self.assertIsNone(self.client.get_object_tags(self.bucket, "k"))
+        ofBucket = Tags.new_bucket_tags()
+        ofBucket["a"] = "b"
+        self.client.set_bucket_tags(self.bucket, ofBucket)
+        self.assertEqual(self.client.get_bucket_tags(self.bucket), ofBucket)
+        self.client.delete_bucket_tags(self.bucket)
+        self.assertIsNone(self.client.get_bucket_tags(self.bucket))
 
     def test_compose(self) -> None:
         """An object is composed of others inside the server."""

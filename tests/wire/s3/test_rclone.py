@@ -52,6 +52,17 @@ class RcloneTests(S3Case):
         report = self.rclone("copy", "--dry-run", up, remote)
         self.assertEqual(report, "")
 
+    def test_tags(self) -> None:
+        """Tags of uploads arrive, and a copy within the server keeps them."""
+        bucket = self.makeName("rclone")
+        (self.files / "k").write_bytes(b"x")
+        header = "x-amz-tagging: a=b%20c&d="
+        self.rclone("copy", "--header-upload", header, self.files / "k", f"gate:{bucket}")
+        self.rclone("copyto", f"gate:{bucket}/k", f"gate:{bucket}/copy")
+        for key in ("k", "copy"):
+            found = self.s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]
+            self.assertEqual(found, [{"Key": "a", "Value": "b c"}, {"Key": "d", "Value": ""}])
+
     def test_mkdirTwice(self) -> None:
         """A bucket may be made again by its owner."""
         bucket = self.makeName("rclone")

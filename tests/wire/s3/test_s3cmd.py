@@ -45,6 +45,14 @@ class S3cmdTests(S3Case):
         self.s3cmd("rb", f"s3://{bucket}")
         self.assertNotIn(bucket, self.s3cmd("ls"))
 
+    def test_tags(self) -> None:
+        """Tags in a header of a put arrive."""
+        bucket = self.makeBucket("s3cmd")
+        (self.files / "k").write_bytes(b"x")
+        self.s3cmd("put", "--add-header=x-amz-tagging:a=b", self.files / "k", f"s3://{bucket}")
+        found = self.s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]
+        self.assertEqual(found, [{"Key": "a", "Value": "b"}])
+
     def test_sync(self) -> None:
         """A tree is synced up and down, and a second sync has nothing to do."""
         bucket = self.makeBucket("s3cmd")
