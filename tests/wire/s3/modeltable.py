@@ -413,7 +413,7 @@ REFUSED_WITH_OPERATION = frozenset(
         *("ObjectLockConfiguration", "OwnershipControls", "PublicAccessBlockConfiguration"),
         *("ReplicationConfiguration", "RequestPaymentConfiguration", "RestoreRequest"),
         *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
-        *("WebsiteConfiguration"),
+        "WebsiteConfiguration",
     )
 )
 """Names that only operations have which are refused whole: no document of theirs is read."""

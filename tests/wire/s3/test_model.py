@@ -184,6 +184,7 @@ class AnswerTests(S3Case):
             headers = {"x-amz-copy-source": f"{self.bucket}/k-one"}
             if operation == "CopyObject":
                 headers["x-amz-metadata-directive"] = "REPLACE"
+                headers["x-amz-tagging-directive"] = "REPLACE"
         target, _, fixed = http["requestUri"].partition("?")
         target = target.replace("{Bucket}", bucket).replace("{Key+}", key)
         whole = "&".join(filter(None, [fixed, query]))
