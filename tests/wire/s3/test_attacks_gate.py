@@ -77,7 +77,7 @@ class GateTests(AttackCase):
             COMPLETE % self.etag.encode(),
         )
         yield Outgoing("DELETE", self.target("parts", f"uploadId={upload}"))
-        yield Outgoing("PUT", self.target("held", "tagging="), {}, b"<Tagging/>")
+        yield Outgoing("PUT", self.target("held", "tagging="), {}, b"<Tagging><TagSet/></Tagging>")
         yield Outgoing("PUT", f"/{self.bucket}?policy=", {}, b"{}")
         yield Outgoing("PUT", f"/{self.bucket}?acl=", {"x-amz-acl": "public-read-write"})
         yield Outgoing("PUT", f"/{self.bucket}?versioning=", {}, VERSIONING)
