@@ -346,3 +346,16 @@ def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
     @param body: The whole body.
     """
     return encoder.feed(body) + encoder.finish()
+
+
+def asBytes(chunk: Any) -> bytes:
+    """
+    Return a piece of a body as bytes; text is UTF-8.
+
+    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
+    """
+    if isinstance(chunk, str):
+        return chunk.encode()
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        return bytes(chunk)
+    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")

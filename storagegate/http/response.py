@@ -1,7 +1,7 @@
 """The response, as handlers see it: status, header fields and body: whole, streamed or a file."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
@@ -19,17 +19,19 @@ from storagegate.http.encoding import (
     EncodedBody,
     IBodyEncoder,
     ResponseHooks,
+    asBytes,
     encodeJSON,
     encodeWhole,
     waitForAll,
 )
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import (
-    WIRES,
     CheckedField,
     HeaderValue,
     checkValue,
     constantField,
+    fieldLines,
+    fieldPairs,
     listValues,
     typeField,
 )
@@ -414,7 +416,7 @@ class HTTPResponse:
         if isinstance(body, bytes):
             chunk = body
         else:
-            chunk = b"" if body is None else _asBytes(body)
+            chunk = b"" if body is None else asBytes(body)
         if self._begun:
             if chunk:
                 self.write(chunk)
@@ -553,7 +555,7 @@ class HTTPResponse:
         @raise ResponseSent: If the response was ended.
         """
         self._checkUnanswered()
-        data = _asBytes(chunk)
+        data = asBytes(chunk)
         if not self._begun:
             self.startBody(None)
         if self.raw.disconnected:
@@ -598,8 +600,9 @@ class HTTPResponse:
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        plain = FRAMING.isdisjoint(self._fields)
-        fields = checkedFields(self._block()) if plain else encodeFields(self._pairs())
+        found = self._fields
+        plain = FRAMING.isdisjoint(found)
+        fields = checkedFields(fieldLines(found)) if plain else encodeFields(fieldPairs(found))
         self.raw.begin(self.statusCode, fields, length)
         self._begun = True
         return encoder is None
@@ -734,9 +737,9 @@ class HTTPResponse:
             return
         self.sentLength = len(body)
         if FRAMING.isdisjoint(self._fields):
-            raw.respondWith(self.statusCode, self._block(), body)
+            raw.respondWith(self.statusCode, fieldLines(self._fields), body)
         else:
-            raw.respond(self.statusCode, encodeFields(self._pairs()), body)
+            raw.respond(self.statusCode, encodeFields(fieldPairs(self._fields)), body)
         if self._finishListeners is not None:
             self._emitFinish()
 
@@ -780,28 +783,6 @@ class HTTPResponse:
             # Also if a handler of errors has taken it: nothing can complete this any more.
             self.raw.abort()
 
-    def _block(self) -> bytes:
-        """
-        Write the fields.
-
-        All of them were checked when they were set, which the connection need not do again. Lines
-        that are kept cost a third of those that are encoded here.
-        """
-        block = b""
-        for field in self._fields.values():
-            name, value = field
-            if isinstance(value, str):
-                block += WIRES.get(field) or f"{name}: {value}\r\n".encode("latin-1")
-            else:
-                for each in value:
-                    block += f"{name}: {each}\r\n".encode("latin-1")
-        return block
-
-    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        for name, value in self._fields.values():
-            for each in listValues(value):
-                yield name.encode("ascii"), each.encode("latin-1")
-
     def _dropContent(self) -> None:
         fields = self._fields
         length = fields.get("content-length")
@@ -810,16 +791,3 @@ class HTTPResponse:
         if self.statusCode == 204 and length is not None and length[1] == "0":
             # True, and without it some browsers wait for a body.
             fields["content-length"] = length
-
-
-def _asBytes(chunk: Any) -> bytes:
-    """
-    Return a piece of a body as bytes; text is UTF-8.
-
-    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
-    """
-    if isinstance(chunk, str):
-        return chunk.encode()
-    if isinstance(chunk, bytes | bytearray | memoryview):
-        return bytes(chunk)
-    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")
