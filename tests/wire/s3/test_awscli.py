@@ -87,3 +87,30 @@ class AWSTests(S3Case):
         self.assertEqual((answer.status, answer.body), (200, b"for you"))
         curled = runTool([needTool("curl"), "--silent", "--fail", url], {})
         self.assertEqual(curled, "for you")
+
+    def test_versions(self) -> None:
+        """A bucket is versioned, an object deleted, brought back, and removed for good."""
+        bucket = self.makeBucket("aws")
+        named = ("--bucket", bucket)
+        api = ("s3api",)
+        self.aws(
+            *api, "put-bucket-versioning", *named, "--versioning-configuration", "Status=Enabled"
+        )
+        file = self.files / "file"
+        for text in ("one", "two"):
+            file.write_text(text)
+            self.aws("s3", "cp", file, f"s3://{bucket}/k")
+        self.aws("s3", "rm", f"s3://{bucket}/k")
+        self.assertEqual(self.aws("s3", "ls", f"s3://{bucket}"), "")
+        found = json.loads(self.aws(*api, "list-object-versions", *named))
+        [marker] = found["DeleteMarkers"]
+        key = (*named, "--key", "k", "--version-id")
+        self.aws(*api, "delete-object", *key, marker["VersionId"])
+        self.aws("s3", "cp", f"s3://{bucket}/k", self.files / "back")
+        self.assertEqual((self.files / "back").read_text(), "two")
+        old = found["Versions"][1]["VersionId"]
+        self.aws(*api, "get-object", *key, old, self.files / "old")
+        self.assertEqual((self.files / "old").read_text(), "one")
+        for version in found["Versions"]:
+            self.aws(*api, "delete-object", *key, version["VersionId"])
+        self.aws("s3", "rb", f"s3://{bucket}")

@@ -108,3 +108,24 @@ class RcloneTests(S3Case):
         self.assertEqual(sorted(found.split()), KEYS)
         top = self.rclone("lsf", f"gate:{bucket}").split()
         self.assertEqual(len(top), 121)
+
+    def test_versions(self) -> None:
+        """Old versions are shown with C{--s3-versions}, read, and cleaned up for good."""
+        bucket = self.makeBucket("rclone")
+        remote = f"gate:{bucket}"
+        self.rclone("backend", "versioning", remote, "Enabled")
+        self.assertIn("Enabled", self.rclone("backend", "versioning", remote))
+        tree = self.files / "tree"
+        tree.mkdir()
+        for text in ("one", "two", "three"):
+            (tree / "name.txt").write_text(text)
+            self.rclone("copy", "--ignore-times", tree, remote)
+        self.rclone("deletefile", f"{remote}/name.txt")
+        self.assertEqual(self.rclone("lsf", remote), "")
+        names = self.rclone("lsf", "--s3-versions", remote).split()
+        self.assertEqual(len(names), 3)
+        # Versions of one second have one name, and are all written for it.
+        texts = {self.rclone("cat", "--s3-versions", f"{remote}/{name}") for name in names}
+        self.assertEqual(sorted("".join(texts)), sorted("onetwothree"))
+        self.rclone("backend", "cleanup-hidden", remote)
+        self.assertEqual(self.rclone("lsf", "--s3-versions", remote), "")
