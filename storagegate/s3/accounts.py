@@ -9,13 +9,13 @@ are globs: C{*} is any run of characters (slashes too), C{?} is one.
 """
 
 import hmac
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 
 from attrs import field, frozen
 
+from storagegate.s3.access.patterns import matcher, tokenise
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
@@ -32,21 +32,14 @@ POLICIES = tuple(_GRANTS)
 
 
 @lru_cache(maxsize=1024)
-def globMatcher(pattern: str) -> Callable[[str], object]:
+def globMatcher(pattern: str) -> Callable[[str], bool]:
     """
     Compile a glob.
 
     @param pattern: Empty for everything.
-    @return: Gives C{None} for a text that does not match as a whole.
+    @return: Tells whether a text as a whole matches.
     """
-    # Each middle piece is found leftmost and kept (an atomic group), as globs allow: so a pattern
-    # of many stars cannot backtrack, and a match costs at most the text times the last piece.
-    runs = re.split(r"\*+", pattern or "*")
-    first, *rest = [re.escape(run).replace(r"\?", ".") for run in runs]
-    if rest:
-        *middle, last = rest
-        first += "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}"
-    return re.compile(first, re.DOTALL).fullmatch
+    return matcher(tokenise(pattern or "*", wildcards=True, variables=False))
 
 
 @frozen
@@ -64,7 +57,7 @@ class KeyPolicy:
     bucketPattern: str = ""
     prefixPattern: str = ""
     isUnlimited: bool = field(init=False, repr=False)
-    _matchers: list[Callable[[str], object]] = field(factory=list, init=False, repr=False, eq=False)
+    _matchers: list[Callable[[str], bool]] = field(factory=list, init=False, repr=False, eq=False)
 
     @isUnlimited.default
     def _isUnlimited(self) -> bool:
@@ -84,9 +77,9 @@ class KeyPolicy:
         if access == "admin" and self.prefixPattern:
             return False  # a bucket is more than the keys that match
         matchesBucket, matchesKey = self._matchers or self._compile()
-        if bucket is not None and matchesBucket(bucket) is None:
+        if bucket is not None and not matchesBucket(bucket):
             return False
-        return key is None or matchesKey(key) is not None
+        return key is None or matchesKey(key)
 
     def coversPrefix(self, prefix: str) -> bool:
         """Return whether the pattern matches every key that begins with C{prefix}."""
@@ -95,9 +88,9 @@ class KeyPolicy:
         if not pattern:
             return True
         _, matchesKey = self._matchers or self._compile()
-        return pattern.endswith("*") and matchesKey(prefix) is not None
+        return pattern.endswith("*") and matchesKey(prefix)
 
-    def _compile(self) -> list[Callable[[str], object]]:
+    def _compile(self) -> list[Callable[[str], bool]]:
         """
         Compile both patterns, with the first request that has proved to be of this key.
 
@@ -115,10 +108,19 @@ ROOT_ACCOUNT = "root"
 """The account of the root pair, which may use every bucket."""
 
 
+ANONYMOUS_ACCOUNT = ""
+"""The account of requests without credentials; no key can have it."""
+
+_ANONYMOUS_ID = "65a011a29cdf8ec533ec3d1ccaae921c"
+# Amazon's own, of half the length of others.
+
+
 # The accounts of one page are few: with 256 a listing does not format each row's owner.
 @lru_cache(maxsize=256)
 def canonicalId(account: str) -> str:
     """Return an account's 64 hexadecimal digits, which follow from its name in every store."""
+    if account == ANONYMOUS_ACCOUNT:
+        return _ANONYMOUS_ID
     return sha256(b"storagegate account " + account.encode()).hexdigest()
 
 
@@ -129,12 +131,14 @@ class Identity:
 
     @ivar account: The owner of new buckets and objects.
     @ivar isRoot: Whether buckets of other accounts may be used too.
+    @ivar isAnonymous: Whether the request has no credentials.
     """
 
     accessKey: str
     account: str
     policy: KeyPolicy = FULL_ACCESS
     isRoot: bool = False
+    isAnonymous: bool = False
 
     def authorise(
         self, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None
@@ -155,6 +159,10 @@ class Identity:
         covered = prefix is None or policy.coversPrefix(prefix)
         if not (covered and policy.allows(access, bucket or None, name)):
             raise S3Error("AccessDenied")
+
+
+ANONYMOUS = Identity("", ANONYMOUS_ACCOUNT, isAnonymous=True)
+"""The identity of requests without credentials."""
 
 
 @frozen
@@ -181,6 +189,8 @@ class AccessKeyStore:
         self._keys = keys
         self._generation = -1
         self._issued: dict[str, AccountKey] = {}
+        self._names: dict[str, str] = {}
+        self._namesGeneration = -2
         self.setRoot(rootAccessKey, rootSecretKey)
 
     def setRoot(self, accessKey: str, secretKey: str) -> None:
@@ -211,6 +221,33 @@ class AccessKeyStore:
                 self._issued[name] = known
             self._generation = keys.generation
         return self._issued.get(accessKey)
+
+    def isAccountId(self, accountId: str) -> bool:
+        """Return whether the root account or that of an issued key has a canonical id."""
+        return accountId in self._accounts()
+
+    def accountsOf(self, email: str) -> list[str]:
+        """
+        Return the accounts whose keys carry an address.
+
+        @param email: In lower case.
+        """
+        return sorted(
+            {key.account for key in self._keys.keys.values() if key.email.lower() == email}
+        )
+
+    def nameOf(self, accountId: str) -> str | None:
+        """Return the name of an account by its canonical id; L{None} if no key has it."""
+        return self._accounts().get(accountId)
+
+    def _accounts(self) -> dict[str, str]:
+        """Return the names of accounts by canonical id; they are for lists only, which are rare."""
+        keys = self._keys
+        if keys.generation != self._namesGeneration:
+            names = {ROOT_ACCOUNT, *(key.account for key in keys.keys.values())}
+            self._names = {canonicalId(name): name for name in names}
+            self._namesGeneration = keys.generation
+        return self._names
 
     def prove(self, accessKey: str, secretKey: bytes) -> Identity | None:
         """

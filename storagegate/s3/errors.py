@@ -15,7 +15,11 @@ from storagegate.storage import errors as store
 
 # Status and text by code.
 _LINES = {
+    "AccessControlListNotSupported": "400 The bucket does not allow ACLs",
     "AccessDenied": "403 Access Denied",
+    "AmbiguousGrantByEmailAddress": (
+        "400 The e-mail address you provided is associated with more than one account."
+    ),
     "AuthorizationHeaderMalformed": "400 The authorization header that you provided is not valid.",
     "AuthorizationQueryParametersError": (
         "400 Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
@@ -46,6 +50,9 @@ _LINES = {
     "InternalError": "500 We encountered an internal error. Please try again.",
     "InvalidAccessKeyId": "403 The AWS Access Key Id you provided does not exist in our records.",
     "InvalidArgument": "400 Invalid Argument",
+    "InvalidBucketAclWithObjectOwnership": (
+        "400 Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"
+    ),
     "InvalidBucketName": "400 The specified bucket is not valid.",
     "InvalidBucketState": ("409 The request is not valid for the current state of the bucket."),
     "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
@@ -67,6 +74,11 @@ _LINES = {
     "InvalidToken": "400 The provided token is malformed or otherwise invalid.",
     "InvalidURI": "400 Couldn't parse the specified URI.",
     "KeyTooLongError": "400 Your key is too long",
+    "MalformedACLError": (
+        "400 The ACL that you provided was not well formed or did not validate against our "
+        "published schema"
+    ),
+    "MalformedPolicy": "400 This policy contains invalid Json",
     "MalformedPOSTRequest": (
         "400 The body of your POST request is not well-formed multipart/form-data."
     ),
@@ -81,6 +93,7 @@ _LINES = {
     "MetadataConfigurationNotFound": "404 The metadata configuration was not found",
     "MetadataTooLarge": "400 Your metadata headers exceed the maximum allowed metadata size",
     "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
+    "MissingSecurityHeader": "400 Your request was missing a required header",
     "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
     "NoSuchBucket": "404 The specified bucket does not exist",
     "NoSuchBucketPolicy": "404 The bucket policy does not exist",
@@ -122,6 +135,9 @@ _LINES = {
         "your key and signing method."
     ),
     "SlowDown": "503 Please reduce your request rate.",
+    "UnresolvableGrantByEmailAddress": (
+        "400 The e-mail address you provided does not match any account on record."
+    ),
     "XAmzContentSHA256Mismatch": (
         "400 The provided 'x-amz-content-sha256' header does not match what was computed."
     ),

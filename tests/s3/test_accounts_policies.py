@@ -33,18 +33,18 @@ class GlobTests(SynchronousTestCase):
             ("a*b*c", "a\nb\nc", True),
         ]
         for pattern, text, expected in cases:
-            self.assertIs(globMatcher(pattern)(text) is not None, expected, (pattern, text))
+            self.assertIs(globMatcher(pattern)(text), expected, (pattern, text))
 
     @given(st.text("ab*?", max_size=8), st.text("ab", max_size=10))
     def test_agreesWithTheLibrary(self, pattern: str, text: str) -> None:
         """On patterns without brackets the answer is that of Python's own globs."""
         expected = pattern == "" or re.match(translate(pattern), text) is not None
-        self.assertIs(globMatcher(pattern)(text) is not None, expected)
+        self.assertIs(globMatcher(pattern)(text), expected)
 
     def test_manyStars(self) -> None:
         """A pattern of many stars cannot be made to backtrack."""
         began = time.process_time()
-        self.assertIsNone(globMatcher("*a" * 30 + "*b")("a" * 1024))
+        self.assertFalse(globMatcher("*a" * 30 + "*b")("a" * 1024))
         self.assertLess(time.process_time() - began, 1.0)
 
 

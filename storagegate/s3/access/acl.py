@@ -1,0 +1,356 @@
+"""
+Access control lists: grants, and the three forms in which clients name them.
+
+A request names the grants of a bucket or an object in one of three forms: a I{canned} list
+(C{x-amz-acl: public-read}), headers for each permission, or an C{AccessControlPolicy}::
+
+    x-amz-grant-read = grantee *("," grantee)
+    grantee          = ("id" / "uri" / "emailAddress") "=" ['"'] value ['"']
+
+A list is stored as JSON, C{[[grantee, permission], ...]}; the grantee is a canonical id or the URI
+of a group. No list at all is the private one: full control for the owner, whose account needs no
+grant.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+from attrs import field, frozen
+
+from storagegate.s3.access.actions import VERSION_ACTIONS
+from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.errors import S3Error, invalidArgument
+
+ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
+AUTHENTICATED_USERS = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers"
+_LOG_DELIVERY = "http://acs.amazonaws.com/groups/s3/LogDelivery"
+
+GROUPS = frozenset({ALL_USERS, AUTHENTICATED_USERS})
+"""The groups that can have grants; each of them makes a list public."""
+
+FULL_CONTROL = "FULL_CONTROL"
+PERMISSIONS = ("READ", "WRITE", "READ_ACP", "WRITE_ACP", FULL_CONTROL)
+
+GRANT_LIMIT = 100
+"""Grants of a list: Amazon's limit."""
+
+GRANT_HEADERS: Mapping[bytes, str] = {
+    b"x-amz-grant-read": "READ",
+    b"x-amz-grant-write": "WRITE",
+    b"x-amz-grant-read-acp": "READ_ACP",
+    b"x-amz-grant-write-acp": "WRITE_ACP",
+    b"x-amz-grant-full-control": FULL_CONTROL,
+}
+"""The headers that grant, by lower-case name, with the permission of each."""
+
+_BUCKET_PERMISSIONS: Mapping[str, str] = {
+    "s3:ListBucket": "READ",
+    "s3:ListBucketVersions": "READ",
+    "s3:ListBucketMultipartUploads": "READ",
+    "s3:PutObject": "WRITE",
+    "s3:DeleteObject": "WRITE",
+    "s3:GetBucketAcl": "READ_ACP",
+    "s3:PutBucketAcl": "WRITE_ACP",
+}
+_OBJECT_PERMISSIONS: Mapping[str, str] = {
+    "s3:GetObject": "READ",
+    "s3:GetObjectAcl": "READ_ACP",
+    "s3:PutObjectAcl": "WRITE_ACP",
+}
+
+
+@frozen
+class Grant:
+    """
+    A grant of a list.
+
+    @ivar grantee: The canonical id of an account, or the URI of a group.
+    @ivar permission: One of L{PERMISSIONS}.
+    """
+
+    grantee: str
+    permission: str
+
+
+@frozen
+class AccessControlList:
+    """
+    The grants of a bucket or an object.
+
+    @ivar isPublic: Whether a group has a grant.
+    """
+
+    grants: tuple[Grant, ...]
+    isPublic: bool = field(init=False)
+    _grantees: Mapping[str, frozenset[str]] = field(init=False, repr=False, eq=False)
+
+    @isPublic.default
+    def _findPublic(self) -> bool:
+        return any(grant.grantee in GROUPS for grant in self.grants)
+
+    @_grantees.default
+    def _findGrantees(self) -> Mapping[str, frozenset[str]]:
+        return {
+            permission: frozenset(
+                grant.grantee
+                for grant in self.grants
+                if grant.permission in (permission, FULL_CONTROL)
+            )
+            for permission in PERMISSIONS
+        }
+
+    def grantsTo(self, permission: str, identity: Identity, *, withGroups: bool) -> bool:
+        """
+        Return whether an identity has a permission.
+
+        @param permission: One of L{PERMISSIONS}.
+        @param withGroups: Whether the grants of groups count.
+        """
+        grantees = self._grantees[permission]
+        if not identity.isAnonymous and canonicalId(identity.account) in grantees:
+            return True
+        return withGroups and (
+            ALL_USERS in grantees or (not identity.isAnonymous and AUTHENTICATED_USERS in grantees)
+        )
+
+
+def bucketPermission(action: str) -> str | None:
+    """Return the permission in a bucket's list that an action needs; L{None} if none grants it."""
+    return _BUCKET_PERMISSIONS.get(action)
+
+
+_VERSIONS = {version: action for action, version in VERSION_ACTIONS.items()}
+
+
+def objectPermission(action: str) -> str | None:
+    """Return the permission in an object's list that an action needs; L{None} if none grants it."""
+    return _OBJECT_PERMISSIONS.get(_VERSIONS.get(action, action))
+
+
+def privateList(owner: str) -> AccessControlList:
+    """
+    Make the list of a bucket or an object that has none.
+
+    @param owner: The account.
+    """
+    return AccessControlList((Grant(canonicalId(owner), FULL_CONTROL),))
+
+
+def encodeList(acl: AccessControlList, owner: str) -> str | None:
+    """
+    Write a list as it is stored.
+
+    @param owner: The account that owns the bucket or the object.
+    @return: L{None} for the private one.
+    """
+    if acl == privateList(owner):
+        return None
+    pairs = [(grant.grantee, grant.permission) for grant in acl.grants]
+    return msgspec.json.encode(pairs).decode()
+
+
+# Lists are few in kind: those of one client are mostly alike.
+@lru_cache(maxsize=256)
+def decodeList(text: str) -> AccessControlList:
+    """Read a stored list."""
+    pairs = msgspec.json.decode(text, type=list[tuple[str, str]])
+    return AccessControlList(tuple(Grant(*pair) for pair in pairs))
+
+
+class AccountDirectory(Protocol):
+    """The accounts that grants can name."""
+
+    def isAccountId(self, accountId: str) -> bool:
+        """Return whether an account has a canonical id."""
+
+    def accountsOf(self, email: str) -> Sequence[str]:
+        """Return the accounts whose keys carry an address, in lower case."""
+
+
+_OF_OWNER = ("OWNER", FULL_CONTROL)
+_CANNED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "private": (_OF_OWNER,),
+    "public-read": (_OF_OWNER, (ALL_USERS, "READ")),
+    "public-read-write": (_OF_OWNER, (ALL_USERS, "READ"), (ALL_USERS, "WRITE")),
+    "authenticated-read": (_OF_OWNER, (AUTHENTICATED_USERS, "READ")),
+    "bucket-owner-read": (_OF_OWNER, ("BUCKET OWNER", "READ")),
+    "bucket-owner-full-control": (_OF_OWNER, ("BUCKET OWNER", FULL_CONTROL)),
+}
+_UNSUPPORTED_CANNED = frozenset({"aws-exec-read", "log-delivery-write"})
+
+
+def cannedList(name: str, owner: str, bucketOwner: str | None = None) -> AccessControlList:
+    """
+    Make a canned list.
+
+    @param owner: The account that owns the bucket or the object.
+    @param bucketOwner: The account that owns the bucket of an object; L{None} for a bucket itself,
+        where the lists that name it are private.
+    @raise S3Error: C{InvalidArgument} for an unknown name, C{NotImplemented} for those that name
+        other services.
+    """
+    rows = _CANNED.get(name)
+    if rows is None:
+        if name in _UNSUPPORTED_CANNED:
+            raise S3Error("NotImplemented", fields={"Header": "x-amz-acl"})
+        raise invalidArgument("x-amz-acl", name)
+    ids = {"OWNER": canonicalId(owner), "BUCKET OWNER": canonicalId(bucketOwner or owner)}
+    found: list[Grant] = []
+    for grantee, permission in rows:
+        grant = Grant(ids.get(grantee, grantee), permission)
+        if grant not in found and Grant(grant.grantee, FULL_CONTROL) not in found:
+            found.append(grant)
+    return AccessControlList(tuple(found))
+
+
+class GranteeReader:
+    """Turn what a request names into grantees that exist."""
+
+    def __init__(self, directory: AccountDirectory) -> None:
+        self._directory = directory
+        self._kinds: Mapping[str, Callable[[str], str]] = {
+            "id": self.account,
+            "uri": self.group,
+            "emailaddress": self.email,
+        }
+
+    def account(self, text: str) -> str:
+        """Read a canonical id, or raise C{InvalidArgument}."""
+        if not self._directory.isAccountId(text):
+            raise invalidArgument("CanonicalUser/ID", text, "Invalid id")
+        return text
+
+    def group(self, text: str) -> str:
+        """Read the URI of a group, or raise C{InvalidArgument}."""
+        if text == _LOG_DELIVERY:
+            raise S3Error("NotImplemented", "Logs are not delivered")
+        if text not in GROUPS:
+            raise invalidArgument("Group/URI", text, "Invalid group uri")
+        return text
+
+    def email(self, text: str) -> str:
+        """Read an address, or raise C{UnresolvableGrantByEmailAddress}."""
+        accounts = self._directory.accountsOf(text.lower())
+        if not accounts:
+            raise S3Error("UnresolvableGrantByEmailAddress", fields={"Email": text})
+        if len(accounts) > 1:
+            raise S3Error("AmbiguousGrantByEmailAddress", fields={"Email": text})
+        return canonicalId(accounts[0])
+
+    def header(self, name: bytes, value: bytes) -> list[str]:
+        """Read the grantees of a header, or raise C{InvalidArgument}."""
+        found = []
+        for each in value.decode("utf-8", "replace").split(","):
+            kind, equals, text = each.strip().partition("=")
+            read = self._kinds.get(kind.strip().lower())
+            if read is None or not equals:
+                raise invalidArgument(
+                    name.decode("latin-1"),
+                    value.decode("utf-8", "replace"),
+                    "Argument format not recognized",
+                )
+            text = text.strip()
+            if len(text) > 1 and text[0] == text[-1] == '"':
+                text = text[1:-1]
+            found.append(read(text))
+        return found
+
+
+def namesList(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether the headers of a request name a list."""
+    return b"x-amz-acl" in headers or not GRANT_HEADERS.keys().isdisjoint(headers)
+
+
+def listFrom(
+    headers: Mapping[bytes, bytes],
+    owner: str,
+    directory: AccountDirectory,
+    bucketOwner: str | None = None,
+) -> AccessControlList | None:
+    """
+    Read the list that headers name.
+
+    @param headers: Values by lower-case name.
+    @param owner: The account that owns, or will own, the bucket or the object.
+    @param bucketOwner: See L{cannedList}.
+    @return: L{None} if they name none.
+    @raise S3Error: C{InvalidRequest} for both forms at once, and the errors of the forms.
+    """
+    canned = headers.get(b"x-amz-acl")
+    grants = [
+        (permission, name, headers[name])
+        for name, permission in GRANT_HEADERS.items()
+        if name in headers
+    ]
+    if canned is None and not grants:
+        return None
+    if canned is not None:
+        if grants:
+            raise S3Error(
+                "InvalidRequest", "Specifying both Canned ACLs and Header Grants is not allowed"
+            )
+        return cannedList(canned.strip().decode("latin-1"), owner, bucketOwner)
+    reader = GranteeReader(directory)
+    found = [
+        Grant(grantee, permission)
+        for permission, name, value in grants
+        for grantee in reader.header(name, value)
+    ]
+    if len(found) > GRANT_LIMIT:
+        raise invalidArgument("x-amz-grant", str(len(found)), "The request has too many grants")
+    return AccessControlList(tuple(dict.fromkeys(found)))
+
+
+_XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
+
+
+def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessControlList:
+    """
+    Read an C{AccessControlPolicy}.
+
+    @param body: The document; its size is limited before.
+    @param owner: The account that owns the bucket or the object, which the document must name.
+    @raise S3Error: C{MalformedACLError}, C{AccessDenied} for another owner, and the errors of
+        grantees.
+    """
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        root = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError):
+        raise S3Error("MalformedACLError") from None
+    named = root.findtext("{*}Owner/{*}ID")
+    rows = root.findall("{*}AccessControlList/{*}Grant")
+    if (
+        root.tag.rpartition("}")[2] != "AccessControlPolicy"
+        or named is None
+        or len(rows) > GRANT_LIMIT
+        or len(root.findall("{*}AccessControlList")) != 1
+    ):
+        raise S3Error("MalformedACLError")
+    if named.strip() != canonicalId(owner):
+        raise S3Error("AccessDenied")
+    reader = GranteeReader(directory)
+    forms: Mapping[str, tuple[str, Callable[[str], str]]] = {
+        "CanonicalUser": ("ID", reader.account),
+        "Group": ("URI", reader.group),
+        "AmazonCustomerByEmail": ("EmailAddress", reader.email),
+    }
+    found = []
+    for row in rows:
+        permission = (row.findtext("{*}Permission") or "").strip()
+        grantee = row.find("{*}Grantee")
+        if grantee is None or permission not in PERMISSIONS:
+            raise S3Error("MalformedACLError")
+        kind = grantee.get(_XSI_TYPE, "").rpartition(":")[2]
+        form = forms.get(kind)
+        text = None if form is None else grantee.findtext(f"{{*}}{form[0]}")
+        if form is None or text is None:
+            raise S3Error("MalformedACLError")
+        found.append(Grant(form[1](text.strip()), permission))
+    return AccessControlList(tuple(dict.fromkeys(found)))

@@ -1,0 +1,284 @@
+"""
+What a request says of itself: the values of the condition keys of bucket policies.
+
+Each key has one function that reads it from the L{AccessContext}. A key that a request does not
+have is L{None}: a policy can tell it from an empty text.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from time import gmtime, strftime
+
+from attrs import frozen
+from msgspec import Struct
+
+from storagegate.s3.accounts import Identity, canonicalId
+
+_NOTHING: Mapping[str, str] = {}
+_NO_HEADERS: Mapping[bytes, bytes] = {}
+
+
+class Signing(Struct, frozen=True):
+    """
+    How a request was signed.
+
+    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
+    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
+    @ivar seconds: When, since the epoch; L{None} where the signature does not say it.
+    """
+
+    version: str
+    kind: str
+    seconds: int | None = None
+
+
+class AccessContext(Struct, eq=False):
+    """
+    A request as policies see it.
+
+    @ivar operation: Amazon's name of the operation.
+    @ivar key: The object's key as text; empty for a bucket.
+    @ivar owner: The account of the bucket.
+    @ivar now: Seconds since the epoch.
+    @ivar address: The client's address, behind trusted proxies.
+    @ivar headers: Values by lower-case name.
+    @ivar query: Decoded values by name.
+    @ivar versionId: The version that is asked for; L{None} if none is named.
+    @ivar signing: L{None} for plain keys and anonymous requests.
+    @ivar tlsVersion: C{"1.2"}, C{"1.3"}; L{None} without TLS.
+    @ivar existingTags: Of the object as it is stored.
+    @ivar requestTags: That the request gives to the object.
+    """
+
+    identity: Identity
+    operation: str
+    bucket: str
+    key: str
+    owner: str
+    now: float
+    address: str = ""
+    secure: bool = False
+    headers: Mapping[bytes, bytes] = _NO_HEADERS
+    query: Mapping[str, str] = _NOTHING
+    versionId: str | None = None
+    signing: Signing | None = None
+    tlsVersion: str | None = None
+    existingTags: Mapping[str, str] = _NOTHING
+    requestTags: Mapping[str, str] = _NOTHING
+
+
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?",
+    re.ASCII,
+)
+
+
+def parseDate(text: str) -> float:
+    """
+    Read a date of ISO 8601, or seconds since the epoch.
+
+    @return: Seconds since the epoch.
+    @raise ValueError: If it is none.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 12:
+        return float(text)
+    if _DATE.fullmatch(text) is None:
+        raise ValueError(f"{text!a:.80} is no date")
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!a:.80} is no date") from None
+
+
+Value = str | tuple[str, ...] | None
+"""One value, several of a key that has several, or none."""
+
+
+@frozen
+class ConditionKey:
+    """
+    A condition key.
+
+    @ivar name: As Amazon writes it.
+    @ivar read: Returns the value of a request.
+    @ivar isMultiple: Whether it has several values, which no variable can stand for.
+    """
+
+    name: str
+    read: Callable[[AccessContext], Value]
+    isMultiple: bool = False
+
+
+def principalArn(identity: Identity) -> str | None:
+    """Return the ARN of an identity; L{None} for an anonymous request."""
+    if identity.isAnonymous:
+        return None
+    if identity.isRoot:
+        return f"arn:aws:iam::{identity.account}:root"
+    return f"arn:aws:iam::{identity.account}:user/{identity.accessKey}"
+
+
+def _principalType(context: AccessContext) -> str:
+    identity = context.identity
+    if identity.isAnonymous:
+        return "Anonymous"
+    return "Account" if identity.isRoot else "User"
+
+
+def _userName(context: AccessContext) -> str | None:
+    identity = context.identity
+    return None if identity.isAnonymous or identity.isRoot else identity.accessKey
+
+
+def _userId(context: AccessContext) -> str:
+    identity = context.identity
+    if identity.isAnonymous:
+        return "anonymous"
+    return canonicalId(identity.account) if identity.isRoot else identity.accessKey
+
+
+def _account(context: AccessContext) -> str | None:
+    return None if context.identity.isAnonymous else context.identity.account
+
+
+def _currentTime(context: AccessContext) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(context.now))
+
+
+def _header(name: bytes) -> Callable[[AccessContext], str | None]:
+    def read(context: AccessContext) -> str | None:
+        value = context.headers.get(name)
+        return None if value is None else value.decode("utf-8", "replace").strip()
+
+    return read
+
+
+def _parameter(name: str) -> Callable[[AccessContext], str | None]:
+    return lambda context: context.query.get(name)
+
+
+def _signatureAge(context: AccessContext) -> str | None:
+    signing = context.signing
+    if signing is None or signing.seconds is None:
+        return None
+    return str(max(0, int((context.now - signing.seconds) * 1000)))
+
+
+_CREATING = frozenset({"PutObject", "CopyObject", "PostObject", "CompleteMultipartUpload"})
+_PREPARING = frozenset({"CreateMultipartUpload", "UploadPart", "UploadPartCopy"})
+
+
+def _creation(context: AccessContext) -> str | None:
+    if context.operation in _CREATING:
+        return "true"
+    return "false" if context.operation in _PREPARING else None
+
+
+def _remainingDays(context: AccessContext) -> str | None:
+    value = context.headers.get(b"x-amz-object-lock-retain-until-date")
+    if value is None:
+        return None
+    try:
+        until = parseDate(value.decode("latin-1").strip())
+    except ValueError:
+        return None
+    return str(max(0, int((until - context.now) // 86400)))
+
+
+def _copySource(context: AccessContext) -> str | None:
+    value = _header(b"x-amz-copy-source")(context)
+    return None if value is None else "/" + value.partition("?versionId=")[0].removeprefix("/")
+
+
+_HEADER_KEYS = (
+    "x-amz-acl",
+    "x-amz-content-sha256",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write",
+    "x-amz-grant-write-acp",
+    "x-amz-metadata-directive",
+    "x-amz-object-ownership",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+    "if-match",
+    "if-none-match",
+)
+
+
+def _signingPart(name: str) -> Callable[[AccessContext], str | None]:
+    def read(context: AccessContext) -> str | None:
+        signing = context.signing
+        return None if signing is None else getattr(signing, name)
+
+    return read
+
+
+_KEYS = (
+    ConditionKey("aws:CurrentTime", _currentTime),
+    ConditionKey("aws:EpochTime", lambda context: str(int(context.now))),
+    ConditionKey("aws:PrincipalAccount", _account),
+    ConditionKey("aws:PrincipalArn", lambda context: principalArn(context.identity)),
+    ConditionKey("aws:PrincipalType", _principalType),
+    ConditionKey("aws:Referer", _header(b"referer")),
+    ConditionKey("aws:ResourceAccount", lambda context: context.owner),
+    ConditionKey("aws:SecureTransport", lambda context: "true" if context.secure else "false"),
+    ConditionKey("aws:SourceIp", lambda context: context.address or None),
+    ConditionKey("aws:UserAgent", _header(b"user-agent")),
+    ConditionKey("aws:userid", _userId),
+    ConditionKey("aws:username", _userName),
+    ConditionKey("s3:authType", _signingPart("kind")),
+    ConditionKey("s3:delimiter", _parameter("delimiter")),
+    # A bucket has a policy only after it was created: nothing is left that could name a region.
+    ConditionKey("s3:LocationConstraint", lambda context: None),
+    ConditionKey("s3:max-keys", _parameter("max-keys")),
+    ConditionKey("s3:object-lock-legal-hold", _header(b"x-amz-object-lock-legal-hold")),
+    ConditionKey("s3:object-lock-mode", _header(b"x-amz-object-lock-mode")),
+    ConditionKey("s3:object-lock-remaining-retention-days", _remainingDays),
+    ConditionKey(
+        "s3:object-lock-retain-until-date", _header(b"x-amz-object-lock-retain-until-date")
+    ),
+    ConditionKey("s3:ObjectCreationOperation", _creation),
+    ConditionKey("s3:prefix", _parameter("prefix")),
+    ConditionKey(
+        "s3:RequestObjectTagKeys", lambda context: tuple(context.requestTags), isMultiple=True
+    ),
+    ConditionKey("s3:ResourceAccount", lambda context: context.owner),
+    ConditionKey("s3:signatureAge", _signatureAge),
+    ConditionKey("s3:signatureversion", _signingPart("version")),
+    ConditionKey("s3:TlsVersion", lambda context: context.tlsVersion),
+    ConditionKey("s3:VersionId", lambda context: context.versionId),
+    ConditionKey("s3:x-amz-copy-source", _copySource),
+    *(ConditionKey(f"s3:{name}", _header(name.encode())) for name in _HEADER_KEYS),
+)
+
+CONDITION_KEYS: Mapping[str, ConditionKey] = {key.name.lower(): key for key in _KEYS}
+"""All keys but those of tags, by lower-case name: policies write them in any case."""
+
+_TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
+    "s3:existingobjecttag/": lambda context: context.existingTags,
+    "s3:requestobjecttag/": lambda context: context.requestTags,
+}
+
+
+def findKey(name: str) -> ConditionKey | None:
+    """
+    Look a condition key up.
+
+    @param name: In any case, but for the key of a tag in C{s3:ExistingObjectTag/KEY}.
+    """
+    known = CONDITION_KEYS.get(name.lower())
+    if known is not None:
+        return known
+    kind, slash, tag = name.partition("/")
+    tags = _TAGS.get(kind.lower() + slash)
+    if tags is None or not tag:
+        return None
+    return ConditionKey(name, lambda context: tags(context).get(tag))

@@ -1,0 +1,151 @@
+"""
+The decision on a request: what the settings of a bucket say, in this order.
+
+ 1. The front door proves who asks, or that the request is anonymous.
+ 2. The limits of the access key, which nothing widens
+    (L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}).
+ 3. A statement of the bucket's policy that denies. It binds the owner too, but the root key is
+    bound by nothing, and the unlimited keys of the bucket's account can always change the policy.
+ 4. C{RestrictPublicBuckets} with a public policy: only the bucket's account.
+ 5. The root key; the bucket's account, or for the bytes, tags and list of an object the object's
+    account; a statement that allows; a grant of a list.
+ 6. Otherwise the access is denied.
+
+A statement that allows does not open an object of another account, as in S3: its own account has
+to. Under C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
+"""
+
+from collections.abc import Callable
+
+from attrs import frozen
+from msgspec import Struct
+
+from storagegate.s3.access.acl import (
+    FULL_CONTROL,
+    AccessControlList,
+    Grant,
+    bucketPermission,
+    objectPermission,
+)
+from storagegate.s3.access.actions import POLICY_ACTIONS, WRITER_ACTIONS
+from storagegate.s3.access.context import AccessContext
+from storagegate.s3.access.policy import BucketPolicy
+from storagegate.s3.accounts import Identity, canonicalId
+
+OBJECT_WRITER = "ObjectWriter"
+BUCKET_OWNER_PREFERRED = "BucketOwnerPreferred"
+BUCKET_OWNER_ENFORCED = "BucketOwnerEnforced"
+
+OWNERSHIPS = (OBJECT_WRITER, BUCKET_OWNER_PREFERRED, BUCKET_OWNER_ENFORCED)
+"""The object ownership that a bucket can have; the first one if it never set any."""
+
+
+@frozen
+class PublicAccessBlock:
+    """
+    The limits of public access to a bucket.
+
+    @ivar blockPublicAcls: No list with a grant to a group may be set.
+    @ivar ignorePublicAcls: Grants to groups do not count.
+    @ivar blockPublicPolicy: No public policy may be set.
+    @ivar restrictPublicBuckets: A bucket with a public policy is open to its own account only.
+    """
+
+    blockPublicAcls: bool = False
+    ignorePublicAcls: bool = False
+    blockPublicPolicy: bool = False
+    restrictPublicBuckets: bool = False
+
+
+NO_BLOCK = PublicAccessBlock()
+
+
+class BucketAccess(Struct, frozen=True, eq=False):
+    """
+    The compiled settings of a bucket that decide on access.
+
+    @ivar account: The owner.
+    @ivar acl: L{None} for the private list.
+    """
+
+    account: str
+    policy: BucketPolicy | None = None
+    acl: AccessControlList | None = None
+    block: PublicAccessBlock = NO_BLOCK
+    ownership: str = OBJECT_WRITER
+
+    @property
+    def isEnforced(self) -> bool:
+        """Whether all objects are the bucket's account's, and lists do not count."""
+        return self.ownership == BUCKET_OWNER_ENFORCED
+
+    def allows(
+        self,
+        identity: Identity,
+        action: str,
+        context: Callable[[], AccessContext],
+        owner: str | None = None,
+        acl: AccessControlList | None = None,
+    ) -> bool:
+        """
+        Decide by the steps from the third on.
+
+        @param action: With its prefix, C{s3:GetObject}.
+        @param context: Describes the request; called only if there is a policy.
+        @param owner: The account of the object, if it exists and the action concerns one.
+        @param acl: The object's; L{None} for the private list.
+        """
+        if identity.isRoot:
+            return True
+        account = self.account
+        isOwner = identity.account == account and not identity.isAnonymous
+        policy, verdict = self.policy, None
+        if policy is not None:
+            if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
+                return True
+            verdict = policy.evaluate(action, context())
+            if verdict is False:
+                return False
+            if policy.isPublic and self.block.restrictPublicBuckets and not isOwner:
+                return False
+        isEnforced = self.ownership == BUCKET_OWNER_ENFORCED
+        if owner is None or owner == account or isEnforced or action not in WRITER_ACTIONS:
+            if isOwner or verdict:
+                return True
+        elif owner == identity.account and not identity.isAnonymous:
+            return True
+        return not isEnforced and self._isGranted(identity, action, owner, acl)
+
+    def _isGranted(
+        self, identity: Identity, action: str, owner: str | None, acl: AccessControlList | None
+    ) -> bool:
+        """Return whether a list grants an action."""
+        withGroups = not self.block.ignorePublicAcls
+        permission = bucketPermission(action)
+        if permission is not None:
+            if self.acl is None or not self.acl.grantsTo(
+                permission, identity, withGroups=withGroups
+            ):
+                return False
+            # Who may write may remove what is its own.
+            return action != "s3:DeleteObject" or owner in (None, identity.account)
+        permission = objectPermission(action)
+        return (
+            permission is not None
+            and acl is not None
+            and acl.grantsTo(permission, identity, withGroups=withGroups)
+        )
+
+    def ownerOf(self, writer: str, acl: AccessControlList | None) -> str:
+        """
+        Return the account that will own a new object.
+
+        @param writer: The account that writes it.
+        @param acl: The list that the request names, if it names one.
+        """
+        if self.isEnforced:
+            return self.account
+        isPreferred = self.ownership == BUCKET_OWNER_PREFERRED and acl is not None
+        if isPreferred and Grant(canonicalId(self.account), FULL_CONTROL) in acl.grants:
+            return self.account
+        return writer

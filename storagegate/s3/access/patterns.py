@@ -1,0 +1,258 @@
+"""
+Patterns of bucket policies::
+
+    pattern  = *(text / "*" / "?" / variable)
+    variable = "${" key [", '" default "'"] "}" / "${*}" / "${?}" / "${$}"
+
+C{*} is any run of characters, slashes too, C{?} is one. A variable stands for the value that the
+request has for a condition key, taken literally: a star in it is a star. Where the request has no
+value and the pattern no default, the pattern matches nothing.
+
+Matching takes time in proportion to the text: the pieces between stars are found from left to
+right, each at its first place, and no place is tried twice for another piece.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from attrs import frozen
+
+
+@frozen
+class Wildcard:
+    """A C{*} or C{?} of a pattern."""
+
+    sign: str
+
+
+ANY: Final = Wildcard("*")
+ONE: Final = Wildcard("?")
+
+
+@frozen
+class Variable:
+    """
+    A variable of a pattern.
+
+    @ivar key: The condition key, as it is written.
+    @ivar default: Its value where the request has none; L{None} for no default.
+    """
+
+    key: str
+    default: str | None = None
+
+
+Token = str | Wildcard | Variable
+Tokens = tuple[Token, ...]
+
+_SIGNS = {"*": "*", "?": "?", "$": "$"}
+
+
+def tokenise(text: str, *, wildcards: bool, variables: bool) -> Tokens:
+    """
+    Read a pattern.
+
+    @param wildcards: Whether C{*} and C{?} are wildcards.
+    @param variables: Whether C{${...}} is a variable.
+    @return: Wildcards, variables and the runs of text between them, which are not empty.
+    @raise ValueError: A variable is malformed; the text says which.
+    """
+    tokens: list[Token] = []
+    literal = ""
+    position = 0
+    while position < len(text):
+        character = text[position]
+        token: Token | None = None
+        position += 1
+        if wildcards and character in "*?":
+            token = ANY if character == "*" else ONE
+        elif variables and character == "$" and text[position : position + 1] == "{":
+            end = text.find("}", position)
+            if end < 0:
+                raise ValueError(f"{text[position - 1 :]!a} has no closing brace")
+            inner = text[position + 1 : end]
+            position = end + 1
+            if inner in _SIGNS:
+                literal += inner
+                continue
+            token = _variable(inner)
+        if token is None:
+            literal += character
+            continue
+        if literal:
+            tokens.append(literal)
+            literal = ""
+        if not (token is ANY and tokens and tokens[-1] is ANY):
+            tokens.append(token)
+    if literal:
+        tokens.append(literal)
+    return tuple(tokens)
+
+
+def _variable(inner: str) -> Variable:
+    key, comma, rest = inner.partition(",")
+    default = rest.strip()
+    if comma:
+        if len(default) < 2 or default[0] != "'" or default[-1] != "'":
+            raise ValueError(f"the default of ${{{inner}}} is not in quotation marks")
+        return Variable(key.strip(), default[1:-1])
+    return Variable(key.strip())
+
+
+def hasVariables(tokens: Iterable[Token]) -> bool:
+    """Return whether a pattern depends on the request."""
+    return any(isinstance(token, Variable) for token in tokens)
+
+
+def resolve(tokens: Tokens, value: Callable[[str], str | None]) -> Tokens | None:
+    """
+    Put values in the place of variables.
+
+    @param value: From a condition key to the value of the request, or L{None}.
+    @return: L{None} if there is no value for one of them.
+    """
+    resolved: list[Token] = []
+    for token in tokens:
+        if isinstance(token, Variable):
+            found = value(token.key)
+            if found is None:
+                found = token.default
+            if found is None:
+                return None
+            if found:
+                resolved.append(found)
+        else:
+            resolved.append(token)
+    return tuple(resolved)
+
+
+_Piece = tuple[int, tuple[tuple[int, str], ...]]
+"""A run without stars: its length, and its texts with their offsets; C{?} only adds to both."""
+
+
+def _pieces(tokens: Tokens) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    length = 0
+    texts: list[tuple[int, str]] = []
+    for token in tokens:
+        if token is ANY:
+            pieces.append((length, tuple(texts)))
+            length, texts = 0, []
+        elif token is ONE:
+            length += 1
+        else:
+            assert isinstance(token, str), "variables are resolved"
+            texts.append((length, token))
+            length += len(token)
+    pieces.append((length, tuple(texts)))
+    return pieces
+
+
+def _fits(piece: _Piece, text: str, at: int) -> bool:
+    length, texts = piece
+    if at + length > len(text):
+        return False
+    return all(text.startswith(each, at + offset) for offset, each in texts)
+
+
+def _find(piece: _Piece, text: str, start: int) -> int:
+    """Return the first place from C{start} on where a piece fits; -1 if there is none."""
+    length, texts = piece
+    if not texts:
+        return start if start + length <= len(text) else -1
+    offset, first = texts[0]
+    while True:
+        found = text.find(first, start + offset)
+        if found < 0 or found - offset + length > len(text):
+            return -1
+        start = found - offset
+        if _fits(piece, text, start):
+            return start
+        start += 1
+
+
+def matcher(tokens: Tokens) -> Callable[[str], bool]:
+    """
+    Make the test of whether a whole text matches a pattern.
+
+    @param tokens: Without variables.
+    """
+    pieces = _pieces(tokens)
+    if len(pieces) == 1:
+        whole = pieces[0]
+        return lambda text: len(text) == whole[0] and _fits(whole, text, 0)
+    first, *middle, last = pieces
+    if tokens == (ANY,):
+        return lambda text: True
+    if len(tokens) == 2 and isinstance(tokens[0], str) and tokens[1] is ANY:
+        # A prefix, as most patterns are.
+        prefix = tokens[0]
+        return lambda text: text.startswith(prefix)
+
+    def matches(text: str) -> bool:
+        if not _fits(first, text, 0):
+            return False
+        position = first[0]
+        for piece in middle:
+            position = _find(piece, text, position)
+            if position < 0:
+                return False
+            position += piece[0]
+        end = len(text) - last[0]
+        return end >= position and _fits(last, text, end)
+
+    return matches
+
+
+def derive(tokens: Tokens, text: str) -> tuple[Tokens, ...]:
+    """
+    Return the patterns of what may follow a text: its Brzozowski derivatives.
+
+    @param tokens: A pattern; where the text reaches a variable there is no derivative.
+    @return: Any of them has to match the rest; none if nothing that begins so matches.
+    """
+    # Each token of one character, so that a place in the pattern is a number.
+    singles: list[Token] = []
+    for token in tokens:
+        if isinstance(token, str):
+            singles.extend(token)
+        else:
+            singles.append(token)
+
+    def closed(places: Iterable[int]) -> set[int]:
+        reached = set()
+        for place in places:
+            reached.add(place)
+            while place < len(singles) and singles[place] is ANY:
+                place += 1
+                reached.add(place)
+        return reached
+
+    places = closed([0])
+    for character in text:
+        following = set()
+        for place in places:
+            if place < len(singles):
+                token = singles[place]
+                if token is ANY:
+                    following.add(place)
+                elif token is ONE or token == character:
+                    following.add(place + 1)
+        places = closed(following)
+    kept = [
+        place
+        for place in sorted(places)
+        # What follows a star is matched by the star's own pattern.
+        if not (place and singles[place - 1] is ANY and place - 1 in places)
+    ]
+    return tuple(_joined(singles[place:]) for place in kept)
+
+
+def _joined(singles: Iterable[Token]) -> Tokens:
+    joined: list[Token] = []
+    for token in singles:
+        if isinstance(token, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += token
+        else:
+            joined.append(token)
+    return tuple(joined)

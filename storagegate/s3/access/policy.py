@@ -1,0 +1,503 @@
+"""
+Bucket policies: the document, its errors, and the compiled policy.
+
+The document is Amazon's, version C{2008-10-17} or C{2012-10-17}::
+
+    policy    = {["Version"], ["Id"], "Statement": statement / [*statement]}
+    statement = {["Sid"], "Effect": "Allow" / "Deny", principal, action, resource, ["Condition"]}
+    principal = "Principal" / "NotPrincipal": "*" / {"AWS" / "CanonicalUser": one / [*one]}
+    action    = "Action" / "NotAction": pattern / [*pattern]
+    resource  = "Resource" / "NotResource": ARN of the bucket or its objects / [*ARN]
+    Condition = {operator: {key: value / [*value]}}
+
+Whatever cannot be obeyed is refused, so that no rule of a policy is without effect.
+
+A policy is compiled to lists of rules, one for each action: only statements that concern the action
+are judged for a request, and of these first the principal, then the key, then the conditions.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_network
+from typing import Any, NoReturn
+
+from attrs import frozen
+from msgspec import Struct
+
+from storagegate.s3.access.actions import ACTIONS
+from storagegate.s3.access.conditions import Condition, Test, checkVariables, resolved
+from storagegate.s3.access.context import AccessContext
+from storagegate.s3.access.patterns import Tokens, derive, hasVariables, matcher, tokenise
+from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.errors import S3Error
+
+POLICY_LIMIT = 20 * 1024
+"""Bytes of a policy: Amazon's limit."""
+
+_VERSIONS = ("2008-10-17", "2012-10-17")
+_POLICY_ELEMENTS = frozenset({"Version", "Id", "Statement"})
+_STATEMENT_ELEMENTS = frozenset(
+    {
+        *("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction"),
+        *("Resource", "NotResource", "Condition"),
+    }
+)
+_BUCKET_ARN = "arn:aws:s3:::"
+_IDENTITY_ARN = "arn:aws:iam::"
+
+
+def malformed(message: str) -> S3Error:
+    """Make the error of a policy."""
+    return S3Error("MalformedPolicy", message[:400])
+
+
+@frozen
+class Principals:
+    """
+    The identities that a principal names.
+
+    @ivar isAll: Whether it is C{*}, which anonymous requests are too.
+    @ivar accounts: By name.
+    @ivar users: Account and access key.
+    @ivar ids: Canonical ids of accounts.
+    """
+
+    isAll: bool = False
+    accounts: frozenset[str] = frozenset()
+    users: frozenset[tuple[str, str]] = frozenset()
+    ids: frozenset[str] = frozenset()
+
+    def includes(self, identity: Identity) -> bool:
+        """Return whether an identity is named."""
+        if self.isAll:
+            return True
+        account = identity.account
+        return not identity.isAnonymous and (
+            account in self.accounts
+            or (account, identity.accessKey) in self.users
+            or (bool(self.ids) and canonicalId(account) in self.ids)
+        )
+
+
+@frozen
+class Statement:
+    """
+    A statement as it is written, validated.
+
+    @ivar actions: Those that it concerns, by full name.
+    @ivar onBucket: Whether the bucket itself is a resource.
+    @ivar keys: The patterns of the keys that are resources.
+    @ivar isNotResource: Whether it concerns all other resources instead.
+    """
+
+    isAllow: bool
+    principals: Principals
+    isNotPrincipal: bool
+    actions: frozenset[str]
+    onBucket: bool
+    keys: tuple[Tokens, ...]
+    isNotResource: bool
+    conditions: tuple[Condition, ...]
+
+    @property
+    def isPublic(self) -> bool:
+        """
+        Whether it allows something to the public, as Amazon defines it.
+
+        It does not if it names its principals, or if a condition holds for fixed values of a key
+        that tells who asks or from where.
+        """
+        if not self.isAllow or not (self.principals.isAll or self.isNotPrincipal):
+            return False
+        return not any(map(_isFixing, self.conditions))
+
+
+# The keys whose fixed values make a statement not public, and the operators that fix a value.
+_FIXING_KEYS = frozenset(
+    {
+        *("aws:principalaccount", "aws:principalarn", "aws:userid", "aws:username"),
+        "s3:x-amz-server-side-encryption-aws-kms-key-id",
+    }
+)
+_FIXING_OPERATORS = frozenset(
+    {
+        *("StringEquals", "StringEqualsIgnoreCase", "StringLike", "ArnEquals", "ArnLike"),
+    }
+)
+
+
+def _isFixing(condition: Condition) -> bool:
+    qualifier, operator, ifExists = condition.parts()
+    if ifExists or qualifier == "ForAllValues":
+        return False
+    key = condition.key.lower()
+    if key == "aws:sourceip" and operator == "IpAddress":
+        return all(map(_isNarrow, condition.values))
+    if key not in _FIXING_KEYS or operator not in _FIXING_OPERATORS:
+        return False
+    return not any("${" in value or "*" in value or "?" in value for value in condition.values)
+
+
+def _isNarrow(text: str) -> bool:
+    """Return whether a network is private, or no wider than Amazon takes for a fixed one."""
+    network = ip_network(text, strict=False)
+    return network.prefixlen >= (8 if network.version == 4 else 32)
+
+
+_KeyTest = Callable[[AccessContext], bool]
+
+
+class Rule(Struct, frozen=True):
+    """
+    A statement, compiled for one action.
+
+    @ivar principals: L{None} for all.
+    @ivar keys: The test of the object's key; L{None} for every key, and for a bucket.
+    """
+
+    principals: Callable[[Identity], bool] | None
+    keys: _KeyTest | None
+    conditions: tuple[Test, ...]
+
+    def holds(self, context: AccessContext) -> bool:
+        """Return whether the statement applies to a request."""
+        if self.principals is not None and not self.principals(context.identity):
+            return False
+        if self.keys is not None and not self.keys(context):
+            return False
+        return not self.conditions or all(test(context) for test in self.conditions)
+
+
+class BucketPolicy:
+    """
+    A compiled policy.
+
+    @ivar document: As it was put.
+    @ivar isPublic: Whether a statement of it allows something to the public.
+    """
+
+    def __init__(self, document: bytes, statements: Iterable[Statement], variables: bool) -> None:
+        """
+        @param variables: Whether its version has variables.
+        @raise ValueError: A condition cannot be compiled.
+        """
+        self.document = document
+        self._compiled = [
+            (
+                statement,
+                _principalTest(statement),
+                _keyTest(statement),
+                tuple(each.compiled(variables) for each in statement.conditions),
+            )
+            for statement in statements
+        ]
+        self.isPublic = any(statement.isPublic for statement, *_ in self._compiled)
+        # One entry for each action that was asked for; actions are few.
+        self._rules: dict[str, tuple[tuple[Rule, ...], tuple[Rule, ...]]] = {}
+
+    def evaluate(self, action: str, context: AccessContext) -> bool | None:
+        """
+        Return what the policy says of a request: L{False} if a statement denies it, L{True} if one
+        allows it, L{None} if it says nothing.
+        """
+        rules = self._rules.get(action)
+        if rules is None:
+            rules = self._rules[action] = (
+                self._rulesOf(action, False),
+                self._rulesOf(action, True),
+            )
+        for rule in rules[0]:
+            if rule.holds(context):
+                return False
+        for rule in rules[1]:
+            if rule.holds(context):
+                return True
+        return None
+
+    def _rulesOf(self, action: str, isAllow: bool) -> tuple[Rule, ...]:
+        kind = ACTIONS.get(action)
+        rules = []
+        for statement, principals, keys, conditions in self._compiled:
+            if statement.isAllow is not isAllow or action not in statement.actions:
+                continue
+            if kind == "object":
+                rules.append(Rule(principals, keys, conditions))
+            elif statement.onBucket is not statement.isNotResource:
+                rules.append(Rule(principals, None, conditions))
+        return tuple(rules)
+
+
+def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:
+    principals = statement.principals
+    if statement.isNotPrincipal:
+        return lambda identity: not principals.includes(identity)
+    return None if principals.isAll else principals.includes
+
+
+def _keyTest(statement: Statement) -> _KeyTest | None:
+    """Compile the patterns of keys to a test; L{None} if it holds for every key."""
+    fixed = [matcher(tokens) for tokens in statement.keys if not hasVariables(tokens)]
+    varying = [tokens for tokens in statement.keys if hasVariables(tokens)]
+    isNot = statement.isNotResource
+    if not isNot and any(
+        tokens == tokenise("*", wildcards=True, variables=False) for tokens in statement.keys
+    ):
+        return None
+    if len(fixed) == 1 and not varying and not isNot:
+        (only,) = fixed
+        return lambda context: only(context.key)
+
+    def test(context: AccessContext) -> bool:
+        key = context.key
+        for matches in fixed:
+            if matches(key):
+                return not isNot
+        for tokens in varying:
+            known = resolved(tokens, context)
+            if known is not None and matcher(known)(key):
+                return not isNot
+        return isNot
+
+    return test
+
+
+def compilePolicy(document: bytes, bucket: str) -> BucketPolicy:
+    """
+    Read, validate and compile a policy.
+
+    @param document: As it was sent.
+    @param bucket: The bucket whose policy it is.
+    @raise S3Error: C{MalformedPolicy}, naming the problem.
+    """
+    policy = _parseJSON(document)
+    _checkElements(policy, _POLICY_ELEMENTS)
+    version = policy.get("Version", _VERSIONS[0])
+    if version not in _VERSIONS:
+        raise malformed(f"The policy must contain a valid version string: {version!a:.80}")
+    if not isinstance(policy.get("Id", ""), str):
+        raise malformed("Id must be a string")
+    statements = policy.get("Statement")
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list) or not statements:
+        raise malformed("Missing required field Statement")
+    reader = _StatementReader(bucket, variables=version == _VERSIONS[1])
+    try:
+        read = [reader.read(each) for each in statements]
+        return BucketPolicy(document, read, reader.variables)
+    except ValueError as error:
+        raise malformed(str(error)) from None
+
+
+def _parseJSON(document: bytes) -> dict[str, Any]:
+    if len(document) > POLICY_LIMIT:
+        raise malformed(
+            f"The policy has {len(document)} bytes; it must not have more than {POLICY_LIMIT}"
+        )
+    try:
+        text = document.decode("utf-8")
+        policy = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except UnicodeDecodeError:
+        raise malformed("This policy contains invalid Json: it is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise malformed(f"This policy contains invalid Json: {error}") from None
+    if not isinstance(policy, dict):
+        raise malformed("Policies must be valid JSON and the first byte must be '{'")
+    return policy
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!a:.80} comes twice")
+    return found
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no value of JSON")
+
+
+def _checkElements(found: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in found:
+        if name not in known:
+            raise malformed(f"Unknown field {name}")
+
+
+def _texts(value: Any, what: str) -> list[str]:
+    """Return one text or a list of them as a list that is not empty."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise ValueError(f"{what} must be a string or a list of strings")
+    return texts
+
+
+def _one(statement: Mapping[str, Any], name: str) -> tuple[Any, bool]:
+    """Return the value of an element or of its negation, and whether it is that."""
+    negation = f"Not{name}"
+    if name in statement and negation in statement:
+        raise ValueError(f"{name} and {negation} must not be in one statement")
+    if negation in statement:
+        return statement[negation], True
+    if name not in statement:
+        raise ValueError(f"Missing required field {name}")
+    return statement[name], False
+
+
+class _StatementReader:
+    """
+    Validate the statements of one policy.
+
+    @ivar variables: Whether the version of the policy has variables.
+    """
+
+    def __init__(self, bucket: str, variables: bool) -> None:
+        self.variables = variables
+        self._bucket = bucket
+        self._ids: set[str] = set()
+
+    def read(self, statement: Any) -> Statement:
+        """Read a statement, or raise L{ValueError} with the problem."""
+        if not isinstance(statement, dict):
+            raise ValueError("Statement must be an object or a list of objects")
+        _checkElements(statement, _STATEMENT_ELEMENTS)
+        self._checkId(statement.get("Sid", ""))
+        effect, isNot = _one(statement, "Effect")
+        if isNot or effect not in ("Allow", "Deny"):
+            raise ValueError(f"Invalid effect: {effect!a:.80}")
+        principal, isNotPrincipal = _one(statement, "Principal")
+        named, isNotAction = _one(statement, "Action")
+        groups = [_expanded(each) for each in _texts(named, "Action")]
+        if isNotAction:
+            groups = [frozenset(ACTIONS).difference(*groups)]
+        arns, isNotResource = _one(statement, "Resource")
+        onBucket, keys = self._resources(_texts(arns, "Resource"))
+        if not isNotResource:
+            for group in groups:
+                if not any(keys if ACTIONS[each] == "object" else onBucket for each in group):
+                    raise ValueError("Action does not apply to any resource(s) in statement")
+        return Statement(
+            isAllow=effect == "Allow",
+            principals=_principals(principal),
+            isNotPrincipal=isNotPrincipal,
+            actions=frozenset().union(*groups),
+            onBucket=onBucket,
+            keys=keys,
+            isNotResource=isNotResource,
+            conditions=tuple(_conditions(statement.get("Condition", {}))),
+        )
+
+    def _checkId(self, sid: Any) -> None:
+        if not isinstance(sid, str):
+            raise ValueError("Sid must be a string")
+        if sid and sid in self._ids:
+            raise ValueError(f"Statement IDs (SID) in a single policy must be unique: {sid!a:.80}")
+        self._ids.add(sid)
+
+    def _resources(self, arns: Iterable[str]) -> tuple[bool, tuple[Tokens, ...]]:
+        """Return whether the bucket is among resources, and the patterns of keys that are."""
+        onBucket = False
+        keys: list[Tokens] = []
+        for arn in arns:
+            name = arn.removeprefix(_BUCKET_ARN)
+            tokens = tokenise(name, wildcards=True, variables=self.variables)
+            checkVariables(tokens)
+            isBucket = any(
+                matcher(rest)("") for rest in derive(tokens, self._bucket) if not hasVariables(rest)
+            )
+            found = derive(tokens, self._bucket + "/")
+            if name == arn or not (isBucket or found):
+                raise ValueError(f"Policy has invalid resource: {arn!a:.200}")
+            onBucket = onBucket or isBucket
+            # No key is empty: a pattern that ends at the slash is of none.
+            keys += (each for each in found if each)
+        return onBucket, tuple(keys)
+
+
+def _expanded(pattern: str) -> frozenset[str]:
+    """Return the actions that a pattern names, whose case does not matter."""
+    matches = matcher(tokenise(pattern.lower(), wildcards=True, variables=False))
+    found = frozenset(action for action in ACTIONS if matches(action.lower()))
+    if not found:
+        raise ValueError(f"Policy has invalid action: {pattern!a:.80}")
+    return found
+
+
+def _principals(value: Any) -> Principals:
+    if value == "*":
+        return Principals(isAll=True)
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"Invalid principal in policy: {value!a:.200}")
+    isAll = False
+    accounts: set[str] = set()
+    users: set[tuple[str, str]] = set()
+    ids: set[str] = set()
+    for kind, named in value.items():
+        if kind not in ("AWS", "CanonicalUser"):
+            raise ValueError(f"Invalid principal in policy: {kind!a:.80}")
+        for each in _texts(named, "Principal"):
+            if kind == "CanonicalUser":
+                ids.add(_canonicalUser(each))
+            elif each == "*":
+                isAll = True
+            else:
+                account, user = _identityArn(each)
+                if user:
+                    users.add((account, user))
+                else:
+                    accounts.add(account)
+    return Principals(isAll, frozenset(accounts), frozenset(users), frozenset(ids))
+
+
+def _canonicalUser(text: str) -> str:
+    if len(text) != 64 or not set(text) <= set("0123456789abcdef"):
+        raise ValueError(f"Invalid principal in policy: {text!a:.200}")
+    return text
+
+
+def _identityArn(text: str) -> tuple[str, str]:
+    """Return the account that a principal names, and the access key or nothing."""
+    rest = text.removeprefix(_IDENTITY_ARN)
+    user = ""
+    if rest != text:
+        # An access key has no colon; a name of an account may have one.
+        account, _, last = rest.rpartition(":")
+        if last != "root":
+            user = last.removeprefix("user/")
+            account = "" if user == last else account
+    else:
+        account = text
+    if (
+        not account
+        or account.startswith("arn:")
+        or {"*", "?"} & {*account, *user}
+        or (rest != text and last != "root" and not user)
+    ):
+        raise ValueError(f"Invalid principal in policy: {text!a:.200}")
+    return account, user
+
+
+def _conditions(value: Any) -> Iterable[Condition]:
+    if not isinstance(value, dict):
+        raise ValueError("Condition must be an object")
+    for operator, keys in value.items():
+        if not isinstance(keys, dict) or not keys:
+            raise ValueError(f"Condition {operator!a:.80} must be an object of keys and values")
+        for key, values in keys.items():
+            listed = values if isinstance(values, list) else [values]
+            if not listed:
+                raise ValueError(f"Condition {operator!a:.80} has no value for {key!a:.80}")
+            condition = Condition(operator, key, tuple(_scalar(each, key) for each in listed))
+            condition.parts()
+            yield condition
+
+
+def _scalar(value: Any, key: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, str):
+        raise ValueError(f"A value of {key!a:.80} must be a string, a number or a boolean")
+    return value
