@@ -1,6 +1,7 @@
 """Bucket policies: what is refused, what they say of requests, and what makes them public."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -419,6 +420,7 @@ _TEXT = st.text("aB*?/:", max_size=4)
 _VALUES = {
     "String": st.one_of(
         _TEXT,
+        st.sampled_from(["a", "B", "b", "1", "A*"]),
         st.sampled_from(["AKANN", "a", "${aws:username}", "${s3:prefix,'a'}*", "${*}", "x${$}"]),
     ),
     "Numeric": st.one_of(st.integers(-2, 12).map(str), st.sampled_from(["1.5", "10.0"])),
@@ -438,31 +440,37 @@ _VALUES = {
         ]
     ),
 }
-_KEYS = st.sampled_from(
-    [
-        *("s3:prefix", "S3:Max-Keys", "s3:delimiter", "aws:SourceIp", "aws:SecureTransport"),
-        *("aws:CurrentTime", "aws:EpochTime", "aws:PrincipalArn", "aws:username", "aws:UserAgent"),
-        *("s3:RequestObjectTagKeys", "s3:ExistingObjectTag/a", "s3:RequestObjectTag/B"),
-    ]
+_TEXT_KEYS = (
+    *("s3:prefix", "s3:delimiter", "aws:username", "aws:UserAgent", "S3:Max-Keys"),
+    *("s3:RequestObjectTagKeys", "s3:ExistingObjectTag/a", "s3:RequestObjectTag/B"),
 )
+_KEYS = {
+    "Numeric": ("S3:Max-Keys", "aws:EpochTime", "s3:ExistingObjectTag/a"),
+    "Date": ("aws:CurrentTime", "aws:EpochTime"),
+    "Bool": ("aws:SecureTransport",),
+    "Binary": ("s3:max-keys",),
+    "IpAddress": ("aws:SourceIp", "s3:prefix"),
+    "NotIpAddress": ("aws:SourceIp", "s3:prefix"),
+    "Arn": ("aws:PrincipalArn",),
+}
 
 
 @st.composite
-def conditions(draw: Any) -> dict[str, Any]:
+def conditions(draw: Any, least: int = 0) -> dict[str, Any]:
     """Draw the conditions of a statement."""
     found: dict[str, dict[str, Any]] = {}
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.integers(least, 2))):
         operator = draw(st.sampled_from([*OPERATORS, "Null"]))
-        key = draw(_KEYS)
         if operator == "Null":
-            values = draw(_oneOrList(_VALUES["Bool"]))
-        else:
-            values = draw(
-                _oneOrList(next(v for kind, v in _VALUES.items() if operator.startswith(kind)))
+            found.setdefault(operator, {})[draw(st.sampled_from(_TEXT_KEYS))] = draw(
+                _oneOrList(_VALUES["Bool"])
             )
-            operator = draw(st.sampled_from(["", "", "ForAllValues:", "ForAnyValue:"])) + operator
-            operator += draw(st.sampled_from(["", "", "IfExists"]))
-        found.setdefault(operator, {})[key] = values
+            continue
+        kind = next(each for each in _VALUES if operator.startswith(each))
+        operator = draw(st.sampled_from(["", "", "ForAllValues:", "ForAnyValue:"])) + operator
+        operator += draw(st.sampled_from(["", "", "IfExists"]))
+        key = draw(st.sampled_from(_KEYS.get(kind, _TEXT_KEYS)))
+        found.setdefault(operator, {})[key] = draw(_oneOrList(_VALUES[kind]))
     return found
 
 
@@ -510,7 +518,10 @@ def statements(draw: Any) -> dict[str, Any]:
 def requests(draw: Any) -> AccessContext:
     """Draw a request."""
     tags = st.dictionaries(st.sampled_from("aB"), st.sampled_from(["a", "B", "1"]), max_size=2)
-    query = {"prefix": draw(_TEXT), "max-keys": draw(st.sampled_from(["1", "10", "x", "YQ=="]))}
+    query = {
+        "prefix": draw(_TEXT | st.sampled_from(["a", "AKANN", "a*"])),
+        "max-keys": draw(st.sampled_from(["1", "10", "x", "YQ=="])),
+    }
     for name in [*query]:
         if draw(st.booleans()):
             del query[name]
@@ -551,27 +562,14 @@ def described(asked: AccessContext, action: str) -> plain.Asked:
     )
 
 
-class AgreementTests(SynchronousTestCase):
-    """The compiled policy and the plain evaluator."""
+_ACTIONS = st.sampled_from(["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetObjectAcl"])
 
-    @settings(max_examples=600, deadline=None)
-    @given(
-        st.lists(statements(), min_size=1, max_size=4),
-        st.sampled_from(["2012-10-17", "2008-10-17"]),
-        st.lists(
-            st.tuples(
-                requests(),
-                st.sampled_from(
-                    ["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetObjectAcl"]
-                ),
-            ),
-            min_size=1,
-            max_size=6,
-        ),
-    )
-    def test_agree(self, drawn: list[Any], version: str, asked: list[Any]) -> None:
-        """They say the same of every request."""
-        body = document(*drawn, Version=version)
+
+class AgreementTests(SynchronousTestCase):
+    """The compiled policy and the plain evaluator say the same of every request."""
+
+    def check(self, body: bytes, asked: Sequence[tuple[AccessContext, str]]) -> None:
+        """Compare what both say of requests."""
         policy = compilePolicy(body, "box")
         for request, action in asked:
             self.assertIs(
@@ -579,3 +577,23 @@ class AgreementTests(SynchronousTestCase):
                 plain.evaluate(body, described(request, action)),
                 (body, request, action),
             )
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        st.lists(statements(), min_size=1, max_size=3),
+        st.sampled_from(["2012-10-17", "2008-10-17"]),
+        st.lists(st.tuples(requests(), _ACTIONS), min_size=1, max_size=4),
+    )
+    def test_policies(self, drawn: list[Any], version: str, asked: list[Any]) -> None:
+        """Policies of several statements."""
+        self.check(document(*drawn, Version=version), asked)
+
+    @settings(max_examples=500, deadline=None)
+    @given(
+        conditions(1),
+        st.sampled_from(["2012-10-17", "2008-10-17"]),
+        st.lists(st.tuples(requests(), st.just("s3:GetObject")), min_size=1, max_size=3),
+    )
+    def test_conditions(self, drawn: dict[str, Any], version: str, asked: list[Any]) -> None:
+        """A statement whose conditions alone decide."""
+        self.check(document(statement(Condition=drawn), Version=version), asked)
