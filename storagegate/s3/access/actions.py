@@ -54,12 +54,15 @@ LIST_BUCKETS = "s3:ListAllMyBuckets"
 
 OPERATION_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
+    # Of other servers, and of directory buckets: refused, but not before it is allowed.
+    "AppendObject": ("s3:PutObject",),
     "CompleteMultipartUpload": ("s3:PutObject",),
     "CopyObject": ("s3:PutObject",),
     "CreateBucket": ("s3:CreateBucket",),
     "CreateBucketMetadataConfiguration": ("s3:CreateBucketMetadataTableConfiguration",),
     "CreateBucketMetadataTableConfiguration": ("s3:CreateBucketMetadataTableConfiguration",),
     "CreateMultipartUpload": ("s3:PutObject",),
+    "CreateSession": ("s3:ListBucket",),
     "DeleteBucket": ("s3:DeleteBucket",),
     "DeleteBucketAnalyticsConfiguration": ("s3:PutAnalyticsConfiguration",),
     "DeleteBucketCors": ("s3:PutBucketCORS",),

@@ -12,7 +12,7 @@ The decision on a request: what the settings of a bucket say, in this order.
  6. Otherwise the access is denied.
 
 A statement that allows does not open an object of another account, as in S3: its own account has
-to. Under C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
+to. What the root key writes in the bucket of another account is that account's to use. Under C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from storagegate.s3.access.acl import (
 from storagegate.s3.access.actions import POLICY_ACTIONS, WRITER_ACTIONS
 from storagegate.s3.access.context import AccessContext
 from storagegate.s3.access.policy import BucketPolicy
-from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.accounts import ROOT_ACCOUNT, Identity, canonicalId
 
 OBJECT_WRITER = "ObjectWriter"
 BUCKET_OWNER_PREFERRED = "BucketOwnerPreferred"
@@ -109,7 +109,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
             if policy.isPublic and self.block.restrictPublicBuckets and not isOwner:
                 return False
         isEnforced = self.ownership == BUCKET_OWNER_ENFORCED
-        if owner is None or owner == account or isEnforced or action not in WRITER_ACTIONS:
+        if owner in (None, account, ROOT_ACCOUNT) or isEnforced or action not in WRITER_ACTIONS:
             if isOwner or verdict:
                 return True
         elif owner == identity.account and not identity.isAnonymous:
@@ -145,7 +145,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         if self.isEnforced:
             return self.account
-        isPreferred = self.ownership == BUCKET_OWNER_PREFERRED and acl is not None
-        if isPreferred and Grant(canonicalId(self.account), FULL_CONTROL) in acl.grants:
+        full = Grant(canonicalId(self.account), FULL_CONTROL)
+        if self.ownership == BUCKET_OWNER_PREFERRED and acl is not None and full in acl.grants:
             return self.account
         return writer

@@ -22,7 +22,6 @@ from storagegate.s3.operations import OPERATIONS
 
 NOT_OURS = {
     # They have no signature of an account, or are of directory buckets.
-    "CreateSession": "directory buckets",
     "ListDirectoryBuckets": "directory buckets",
     "WriteGetObjectResponse": "object lambda",
     # Names of the first interface, which send what the newer operations do.

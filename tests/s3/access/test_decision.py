@@ -101,6 +101,11 @@ class DecisionTests(SynchronousTestCase):
             self.allowed(access, "s3:GetObject", "bob", shared), ["root", "ann", "bob"]
         )
 
+    def test_objectOfRoot(self) -> None:
+        """What the root key writes for an account is that account's to use."""
+        access = BucketAccess("ann", policy(rule("Allow", {"AWS": "eve"})))
+        self.assertEqual(self.allowed(access, "s3:GetObject", "root"), ["root", "ann", "eve"])
+
     def test_anonymousObject(self) -> None:
         """What an anonymous request has written is not that of the next one."""
         self.assertEqual(self.allowed(BucketAccess("ann"), "s3:GetObject", ""), ["root"])
