@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from storagegate.s3.accounts import Identity
+from storagegate.s3.access.context import Caller
 from storagegate.s3.checksums import (
     COMPOSITE,
     DEFAULT_ALGORITHM,
@@ -55,7 +55,7 @@ class MultipartService:
 
     async def create(
         self,
-        identity: Identity,
+        caller: Caller,
         bucket: str,
         key: bytes,
         attributes: Attributes,
@@ -65,17 +65,17 @@ class MultipartService:
         """
         Start an upload.
 
-        @param identity: Its account becomes the owner of the upload.
+        @param caller: Its account becomes the owner of the upload.
         @param key: The name of the object in UTF-8.
         @param algorithm: Of the checksum; empty if the client named none.
         @param kind: Of the checksum; empty if the client named none.
         """
-        await self._service.bucket(identity, bucket)
+        await self._service.bucket(caller, bucket, key)
         upload = MultipartUpload(
             bucket,
             key,
             secrets.token_hex(24),
-            identity.account,
+            caller.identity.account,
             self._service.nowMs(),
             attributes,
             algorithm,
@@ -85,7 +85,7 @@ class MultipartService:
         return upload
 
     async def upload(
-        self, identity: Identity, bucket: str, key: bytes, uploadId: str
+        self, caller: Caller, bucket: str, key: bytes, uploadId: str
     ) -> MultipartUpload:
         """
         Look an upload up.
@@ -93,7 +93,7 @@ class MultipartService:
         @param uploadId: As L{create} made it.
         @raise S3Error: C{NoSuchUpload}, and the errors of looking up the bucket.
         """
-        await self._service.bucket(identity, bucket)
+        await self._service.bucket(caller, bucket, key)
         found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
         if found is None:
             raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
@@ -131,7 +131,7 @@ class MultipartService:
 
     async def uploads(
         self,
-        identity: Identity,
+        caller: Caller,
         bucket: str,
         prefix: str,
         delimiter: str,
@@ -146,7 +146,7 @@ class MultipartService:
         @param after: Key and upload id; see L{ICatalog.uploads}.
         @param limit: Largest number of uploads and common prefixes.
         """
-        await self._service.bucket(identity, bucket)
+        await self._service.bucket(caller, bucket)
         key, uploadId = after
         page: _Uploads = await self._catalog.uploads(
             bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
@@ -219,7 +219,7 @@ class MultipartService:
 
     async def completed(
         self,
-        identity: Identity,
+        caller: Caller,
         bucket: str,
         key: bytes,
         uploadId: str,
@@ -232,7 +232,7 @@ class MultipartService:
         @param named: The parts that the request names, in its order.
         @raise S3Error: As the look-up of the bucket.
         """
-        await self._service.bucket(identity, bucket)
+        await self._service.bucket(caller, bucket, key)
         record: ObjectRecord | None
         record = await self._catalog.completed(bucket, key, uploadId)
         if record is None:

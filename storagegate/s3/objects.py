@@ -1,10 +1,12 @@
 """
 Buckets and objects of a store: the domain of S3, without HTTP.
 
-Every method takes the L{Identity<storagegate.s3.accounts.Identity>} under which it acts and raises
-L{S3Error<storagegate.s3.errors.S3Error>} to refuse. Rights are decided by
-L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which every adapter calls first,
-and by the look-up of the bucket in every method.
+Every method takes the L{Caller<storagegate.s3.access.context.Caller>} or its
+L{Identity<storagegate.s3.accounts.Identity>} and raises
+L{S3Error<storagegate.s3.errors.S3Error>} to refuse. The limits of a key are judged by
+L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which every adapter calls first;
+all else is decided with the look-up of the bucket, in every method
+(L{storagegate.s3.access.decision}).
 
 Every adapter passes the attributes of a write as S3's header fields: lower-case names and values as
 C{bytes}. The store keeps text.
@@ -21,10 +23,13 @@ from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.net.http.ranges import formatHttpDate
+from storagegate.s3.access.actions import HEADER_ACTIONS, WRITES, actionsOf
+from storagegate.s3.access.context import AccessContext, Caller
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
+from storagegate.s3.settings import SettingsCache
 from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
 from storagegate.storage.errors import (
     BucketExists,
@@ -78,6 +83,8 @@ _STORAGE_CLASSES = {
         "INTELLIGENT_TIERING",
     )
 }
+
+_READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
 
 _EMPTY_ID = "Version id cannot be the empty string"
 
@@ -161,6 +168,7 @@ class ObjectService:
     Buckets and objects of one store.
 
     @ivar region: The region of new buckets.
+    @ivar settings: The compiled settings of buckets.
     """
 
     def __init__(self, store: ObjectStore, region: str, now: Callable[[], float]) -> None:
@@ -173,21 +181,60 @@ class ObjectService:
         self.region = region
         self._now = now
         self._catalog = store.catalog
+        self.settings = SettingsCache(store.catalog)
         self._verifies = store.verifier is not None
 
-    def _own(self, identity: Identity, bucket: Bucket | None, name: str) -> Bucket:
-        if bucket is None:
-            raise S3Error("NoSuchBucket", fields={"BucketName": name})
-        if bucket.account != identity.account and not identity.isRoot:
+    async def _decide(
+        self,
+        caller: Caller,
+        bucket: Bucket,
+        key: bytes = b"",
+        versionId: str | None = None,
+        record: ObjectRecord | None = None,
+        operation: str = "",
+    ) -> None:
+        """
+        Decide on a request for a bucket with settings, or of another account than its own.
+
+        @param key: Empty for the bucket itself.
+        @param record: The object, if it was looked up and exists.
+        @param operation: See L{object}.
+        @raise S3Error: C{AccessDenied}.
+        """
+        identity = caller.identity
+        operation = operation or caller.operationName
+        access = (await self.settings.find(bucket)).access
+        if operation == "DeleteObjects" and not key:
+            # Each key is for itself: only whether there can be one is known.
+            if not access.couldAllow(identity, "s3:DeleteObject"):
+                raise S3Error("AccessDenied")
+            return
+
+        def context() -> AccessContext:
+            return AccessContext(
+                identity, caller, bucket.name, key.decode(), bucket.account, operation, versionId
+            )
+
+        actions = actionsOf(operation, versionId)
+        if operation in WRITES:
+            headers = caller.headers
+            more = (HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers)
+            actions = (*actions, *more)
+        owner = None if record is None else record.account
+        for action in actions:
+            if not access.allows(identity, action, context, owner):
+                raise S3Error("AccessDenied")
+        # A key that is missing is shown as such only to those that may list.
+        isMissing = record is None and operation in _READS
+        if isMissing and not access.allows(identity, "s3:ListBucket", context):
             raise S3Error("AccessDenied")
-        return bucket
 
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
         return int(self._now() * 1000)
 
     async def checkWrite(
-        self, identity: Identity, bucket: str, key: bytes, condition: WriteCondition
+        self, caller: Caller, bucket: str, key: bytes, condition: WriteCondition
     ) -> None:
         """
         Reject a write before its body is read, if it cannot succeed.
@@ -196,15 +243,37 @@ class ObjectService:
 
         @param condition: Of it, only that the key is absent is evaluated here.
         """
-        self._own(identity, await self._catalog.bucket(bucket), bucket)
+        await self.bucket(caller, bucket, key)
         if condition.absent:
             _, record = await self._catalog.object(bucket, key)
             if record is not None:
                 raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
 
-    async def bucket(self, identity: Identity, name: str) -> Bucket:
-        """Look up a bucket that the identity may use."""
-        return self._own(identity, await self._catalog.bucket(name), name)
+    async def find(self, name: str) -> Bucket:
+        """
+        Look up a bucket without deciding on access.
+
+        @raise S3Error: C{NoSuchBucket}.
+        """
+        found: Bucket | None = await self._catalog.bucket(name)
+        if found is None:
+            raise S3Error("NoSuchBucket", fields={"BucketName": name})
+        return found
+
+    async def bucket(
+        self, caller: Caller, name: str, key: bytes = b"", operation: str = ""
+    ) -> Bucket:
+        """
+        Look up a bucket, and decide on a request for it or for a key in it.
+
+        @param key: Empty for the bucket itself.
+        @param operation: See L{object}.
+        @raise S3Error: C{NoSuchBucket}, C{AccessDenied}.
+        """
+        found = await self.find(name)
+        if found.generation or found.account != caller.identity.account:
+            await self._decide(caller, found, key, operation=operation)
+        return found
 
     async def buckets(
         self, identity: Identity, prefix: str, after: str, limit: int
@@ -217,6 +286,8 @@ class ObjectService:
         @param after: List strictly after this name.
         @param limit: Largest number of buckets.
         """
+        if identity.isAnonymous:
+            raise S3Error("AccessDenied")
         account = None if identity.isRoot else identity.account
         found: list[Bucket] = await self._catalog.buckets(account, prefix, after, limit)
         return found
@@ -239,6 +310,8 @@ class ObjectService:
         @param ownership: Kept, and shown.
         @param tags: Of the bucket, if it gets any.
         """
+        if identity.isAnonymous:
+            raise S3Error("AccessDenied")
         checkBucketName(name)
         if region and region != self.region:
             raise S3Error("IllegalLocationConstraintException")
@@ -250,27 +323,27 @@ class ObjectService:
             code = "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
             raise S3Error(code, fields={"BucketName": name}) from error
         if tags:
-            await self.putBucketTags(identity, name, tags)
+            await self.putSettings(name, {_BUCKET_TAGS: encodeTags(tags).encode("ascii")})
         return bucket
 
-    async def bucketTags(self, identity: Identity, name: str) -> str:
+    async def bucketTags(self, caller: Caller, name: str) -> str:
         """Return the tags of a bucket, URL-encoded; empty if it has none."""
-        await self.bucket(identity, name)
+        await self.bucket(caller, name)
         _, documents = await self._catalog.settings(name)
         return documents.get(_BUCKET_TAGS, b"").decode("ascii")
 
-    async def putBucketTags(self, identity: Identity, name: str, tags: Tags) -> None:
+    async def putBucketTags(self, caller: Caller, name: str, tags: Tags) -> None:
         """
         Replace the tags of a bucket.
 
         @param tags: Checked ones; without any the bucket has none.
         """
-        await self.bucket(identity, name)
+        await self.bucket(caller, name)
         document = encodeTags(tags).encode("ascii") if tags else None
         await self._catalog.putSettings(name, {_BUCKET_TAGS: document})
 
     async def putTags(
-        self, identity: Identity, bucket: str, key: bytes, versionId: str | None, tags: Tags
+        self, caller: Caller, bucket: str, key: bytes, versionId: str | None, tags: Tags
     ) -> tuple[Bucket, ObjectRecord]:
         """
         Replace the tags of an object, of which nothing else changes.
@@ -279,7 +352,7 @@ class ObjectService:
         @param tags: Checked ones.
         @return: The bucket, and the object as it was.
         """
-        found = await self.object(identity, bucket, key, versionId)
+        found = await self.object(caller, bucket, key, versionId)
         try:
             await self._catalog.putTags(bucket, key, versionId, encodeTags(tags))
         except NoSuchKey:
@@ -287,9 +360,18 @@ class ObjectService:
             raise await self._absent(found[0], key, versionId) from None
         return found
 
-    async def deleteBucket(self, identity: Identity, name: str) -> None:
+    async def putSettings(self, name: str, documents: Mapping[str, bytes | None]) -> None:
+        """
+        Store settings of a bucket. Access was decided on before.
+
+        @param name: The bucket's name.
+        @param documents: By the names of L{storagegate.s3.settings}; L{None} removes one.
+        """
+        await self._catalog.putSettings(name, documents)
+
+    async def deleteBucket(self, caller: Caller, name: str) -> None:
         """Remove a bucket without versions and delete markers, and its uploads in progress."""
-        await self.bucket(identity, name)
+        await self.bucket(caller, name)
         if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
             raise BucketNotEmpty
         while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
@@ -299,32 +381,47 @@ class ObjectService:
         # It fails if an object or an upload was added meanwhile.
         await self.store.deleteBucket(name)
 
-    async def setVersioning(self, identity: Identity, bucket: str, versioning: str) -> None:
+    async def setVersioning(self, caller: Caller, bucket: str, versioning: str) -> None:
         """
         Enable or suspend versioning, for all writes from now on.
 
         @param versioning: C{"Enabled"} or C{"Suspended"}.
         @raise BucketLocked: A bucket with object lock stays versioned.
         """
-        await self.bucket(identity, bucket)
+        await self.bucket(caller, bucket)
         await self._catalog.setVersioning(bucket, versioning)
 
     async def object(
-        self, identity: Identity, bucket: str, key: bytes, versionId: str | None = None
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        versionId: str | None = None,
+        operation: str = "",
     ) -> tuple[Bucket, ObjectRecord]:
         """
-        Look up an object, with its bucket.
+        Look up an object with its bucket, and decide on a request for it.
 
         @param key: The name in UTF-8.
         @param versionId: The version that is looked up; L{None} for the current one.
+        @param operation: Whose actions are needed; empty for that of the request. A copy reads its
+            source as C{GetObject} does.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion};
             C{MethodNotAllowed} for a version that is a delete marker.
         """
         if versionId is not None:
             self._checkVersionId("versionId", versionId)
         record: ObjectRecord | None
-        found, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
-        home = self._own(identity, found, bucket)
+        home, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
+        if home is None:
+            raise S3Error("NoSuchBucket", fields={"BucketName": bucket})
+        account = caller.identity.account
+        if (
+            home.generation
+            or home.account != account
+            or (record is not None and record.account != account)
+        ):
+            await self._decide(caller, home, key, versionId, record, operation)
         if record is None:
             raise await self._absent(home, key, versionId)
         if record.isDeleteMarker:
@@ -350,7 +447,7 @@ class ObjectService:
 
     async def listObjects(
         self,
-        identity: Identity,
+        caller: Caller,
         bucket: str,
         prefix: bytes,
         delimiter: bytes,
@@ -367,7 +464,7 @@ class ObjectService:
         @param limit: Largest number of keys and common prefixes.
         @param contentTypes: Whether the rows carry content types.
         """
-        await self.bucket(identity, bucket)
+        await self.bucket(caller, bucket)
         page: ObjectListing = await self._catalog.listObjects(
             bucket, prefix, delimiter, after, limit, contentTypes
         )
@@ -375,7 +472,7 @@ class ObjectService:
 
     async def listVersions(
         self,
-        identity: Identity,
+        caller: Caller,
         bucket: str,
         prefix: bytes,
         delimiter: bytes,
@@ -393,7 +490,7 @@ class ObjectService:
         @param limit: Largest number of versions and common prefixes.
         @raise S3Error: C{InvalidArgument} for an id that cannot be one.
         """
-        await self.bucket(identity, bucket)
+        await self.bucket(caller, bucket)
         self._checkVersionId("version-id-marker", versionAfter)
         page: VersionListing = await self._catalog.listVersions(
             bucket, prefix, delimiter, after, versionAfter, limit
@@ -492,33 +589,61 @@ class ObjectService:
         return await self.store.putObject(record, None, condition)
 
     async def deleteObjects(
-        self, identity: Identity, bucket: str, entries: Sequence[DeleteEntry]
+        self, caller: Caller, bucket: str, entries: Sequence[DeleteEntry]
     ) -> list[Removal | Exception]:
         """
-        Delete objects, or versions of them; one that does not exist counts as deleted.
+        Delete objects or versions of them, each that the caller may delete.
+
+        One that does not exist counts as deleted.
 
         @param entries: Each with its own condition.
         @return: For each entry what was done, or its error.
         """
-        await self.bucket(identity, bucket)
+        found = await self.find(bucket)
+        identity = caller.identity
         results: dict[int, Removal | Exception] = {}
+        if found.generation or found.account != identity.account:
+            results.update(await self._refusedDeletes(caller, found, entries))
         rows = []
         for position, entry in enumerate(entries):
+            if position in results:
+                continue
             try:
                 self._checkVersionId("versionId", entry.versionId)
             except S3Error as error:
                 results[position] = error
             else:
                 rows.append((entry.key, entry.versionId, entry.condition))
+        if not rows:
+            return list(results.values())
         done = iter(await self.store.deleteObjects(bucket, rows, identity.account, self.nowMs()))
         return [
             results[position] if position in results else next(done)
             for position in range(len(entries))
         ]
 
-    async def deleteObject(self, identity: Identity, bucket: str, entry: DeleteEntry) -> Removal:
+    async def _refusedDeletes(
+        self, caller: Caller, bucket: Bucket, entries: Sequence[DeleteEntry]
+    ) -> dict[int, Exception]:
+        """Decide on each entry of a deletion; return the errors by position."""
+        refused: dict[int, Exception] = {}
+        access = (await self.settings.find(bucket)).access
+        for position, entry in enumerate(entries):
+            record = None
+            if access.acl is not None:
+                # Who may write by a list may delete only what is its own.
+                _, record = await self._catalog.object(bucket.name, entry.key)
+            try:
+                await self._decide(
+                    caller, bucket, entry.key, entry.versionId, record, "DeleteObject"
+                )
+            except S3Error as error:
+                refused[position] = error
+        return refused
+
+    async def deleteObject(self, caller: Caller, bucket: str, entry: DeleteEntry) -> Removal:
         """Delete one object or version; one that does not exist counts as deleted."""
-        (result,) = await self.deleteObjects(identity, bucket, [entry])
+        (result,) = await self.deleteObjects(caller, bucket, [entry])
         if isinstance(result, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
         if isinstance(result, Exception):

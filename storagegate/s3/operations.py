@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.handlers import buckets, get, multipart, post, put
+from storagegate.s3.handlers import access, buckets, get, multipart, post, put
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.request import Access, Level, Operation, S3Request
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
@@ -83,16 +83,6 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
         _ok("NotificationConfiguration"),
     ),
     ("object-lock", "Get Put", "ObjectLockConfiguration", "ObjectLockConfigurationNotFoundError"),
-    (
-        *("ownershipControls", "Put Delete", "BucketOwnershipControls"),
-        _NOT_IMPLEMENTED,
-    ),
-    ("policy", "Get Put Delete", "BucketPolicy", "NoSuchBucketPolicy"),
-    ("policyStatus", "Get", "BucketPolicyStatus", "NoSuchBucketPolicy"),
-    (
-        *("publicAccessBlock", "Get Put Delete", "PublicAccessBlock"),
-        "NoSuchPublicAccessBlockConfiguration",
-    ),
     ("replication", "Get Put Delete", "BucketReplication", "ReplicationConfigurationNotFoundError"),
     (
         *("requestPayment", "Get Put", "BucketRequestPayment"),
@@ -155,6 +145,38 @@ def _row(
     return Operation(name, method, level, access, handler, selector, **options)
 
 
+def _accessRows() -> Iterator[Operation]:
+    """Make the rows of the settings that decide who may."""
+    for selector, handlers in (
+        ("acl", (access.getBucketAcl, access.putBucketAcl)),
+        (
+            "ownershipControls",
+            (
+                access.getBucketOwnershipControls,
+                access.putBucketOwnershipControls,
+                access.deleteBucketOwnershipControls,
+            ),
+        ),
+        (
+            "policy",
+            (access.getBucketPolicy, access.putBucketPolicy, access.deleteBucketPolicy),
+        ),
+        ("policyStatus", (access.getBucketPolicyStatus,)),
+        (
+            "publicAccessBlock",
+            (
+                access.getPublicAccessBlock,
+                access.putPublicAccessBlock,
+                access.deletePublicAccessBlock,
+            ),
+        ),
+    ):
+        for method, handler in zip((b"GET", b"PUT", b"DELETE"), handlers, strict=False):
+            kind: Access = "read" if method == b"GET" else "admin"
+            limit = BUCKET_LIMIT if method == b"PUT" else 0
+            yield _row(method, "bucket", kind, handler, selector, documentLimit=limit)
+
+
 _COPY = "x-amz-copy-source"
 
 _STORED = (
@@ -173,12 +195,7 @@ _STORED = (
         *(b"PUT", "bucket", "admin", buckets.putBucketVersioning, "versioning"),
         documentLimit=BUCKET_LIMIT,
     ),
-    _row(b"GET", "bucket", "read", buckets.getAcl, "acl", "GetBucketAcl"),
-    _row(b"GET", "bucket", "read", buckets.getBucketOwnershipControls, "ownershipControls"),
-    _row(
-        *(b"PUT", "bucket", "admin", buckets.putAcl, "acl", "PutBucketAcl"),
-        documentLimit=BUCKET_LIMIT,
-    ),
+    *_accessRows(),
     _row(b"GET", "bucket", "read", buckets.getBucketTagging, "tagging"),
     _row(
         *(b"PUT", "bucket", "admin", buckets.putBucketTagging, "tagging"),
@@ -201,11 +218,8 @@ _STORED = (
     _row(b"POST", "bucket", "write", post.rejectNonForm, name="PostObject"),
     _row(b"POST", "bucket", "write", put.deleteObjects, "delete", documentLimit=DELETE_LIMIT),
     _row(b"GET", "object", "read", get.getObject),
-    _row(b"GET", "object", "read", buckets.getAcl, "acl", "GetObjectAcl"),
-    _row(
-        *(b"PUT", "object", "write", buckets.putAcl, "acl", "PutObjectAcl"),
-        documentLimit=BUCKET_LIMIT,
-    ),
+    _row(b"GET", "object", "read", access.getObjectAcl, "acl"),
+    _row(b"PUT", "object", "write", access.putObjectAcl, "acl", documentLimit=BUCKET_LIMIT),
     _row(b"GET", "object", "read", get.getObjectAttributes, "attributes"),
     _row(b"GET", "object", "list", multipart.listParts, "uploadId"),
     _row(b"HEAD", "object", "read", get.headObject),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
+from time import time
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -18,7 +19,8 @@ from storagegate.net.http.message import (
 )
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
-from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.access.context import Signing
+from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -38,7 +40,6 @@ XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
 _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
     b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
-    b"x-amz-object-ownership": frozenset({b"BucketOwnerEnforced"}),
     b"x-amz-object-lock-legal-hold": frozenset({b"OFF"}),
     b"x-amz-website-redirect-location": frozenset(),
     b"x-amz-object-lock-mode": frozenset(),
@@ -240,6 +241,7 @@ class S3Services:
     """
     The domain of one store, for handlers.
 
+    @ivar accounts: The accounts that grants can name.
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
@@ -252,8 +254,13 @@ class S3Services:
     authenticator: S3Authenticator
     tokenSecret: bytes
     scheduler: InputScheduler
+    accounts: AccessKeyStore
     s3Domain: str | None = None
     requireSignedPayload: bool = False
+
+
+# What concerns an account, and no bucket whose settings could open it.
+_OF_ACCOUNTS = frozenset({"CreateBucket", "ListBuckets"})
 
 
 class S3Request(Struct, eq=False):
@@ -276,6 +283,41 @@ class S3Request(Struct, eq=False):
     identity: Identity
     headers: Mapping[bytes, bytes]
     commonHeaders: bytes
+
+    @property
+    def operationName(self) -> str:
+        """Amazon's name of the operation."""
+        return self.operation.name
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time()
+
+    @property
+    def address(self) -> str:
+        """The address of the client."""
+        return self.request.clientHost
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is TLS."""
+        return self.request.secure
+
+    @property
+    def signing(self) -> Signing | None:
+        """How the request was signed."""
+        return self.authenticated.signing
+
+    @property
+    def tlsVersion(self) -> str | None:
+        """The version of TLS; L{None} without it."""
+        return self.request.tlsVersion
+
+    @property
+    def requestTags(self) -> Mapping[str, str]:
+        """The tags that the headers give to the object."""
+        return {}
 
     def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole response."""
@@ -321,6 +363,8 @@ class S3Request(Struct, eq=False):
         @raise S3Error: C{AccessDenied}.
         """
         operation = self.operation
+        if self.identity.isAnonymous and operation.name in _OF_ACCOUNTS:
+            raise S3Error("AccessDenied")
         prefix = self.query.get("prefix", "") if operation.byPrefix else None
         self.identity.authorise(operation.access, self.bucket, self.key, prefix)
 
@@ -333,7 +377,7 @@ class S3Request(Struct, eq=False):
         """
         expected = self.headers.get(header)
         if expected is not None:
-            found = await self.services.objects.bucket(self.identity, bucket)
+            found = await self.services.objects.find(bucket)
             if expected.strip() != canonicalId(found.account).encode():
                 raise S3Error("AccessDenied")
 

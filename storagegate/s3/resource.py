@@ -227,6 +227,7 @@ def makeS3Resource(
         authenticator=S3Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         scheduler=InputScheduler(reactor),
+        accounts=credentials,
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
     )

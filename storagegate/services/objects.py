@@ -19,10 +19,13 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import Any
 
+from msgspec import Struct
+
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
+from storagegate.s3.access.context import Signing
 from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.errors import S3Error, fromStoreError
@@ -383,6 +386,7 @@ class _StorageMethods:
         self._cutHiding = cutHiding
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
+        self._now = now
         self._objects = ObjectService(store, region, now)
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
@@ -390,7 +394,7 @@ class _StorageMethods:
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
         with _translated():
-            identity = self._authorised(context, "list")
+            identity = self._authorised(context, "ListBuckets", "list").identity
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
             allows = identity.policy.allows
             shown = [each for each in found if allows("list", each.name, None)]
@@ -403,16 +407,16 @@ class _StorageMethods:
         """Create a bucket."""
         with _translated():
             bucket = _bucketOf(request)
-            identity = self._authorised(context, "admin", bucket)
-            await self._objects.createBucket(identity, bucket)
+            caller = self._authorised(context, "CreateBucket", "admin", bucket)
+            await self._objects.createBucket(caller.identity, bucket)
             return {}
 
     async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
         """Remove an empty bucket."""
         with _translated():
             bucket = _bucketOf(request)
-            identity = self._authorised(context, "admin", bucket)
-            await self._objects.deleteBucket(identity, bucket)
+            caller = self._authorised(context, "DeleteBucket", "admin", bucket)
+            await self._objects.deleteBucket(caller, bucket)
             return {}
 
     async def listObjects(self, request: Request, context: RequestContext) -> Result:
@@ -422,9 +426,9 @@ class _StorageMethods:
             delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
             after = readToken(self._secret, bucket, token) if token else ""
             maxKeys = request.get("maxKeys")
-            identity = self._authorised(context, "list", bucket, prefix=prefix)
+            caller = self._authorised(context, "ListObjectsV2", "list", bucket, prefix=prefix)
             found = await self._objects.listObjects(
-                identity,
+                caller,
                 bucket,
                 prefix.encode(),
                 delimiter.encode(),
@@ -443,13 +447,13 @@ class _StorageMethods:
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
         with _translated():
-            return _objectShape(await self._found(context, request))
+            return _objectShape(await self._found(context, "HeadObject", request))
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Return an object: its description, then its bytes."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         with _translated():
-            record = await self._found(context, request)
+            record = await self._found(context, "GetObject", request)
             start: int = request.get("offset") or 0
             if start > record.size:
                 raise _invalid(
@@ -473,10 +477,10 @@ class _StorageMethods:
         first, body = await beginUpload(requests, context.protocol in self._cutHiding)
         with _translated():
             bucket, key = _bucketOf(first), _keyOf(first)
-            identity = self._authorised(context, "write", bucket, key)
+            caller = self._authorised(context, "PutObject", "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
-            await self._objects.bucket(identity, bucket)
+            await self._objects.bucket(caller, bucket, key)
             expectation = BodyExpectation()
             ingested = await ingest(body, expectation, self._store.blobs, INLINE_LIMIT)
             if body.checksum and body.checksum != ingested.etag:
@@ -484,32 +488,32 @@ class _StorageMethods:
                     self._store.abort(ingested.sink)
                 raise _invalid("checksum is not the MD5 of the bytes that came")
             return _objectShape(
-                await self._objects.putObject(identity, bucket, key, ingested, attributes)
+                await self._objects.putObject(caller.identity, bucket, key, ingested, attributes)
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
         """Delete an object; one that does not exist counts as deleted, as in S3."""
         with _translated():
             bucket, key = _bucketOf(request), _keyOf(request)
-            identity = self._authorised(context, "write", bucket, key)
-            await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
+            caller = self._authorised(context, "DeleteObject", "write", bucket, key)
+            await self._objects.deleteObject(caller, bucket, DeleteEntry(key))
             return {}
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Store an object's bytes under a second name."""
         with _translated():
             bucket, key = _bucketOf(request), _keyOf(request)
-            identity = self._authorised(context, "write", bucket, key)
+            caller = self._authorised(context, "CopyObject", "write", bucket, key)
             source = {
                 "bucket": _bucketOf(request, "fromBucket"),
                 "key": _textOf(request, "fromKey"),
             }
-            await self._objects.bucket(identity, bucket)
+            await self._objects.bucket(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
-                found = await self._found(context, source)
-                return await self._objects.copyObject(identity, found, bucket, key)
+                found = await self._found(context, "GetObject", source)
+                return await self._objects.copyObject(caller.identity, found, bucket, key)
 
             return _objectShape(await retryCopy(copy))
 
@@ -522,17 +526,17 @@ class _StorageMethods:
         """
         with _translated():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
-            identity = self._authorised(context, "list", bucket, prefix=prefix)
+            caller = self._authorised(context, "ListObjectsV2", "list", bucket, prefix=prefix)
             # Subscribed before the look-up: a bucket that is deleted meanwhile ends the stream.
             changes = self._watches.subscribe(bucket, prefix)
             try:
-                await self._objects.bucket(identity, bucket)
+                await self._objects.bucket(caller, bucket)
                 while (change := await changes.get()) is not None:
-                    self._checkKey(identity)
+                    self._checkKey(caller.identity)
                     # Another program may delete the bucket. Once it was deleted here, the items
                     # that wait are older.
                     if not changes.isEnded:
-                        await self._objects.bucket(identity, bucket)
+                        await self._objects.bucket(caller, bucket)
                     yield change
             finally:
                 self._watches.unsubscribe(bucket, changes)
@@ -543,24 +547,28 @@ class _StorageMethods:
         if credential is None or credential.identity != identity:
             raise codedError("UNAUTHENTICATED", "The access key is not valid any more")
 
-    async def _found(self, context: RequestContext, request: Request) -> ObjectRecord:
+    async def _found(
+        self, context: RequestContext, operation: str, request: Request
+    ) -> ObjectRecord:
         """Look up the object of a request whose caller may read it."""
         bucket, key = _bucketOf(request), _keyOf(request)
-        identity = self._authorised(context, "read", bucket, key)
-        _, record = await self._objects.object(identity, bucket, key)
+        caller = self._authorised(context, operation, "read", bucket, key)
+        _, record = await self._objects.object(caller, bucket, key)
         return record
 
     def _authorised(
         self,
         context: RequestContext,
+        operation: str,
         access: str,
         bucket: str = "",
         key: bytes = b"",
         prefix: str | None = None,
-    ) -> Identity:
+    ) -> "_ServiceCaller":
         """
-        Authorise an access and return the caller's identity.
+        Judge an access by the limits of the key; return the caller for all other decisions.
 
+        @param operation: Amazon's name of what the method does.
         @raise S3Error: C{AccessDenied}.
         """
         identity = context.authentication
@@ -568,4 +576,56 @@ class _StorageMethods:
             # The identity of another provider has no rights in the store.
             raise codedError("UNAUTHENTICATED", "An access key of the store is required")
         identity.authorise(access, bucket, key, prefix)
-        return identity
+        return _ServiceCaller(identity, operation, context, self._now, prefix)
+
+
+class _ServiceCaller(Struct, frozen=True):
+    """A call of the gateway, as the domain of S3 sees it: a L{Caller}."""
+
+    identity: Identity
+    operationName: str
+    context: RequestContext
+    clock: Callable[[], float]
+    prefix: str | None
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.clock()
+
+    @property
+    def address(self) -> str:
+        """The address of the client, behind trusted proxies."""
+        return self.context.client.address
+
+    @property
+    def secure(self) -> bool:
+        """Not known of a call: a policy that requires TLS refuses it."""
+        return False
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """What policies may ask for, without what only S3 obeys."""
+        found = {name: self.context.headers.get(name) for name in ("user-agent", "referer")}
+        found["user-agent"] = found["user-agent"] or self.context.client.userAgent
+        return {name.encode(): text.encode() for name, text in found.items() if text is not None}
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of a list."""
+        return {} if self.prefix is None else {"prefix": self.prefix}
+
+    @property
+    def signing(self) -> Signing | None:
+        """A call is not signed."""
+        return None
+
+    @property
+    def tlsVersion(self) -> str | None:
+        """Not known of a call."""
+        return None
+
+    @property
+    def requestTags(self) -> Mapping[str, str]:
+        """An object of the gateway has no tags."""
+        return {}

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
+from storagegate.s3.access.context import PlainCaller
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import BodyExpectation, ingest, newHasher
 from storagegate.s3.objects import ObjectService, digest
@@ -20,6 +21,7 @@ from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 
 ROOT = Identity("AK", "root", isRoot=True)
+READER = PlainCaller(ROOT, "GetObject")
 
 SIZE = 100_000
 """More than the catalog keeps inline: every body is a blob."""
@@ -94,7 +96,7 @@ class OverwritingTests(TestCase):
         while reads < READS or self.writes < READS:
             reads += 1
             record: ObjectRecord
-            _, record = await self.objects.object(ROOT, "box", b"k")
+            _, record = await self.objects.object(READER, "box", b"k")
             self.assertEqual(await take(record.content), record.etag)
 
     async def _race(self, take: Callable[[Content], Awaitable[str]]) -> None:

@@ -77,6 +77,13 @@ class ChannelTransport:
             self.fileSender = transport
         self._reading = True
 
+    def tlsVersion(self) -> str | None:
+        """Return C{"1.2"} or C{"1.3"}; L{None} without TLS, or before its handshake."""
+        if not self.secure:
+            return None
+        name: str = self.transport.getHandle().get_protocol_version_name()
+        return name.removeprefix("TLSv") if name.startswith("TLSv") else None
+
     def setReading(self, reading: bool) -> None:
         """Read, or let the peer wait."""
         if reading is not self._reading:

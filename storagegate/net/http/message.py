@@ -265,6 +265,12 @@ class ChannelRequest(RequestHead):
         return host
 
     @property
+    def tlsVersion(self) -> str | None:
+        """Return C{"1.2"} or C{"1.3"}, L{None} for a connection without TLS."""
+        version: str | None = self._channel.connection.tlsVersion()
+        return version
+
+    @property
     def clientPort(self) -> int:
         """Return the client's port, 0 for a UNIX socket."""
         port: int = self._channel.connection.clientPort

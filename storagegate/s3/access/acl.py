@@ -45,6 +45,9 @@ GRANT_HEADERS: Mapping[bytes, str] = {
 }
 """The headers that grant, by lower-case name, with the permission of each."""
 
+LIST_FIELDS = frozenset({b"x-amz-acl", *GRANT_HEADERS})
+"""The headers that name a list."""
+
 _BUCKET_PERMISSIONS: Mapping[str, str] = {
     "s3:ListBucket": "READ",
     "s3:ListBucketVersions": "READ",

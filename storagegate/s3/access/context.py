@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from time import gmtime, strftime
+from typing import Protocol
 
 from attrs import frozen
 from msgspec import Struct
@@ -33,39 +34,87 @@ class Signing(Struct, frozen=True):
     seconds: int | None = None
 
 
-class AccessContext(Struct, eq=False):
+class Caller(Protocol):
     """
-    A request as policies see it.
+    A request of a front door, as the domain needs it. What policies rarely ask for is computed
+    when it is read.
+    """
 
-    @ivar operation: Amazon's name of the operation.
-    @ivar key: The object's key as text; empty for a bucket.
-    @ivar owner: The account of the bucket.
-    @ivar now: Seconds since the epoch.
-    @ivar address: The client's address, behind trusted proxies.
-    @ivar headers: Values by lower-case name.
-    @ivar query: Decoded values by name.
-    @ivar versionId: The version that is asked for; L{None} if none is named.
-    @ivar signing: L{None} for plain keys and anonymous requests.
-    @ivar tlsVersion: C{"1.2"}, C{"1.3"}; L{None} without TLS.
-    @ivar existingTags: Of the object as it is stored.
-    @ivar requestTags: That the request gives to the object.
-    """
+    @property
+    def identity(self) -> Identity:
+        """Who asks."""
+
+    @property
+    def operationName(self) -> str:
+        """Amazon's name of the operation."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    @property
+    def address(self) -> str:
+        """The address of the client, behind trusted proxies."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is TLS."""
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Values by lower-case name."""
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Decoded values by name."""
+
+    @property
+    def signing(self) -> Signing | None:
+        """How it was signed; L{None} for plain keys and anonymous requests."""
+
+    @property
+    def tlsVersion(self) -> str | None:
+        """C{"1.2"}, C{"1.3"}; L{None} without TLS."""
+
+    @property
+    def requestTags(self) -> Mapping[str, str]:
+        """The tags that the request gives to its object."""
+
+
+class PlainCaller(Struct, frozen=True):
+    """A L{Caller} that says of itself what it was made with."""
 
     identity: Identity
-    operation: str
-    bucket: str
-    key: str
-    owner: str
-    now: float
+    operationName: str
+    now: float = 0.0
     address: str = ""
     secure: bool = False
     headers: Mapping[bytes, bytes] = _NO_HEADERS
     query: Mapping[str, str] = _NOTHING
-    versionId: str | None = None
     signing: Signing | None = None
     tlsVersion: str | None = None
-    existingTags: Mapping[str, str] = _NOTHING
     requestTags: Mapping[str, str] = _NOTHING
+
+
+class AccessContext(Struct, frozen=True, eq=False):
+    """
+    A request for an action on a bucket or an object, as policies see it.
+
+    @ivar key: The object's key as text; empty for a bucket.
+    @ivar owner: The account of the bucket.
+    @ivar operation: Amazon's name; a copy reads its source as C{GetObject} does.
+    @ivar versionId: The version that is asked for; L{None} if none is named.
+    @ivar existingTags: Of the object as it is stored.
+    """
+
+    identity: Identity
+    request: Caller
+    bucket: str
+    key: str
+    owner: str
+    operation: str
+    versionId: str | None = None
+    existingTags: Mapping[str, str] = _NOTHING
 
 
 _DATE = re.compile(
@@ -145,26 +194,26 @@ def _account(context: AccessContext) -> str | None:
 
 
 def _currentTime(context: AccessContext) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(context.now))
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(context.request.now))
 
 
 def _header(name: bytes) -> Callable[[AccessContext], str | None]:
     def read(context: AccessContext) -> str | None:
-        value = context.headers.get(name)
+        value = context.request.headers.get(name)
         return None if value is None else value.decode("utf-8", "replace").strip()
 
     return read
 
 
 def _parameter(name: str) -> Callable[[AccessContext], str | None]:
-    return lambda context: context.query.get(name)
+    return lambda context: context.request.query.get(name)
 
 
 def _signatureAge(context: AccessContext) -> str | None:
-    signing = context.signing
+    signing = context.request.signing
     if signing is None or signing.seconds is None:
         return None
-    return str(max(0, int((context.now - signing.seconds) * 1000)))
+    return str(max(0, int((context.request.now - signing.seconds) * 1000)))
 
 
 _CREATING = frozenset({"PutObject", "CopyObject", "PostObject", "CompleteMultipartUpload"})
@@ -178,14 +227,14 @@ def _creation(context: AccessContext) -> str | None:
 
 
 def _remainingDays(context: AccessContext) -> str | None:
-    value = context.headers.get(b"x-amz-object-lock-retain-until-date")
+    value = context.request.headers.get(b"x-amz-object-lock-retain-until-date")
     if value is None:
         return None
     try:
         until = parseDate(value.decode("latin-1").strip())
     except ValueError:
         return None
-    return str(max(0, int((until - context.now) // 86400)))
+    return str(max(0, int((until - context.request.now) // 86400)))
 
 
 def _copySource(context: AccessContext) -> str | None:
@@ -215,7 +264,7 @@ _HEADER_KEYS = (
 
 def _signingPart(name: str) -> Callable[[AccessContext], str | None]:
     def read(context: AccessContext) -> str | None:
-        signing = context.signing
+        signing = context.request.signing
         return None if signing is None else getattr(signing, name)
 
     return read
@@ -223,14 +272,16 @@ def _signingPart(name: str) -> Callable[[AccessContext], str | None]:
 
 _KEYS = (
     ConditionKey("aws:CurrentTime", _currentTime),
-    ConditionKey("aws:EpochTime", lambda context: str(int(context.now))),
+    ConditionKey("aws:EpochTime", lambda context: str(int(context.request.now))),
     ConditionKey("aws:PrincipalAccount", _account),
     ConditionKey("aws:PrincipalArn", lambda context: principalArn(context.identity)),
     ConditionKey("aws:PrincipalType", _principalType),
     ConditionKey("aws:Referer", _header(b"referer")),
     ConditionKey("aws:ResourceAccount", lambda context: context.owner),
-    ConditionKey("aws:SecureTransport", lambda context: "true" if context.secure else "false"),
-    ConditionKey("aws:SourceIp", lambda context: context.address or None),
+    ConditionKey(
+        "aws:SecureTransport", lambda context: "true" if context.request.secure else "false"
+    ),
+    ConditionKey("aws:SourceIp", lambda context: context.request.address or None),
     ConditionKey("aws:UserAgent", _header(b"user-agent")),
     ConditionKey("aws:userid", _userId),
     ConditionKey("aws:username", _userName),
@@ -248,12 +299,14 @@ _KEYS = (
     ConditionKey("s3:ObjectCreationOperation", _creation),
     ConditionKey("s3:prefix", _parameter("prefix")),
     ConditionKey(
-        "s3:RequestObjectTagKeys", lambda context: tuple(context.requestTags), isMultiple=True
+        "s3:RequestObjectTagKeys",
+        lambda context: tuple(context.request.requestTags),
+        isMultiple=True,
     ),
     ConditionKey("s3:ResourceAccount", lambda context: context.owner),
     ConditionKey("s3:signatureAge", _signatureAge),
     ConditionKey("s3:signatureversion", _signingPart("version")),
-    ConditionKey("s3:TlsVersion", lambda context: context.tlsVersion),
+    ConditionKey("s3:TlsVersion", lambda context: context.request.tlsVersion),
     ConditionKey("s3:VersionId", lambda context: context.versionId),
     ConditionKey("s3:x-amz-copy-source", _copySource),
     *(ConditionKey(f"s3:{name}", _header(name.encode())) for name in _HEADER_KEYS),
@@ -264,7 +317,7 @@ CONDITION_KEYS: Mapping[str, ConditionKey] = {key.name.lower(): key for key in _
 
 _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:existingobjecttag/": lambda context: context.existingTags,
-    "s3:requestobjecttag/": lambda context: context.requestTags,
+    "s3:requestobjecttag/": lambda context: context.request.requestTags,
 }
 
 

@@ -12,7 +12,8 @@ The decision on a request: what the settings of a bucket say, in this order.
  6. Otherwise the access is denied.
 
 A statement that allows does not open an object of another account, as in S3: its own account has
-to. What the root key writes in the bucket of another account is that account's to use. Under C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
+to. What the root key writes in the bucket of another account is that account's to use. Under
+C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
 """
 
 from collections.abc import Callable
@@ -135,6 +136,18 @@ class BucketAccess(Struct, frozen=True, eq=False):
             and acl is not None
             and acl.grantsTo(permission, identity, withGroups=withGroups)
         )
+
+    def couldAllow(self, identity: Identity, action: str) -> bool:
+        """
+        Return whether an action can be allowed on some object: before the names are known.
+
+        @param action: With its prefix.
+        """
+        if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
+            return True
+        if self.policy is not None and self.policy.couldAllow(action, identity):
+            return True
+        return not self.isEnforced and self._isGranted(identity, action, None, None)
 
     def ownerOf(self, writer: str, acl: AccessControlList | None) -> str:
         """

@@ -214,6 +214,13 @@ class BucketPolicy:
                 return True
         return None
 
+    def couldAllow(self, action: str, identity: Identity) -> bool:
+        """Return whether a statement allows an action on some key to an identity."""
+        return any(
+            rule.principals is None or rule.principals(identity)
+            for rule in self._rulesOf(action, True)
+        )
+
     def _rulesOf(self, action: str, isAllow: bool) -> tuple[Rule, ...]:
         kind = ACTIONS.get(action)
         rules = []

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.s3.accounts import AccessKeyStore, AccountKey, Identity
+from storagegate.s3.access.context import Signing
+from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import (
@@ -82,6 +83,13 @@ SECRET_HEADER = b"x-storage-secret-key"
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
 
 
+_KINDS = {
+    SignatureSource.HEADER: "REST-HEADER",
+    SignatureSource.QUERY: "REST-QUERY-STRING",
+    SignatureSource.FORM: "POST",
+}
+
+
 class Authenticated(Struct, frozen=True, eq=False):
     """
     The result of authentication.
@@ -97,6 +105,15 @@ class Authenticated(Struct, frozen=True, eq=False):
     claim: sigv4.SignatureParams | None = None
     signingKey: sigv4.SigningKey | None = None
     source: SignatureSource = SignatureSource.HEADER
+
+    @property
+    def signing(self) -> Signing | None:
+        """What conditions of policies see of the signature."""
+        kind = _KINDS[self.source]
+        if self.claim is not None:
+            return Signing("AWS4-HMAC-SHA256", kind, self.claim.seconds)
+        # Plain keys and anonymous requests are in the header, where version 2 is not read.
+        return None if self.source is SignatureSource.HEADER else Signing("AWS", kind)
 
     @property
     def streaming(self) -> bool:
@@ -149,6 +166,9 @@ class Authenticated(Struct, frozen=True, eq=False):
         return BodyExpectation(
             length, contentMD5(headers), payloadHash, checksum, algorithm, decoder, limit
         )
+
+
+_ANONYMOUS = Authenticated(ANONYMOUS)
 
 
 def _tooMany() -> S3Error:
@@ -252,7 +272,8 @@ class S3Authenticator:
         @param path: As it was sent, with escapes.
         @param queryString: As it was sent, without the question mark.
         @param headers: Values by lower-case name.
-        @raise S3Error: C{AccessDenied} without credentials; else the problem with them.
+        @return: That of the anonymous identity without credentials.
+        @raise S3Error: The problem with the credentials.
         """
         authorization = headers.get(b"authorization", b"").strip()
         presigned = older = False
@@ -271,7 +292,7 @@ class S3Authenticator:
         elif presigned:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
-            raise S3Error("AccessDenied")
+            return _ANONYMOUS
         # The path of most requests: without the two functions below.
         credential = self._credentials.find(claim.accessKey)
         secret = None if credential is None else credential.secretKey

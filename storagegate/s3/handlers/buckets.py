@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.s3.accounts import canonicalId
-from storagegate.s3.errors import S3Error
+from storagegate.s3.access.acl import LIST_FIELDS, encodeList, listFrom
+from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.pagination import (
     KeysQuery,
@@ -15,14 +16,10 @@ from storagegate.s3.pagination import (
     parseListVersions,
 )
 from storagegate.s3.request import XML, S3Request, rejectUnsupported
+from storagegate.s3.settings import ACL
 from storagegate.s3.tags import BUCKET_TAGS, OBJECT_TAGS, Tags, checkedTags, decodeTags
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import (
-    readBucketConfiguration,
-    readGrants,
-    readTagging,
-    readVersioning,
-)
+from storagegate.s3.xml.reader import readBucketConfiguration, readTagging, readVersioning
 from storagegate.storage.errors import BucketLocked
 from storagegate.storage.records import Bucket, ObjectListing, ObjectRecord
 
@@ -50,12 +47,23 @@ async def listBuckets(call: S3Request) -> None:
 
 async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
     checkBucketName(call.bucket)
+    account = call.identity.account
+    acl = listFrom(call.headers, account, call.services.accounts)
+    ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode("latin-1")
+    if ownership and ownership not in OWNERSHIPS:
+        raise invalidArgument("x-amz-object-ownership", ownership)
+    text = None if acl is None else encodeList(acl, account)
+    if text is not None and ownership == BUCKET_OWNER_ENFORCED:
+        raise S3Error("InvalidBucketAclWithObjectOwnership")
     region, pairs = readBucketConfiguration(await call.readDocument())
     tags = checkedTags(pairs, BUCKET_TAGS)
-    ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode()
-    await call.services.objects.createBucket(call.identity, call.bucket, region, ownership, tags)
+    objects = call.services.objects
+    await objects.createBucket(call.identity, call.bucket, region, ownership, tags)
+    if text is not None:
+        # Until then the bucket is private.
+        await objects.putSettings(call.bucket, {ACL: text.encode()})
     call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
@@ -67,7 +75,7 @@ async def headBucket(call: S3Request) -> None:
 
 async def deleteBucket(call: S3Request) -> None:
     """Remove an empty bucket."""
-    await call.services.objects.deleteBucket(call.identity, call.bucket)
+    await call.services.objects.deleteBucket(call, call.bucket)
     call.respond(204)
 
 
@@ -75,14 +83,6 @@ async def getBucketLocation(call: S3Request) -> None:
     """Respond with a bucket's region."""
     bucket = await _settings(call)
     call.respondXML(documents.locationConstraint(bucket.region))
-
-
-async def getBucketOwnershipControls(call: S3Request) -> None:
-    """Respond with the object ownership that the bucket was created with."""
-    bucket = await _settings(call)
-    if not bucket.ownership:
-        raise S3Error("OwnershipControlsNotFoundError", fields={"BucketName": call.bucket})
-    call.respondXML(documents.ownershipControls(bucket.ownership))
 
 
 async def getBucketVersioning(call: S3Request) -> None:
@@ -94,10 +94,10 @@ async def getBucketVersioning(call: S3Request) -> None:
 async def putBucketVersioning(call: S3Request) -> None:
     """Enable or suspend versioning."""
     objects = call.services.objects
-    await objects.bucket(call.identity, call.bucket)
+    await objects.bucket(call, call.bucket)
     status = readVersioning(await call.readDocument())
     try:
-        await objects.setVersioning(call.identity, call.bucket, status)
+        await objects.setVersioning(call, call.bucket, status)
     except BucketLocked as error:
         message = (
             "An Object Lock configuration is present on this bucket, so the versioning state "
@@ -109,7 +109,7 @@ async def putBucketVersioning(call: S3Request) -> None:
 
 async def getBucketTagging(call: S3Request) -> None:
     """Respond with the tags of a bucket."""
-    tags = await call.services.objects.bucketTags(call.identity, call.bucket)
+    tags = await call.services.objects.bucketTags(call, call.bucket)
     if not tags:
         raise S3Error("NoSuchTagSet", fields={"BucketName": call.bucket})
     call.respondXML(documents.tagging(decodeTags(tags)))
@@ -118,22 +118,22 @@ async def getBucketTagging(call: S3Request) -> None:
 async def putBucketTagging(call: S3Request) -> None:
     """Replace the tags of a bucket."""
     objects = call.services.objects
-    await objects.bucket(call.identity, call.bucket)
+    await objects.bucket(call, call.bucket)
     tags = checkedTags(readTagging(await call.readDocument()), BUCKET_TAGS)
-    await objects.putBucketTags(call.identity, call.bucket, tags)
+    await objects.putBucketTags(call, call.bucket, tags)
     call.respond(204)
 
 
 async def deleteBucketTagging(call: S3Request) -> None:
     """Remove the tags of a bucket."""
-    await call.services.objects.putBucketTags(call.identity, call.bucket, {})
+    await call.services.objects.putBucketTags(call, call.bucket, {})
     call.respond(204)
 
 
 async def getObjectTagging(call: S3Request) -> None:
     """Respond with the tags of an object."""
     bucket, record = await call.services.objects.object(
-        call.identity, call.bucket, call.key, call.query.get("versionId")
+        call, call.bucket, call.key, call.query.get("versionId")
     )
     body = documents.tagging(decodeTags(record.attributes.tags))
     call.respondXML(body, _versionOf(bucket, record))
@@ -153,7 +153,7 @@ async def deleteObjectTagging(call: S3Request) -> None:
 
 async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
     bucket, record = await call.services.objects.putTags(
-        call.identity, call.bucket, call.key, call.query.get("versionId"), tags
+        call, call.bucket, call.key, call.query.get("versionId"), tags
     )
     call.respond(code, _versionOf(bucket, record))
 
@@ -161,28 +161,6 @@ async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
 def _versionOf(bucket: Bucket, record: ObjectRecord) -> list[tuple[bytes, bytes]]:
     """Return the header of the version that was meant, if the bucket has versions."""
     return [(b"x-amz-version-id", record.versionId.encode("ascii"))] if bucket.versioning else []
-
-
-async def getAcl(call: S3Request) -> None:
-    """Respond with the only ACL of buckets and objects: full control for the owner."""
-    bucket = await _settings(call)
-    call.respondXML(documents.accessControlPolicy(bucket.account))
-
-
-async def putAcl(call: S3Request) -> None:
-    """Accept the ACL that the target has, in headers or as a document; refuse every other."""
-    bucket = await _settings(call)
-    rejectUnsupported(call.headers, bucket.account)
-    named = any(name.startswith((b"x-amz-acl", b"x-amz-grant-")) for name in call.headers)
-    document = await call.readDocument()
-    if document or not named:
-        owner, grants = readGrants(document)
-        account = canonicalId(bucket.account)
-        if owner not in ("", account):
-            raise S3Error("AccessDenied")
-        if set(grants) != {(account, "FULL_CONTROL")}:
-            raise S3Error("NotImplemented")
-    call.respond(200)
 
 
 @frozen
@@ -202,7 +180,7 @@ class StaticResponse:
     async def __call__(self, call: S3Request) -> None:
         """Respond, if the bucket (and the object, for what is built) exists."""
         if self.code == "NotImplemented":
-            await call.services.objects.bucket(call.identity, call.bucket)
+            await call.services.objects.bucket(call, call.bucket, call.key)
         else:
             await _settings(call)
         call.respondXML(self.bodyFor(call.bucket))
@@ -222,15 +200,15 @@ class StaticResponse:
 async def _settings(call: S3Request) -> Bucket:
     """Look up the bucket that owns the settings of the target, a bucket or an object."""
     objects = call.services.objects
-    bucket = await objects.bucket(call.identity, call.bucket)
-    if call.key:
-        await objects.object(call.identity, call.bucket, call.key, call.query.get("versionId"))
-    return bucket
+    if not call.key:
+        return await objects.bucket(call, call.bucket)
+    await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
+    return await objects.find(call.bucket)
 
 
 async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:
     return await call.services.objects.listObjects(
-        call.identity,
+        call,
         call.bucket,
         query.prefix.encode(),
         query.delimiter.encode(),
@@ -252,7 +230,7 @@ async def listObjectVersions(call: S3Request) -> None:
     """List a page of a bucket's versions and delete markers."""
     query = parseListVersions(call.query)
     page = await call.services.objects.listVersions(
-        call.identity,
+        call,
         call.bucket,
         query.prefix.encode(),
         query.delimiter.encode(),

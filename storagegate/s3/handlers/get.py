@@ -25,9 +25,7 @@ from storagegate.storage.records import Bucket, Checksum, Content, ObjectRecord
 
 
 def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
-    return call.services.objects.object(
-        call.identity, call.bucket, call.key, call.query.get("versionId")
-    )
+    return call.services.objects.object(call, call.bucket, call.key, call.query.get("versionId"))
 
 
 async def headObject(call: S3Request) -> None:

@@ -31,7 +31,7 @@ async def createMultipartUpload(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account)
     algorithm, kind = requestedKind(call.headers) or ("", "")
     upload = await call.services.multipart.create(
-        call.identity, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
+        call, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
     )
     headers = []
     if algorithm:
@@ -44,9 +44,7 @@ async def createMultipartUpload(call: S3Request) -> None:
 
 
 async def _find(call: S3Request) -> MultipartUpload:
-    return await call.services.multipart.upload(
-        call.identity, call.bucket, call.key, call.query["uploadId"]
-    )
+    return await call.services.multipart.upload(call, call.bucket, call.key, call.query["uploadId"])
 
 
 async def uploadPart(call: S3Request) -> None:
@@ -116,6 +114,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     # The checksum in this request's headers is the object's; the document has none of its own.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
+    await call.services.objects.bucket(call, call.bucket, call.key)
     parts = readComplete(await call.readDocument(checked=False))
     try:
         upload = await _find(call)
@@ -125,7 +124,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
             raise
         # A client that lost the first response repeats the request, which must not fail then.
         uploadId = call.query["uploadId"]
-        done = await multipart.completed(call.identity, call.bucket, call.key, uploadId, parts)
+        done = await multipart.completed(call, call.bucket, call.key, uploadId, parts)
         if done is None:
             raise
         record = done
@@ -160,7 +159,7 @@ async def listMultipartUploads(call: S3Request) -> None:
     """List a bucket's uploads in progress."""
     query = parseListUploads(call.query)
     uploads, prefixes, after = await call.services.multipart.uploads(
-        call.identity,
+        call,
         call.bucket,
         query.prefix,
         query.delimiter,

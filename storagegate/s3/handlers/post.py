@@ -76,7 +76,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
-    await objects.checkWrite(call.identity, call.bucket, key, condition)
+    await objects.checkWrite(call, call.bucket, key, condition)
     attributes = attributesFrom(headers)
     expectation = BodyExpectation(
         md5=contentMD5(headers),

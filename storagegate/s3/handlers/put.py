@@ -46,7 +46,7 @@ async def putObject(call: S3Request) -> None:
     if b"if-none-match" in headers or b"if-match" in headers:
         condition = writeCondition(headers)
     objects = call.services.objects
-    await objects.checkWrite(call.identity, call.bucket, call.key, condition)
+    await objects.checkWrite(call, call.bucket, call.key, condition)
     attributes = attributesFrom(headers)
     expectation = call.authenticated.bodyExpectation(headers, call.request.contentLength)
     ingested = await ingest(call.request.body, expectation, call.services.store.blobs, INLINE_LIMIT)
@@ -81,7 +81,9 @@ async def findCopySource(call: S3Request) -> CopySource:
     call.identity.authorise("read", bucket, key)
     await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
     try:
-        found, record = await call.services.objects.object(call.identity, bucket, key, versionId)
+        found, record = await call.services.objects.object(
+            call, bucket, key, versionId, "GetObject"
+        )
     except S3Error as error:
         if error.code != "MethodNotAllowed":
             raise
@@ -125,7 +127,7 @@ async def copyObject(call: S3Request) -> None:
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
-    await objects.bucket(call.identity, call.bucket)
+    await objects.bucket(call, call.bucket, call.key)
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
@@ -153,7 +155,7 @@ async def deleteObject(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account, DELETE_FIELDS)
     version = call.query.get("versionId")
     entry = DeleteEntry(call.key, version, deleteCondition(call.headers))
-    removal = await call.services.objects.deleteObject(call.identity, call.bucket, entry)
+    removal = await call.services.objects.deleteObject(call, call.bucket, entry)
     headers = []
     if removal.isDeleteMarker:
         headers.append((b"x-amz-delete-marker", b"true"))
@@ -172,7 +174,7 @@ def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry
 
 async def deleteObjects(call: S3Request) -> None:
     """Delete up to 1,000 objects in one transaction."""
-    await call.services.objects.bucket(call.identity, call.bucket)
+    await call.services.objects.bucket(call, call.bucket)
     wanted = reader.readDelete(await call.readDocument())
     errors: dict[int, S3Error] = {}
     entries: dict[int, DeleteEntry] = {}
@@ -181,9 +183,7 @@ async def deleteObjects(call: S3Request) -> None:
             entries[position] = _checkEntry(call, each)
         except S3Error as error:
             errors[position] = error
-    results = await call.services.objects.deleteObjects(
-        call.identity, call.bucket, list(entries.values())
-    )
+    results = await call.services.objects.deleteObjects(call, call.bucket, list(entries.values()))
     removals: dict[int, Removal] = {}
     for position, result in zip(entries, results, strict=True):
         if isinstance(result, Removal):

@@ -6,12 +6,14 @@ list takes its query (L{storagegate.s3.pagination}), the rows, and the start of 
 the last page lacks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from storagegate.s3.access.acl import GROUPS, AccessControlList
+from storagegate.s3.access.decision import PublicAccessBlock
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import (
@@ -84,14 +86,51 @@ def tagging(tags: Mapping[str, str]) -> bytes:
     )
 
 
-def accessControlPolicy(account: str) -> bytes:
-    """Write the ACL that grants full control to the owner only."""
-    identity = _identity(account)
+def policyStatus(isPublic: bool) -> bytes:
+    """Write PolicyStatus."""
+    return document("PolicyStatus", f"<IsPublic>{'true' if isPublic else 'false'}</IsPublic>")
+
+
+def publicAccessBlock(block: PublicAccessBlock) -> bytes:
+    """Write PublicAccessBlockConfiguration."""
+    values = {
+        "BlockPublicAcls": block.blockPublicAcls,
+        "IgnorePublicAcls": block.ignorePublicAcls,
+        "BlockPublicPolicy": block.blockPublicPolicy,
+        "RestrictPublicBuckets": block.restrictPublicBuckets,
+    }
+    return document(
+        "PublicAccessBlockConfiguration",
+        "".join(element(name, "true" if on else "false") for name, on in values.items()),
+    )
+
+
+def accessControlPolicy(
+    account: str, acl: AccessControlList, nameOf: Callable[[str], str | None]
+) -> bytes:
+    """
+    Write AccessControlPolicy.
+
+    @param account: The owner.
+    @param nameOf: Returns the name of an account by its canonical id, if there is one.
+    """
+    names = {canonicalId(account): account}
+    grants = []
+    for grant in acl.grants:
+        if grant.grantee in GROUPS:
+            kind, grantee = "Group", element("URI", grant.grantee)
+        else:
+            name = names.get(grant.grantee) or nameOf(grant.grantee)
+            kind, grantee = "CanonicalUser", element("ID", grant.grantee)
+            grantee += optional("DisplayName", name)
+        grants.append(
+            f'<Grant><Grantee xmlns:xsi="{_INSTANCE}" xsi:type="{kind}">{grantee}</Grantee>'
+            f"{element('Permission', grant.permission)}</Grant>"
+        )
     return document(
         "AccessControlPolicy",
-        f"<Owner>{identity}</Owner><AccessControlList><Grant>"
-        f'<Grantee xmlns:xsi="{_INSTANCE}" xsi:type="CanonicalUser">{identity}</Grantee>'
-        "<Permission>FULL_CONTROL</Permission></Grant></AccessControlList>",
+        f"<Owner>{_identity(account)}</Owner>"
+        f"<AccessControlList>{''.join(grants)}</AccessControlList>",
     )
 
 

@@ -15,17 +15,14 @@ number and is not, are C{MalformedXML}.
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
+from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import PART_LIMIT
 from storagegate.storage.records import VERSIONING_ENABLED, VERSIONING_SUSPENDED
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 DELETE_LIMIT = 4 * 1024 * 1024
 """Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
@@ -181,6 +178,7 @@ ENTRY_LIMIT = 1000
 # Fields of an Object: 5. Of a Part: its number, its ETag, one checksum or two.
 _DELETE = Limits(size=DELETE_LIMIT, records=ENTRY_LIMIT, fields=5)
 _COMPLETE = Limits(size=COMPLETE_LIMIT, records=PART_LIMIT, fields=4)
+_SETTINGS = Limits(size=BUCKET_LIMIT, records=1, fields=10)
 _BUCKET = Limits(size=BUCKET_LIMIT, records=0, fields=500)
 
 
@@ -280,24 +278,6 @@ def readVersioning(body: bytes) -> str:
     return status
 
 
-def readGrants(body: bytes) -> tuple[str, list[tuple[str, str]]]:
-    """
-    Read AccessControlPolicy: the owner, and the grantee and the permission of each grant.
-
-    @return: The canonical id of the owner, empty if it names none; and that of each grantee, empty
-        for a group or an address, with the permission.
-    """
-    root = _readTree(body, "AccessControlPolicy")
-    owner = (root.findtext("{*}Owner/{*}ID") or "").strip()
-    return owner, [
-        (
-            _grantee(grant.find("{*}Grantee")),
-            (grant.findtext("{*}Permission") or "").strip(),
-        )
-        for grant in root.iterfind("{*}AccessControlList/{*}Grant")
-    ]
-
-
 def readTagging(body: bytes) -> list[tuple[str, str]]:
     """
     Read Tagging: the key and the value of each tag, which are not checked.
@@ -340,10 +320,32 @@ def _readTree(body: bytes, root: str) -> "Element":
     return found
 
 
-def _grantee(grantee: "Element | None") -> str:
-    if grantee is None or any(_local(each.tag) in ("EmailAddress", "URI") for each in grantee):
-        return ""
-    return (grantee.findtext("{*}ID") or "").strip()
+def readOwnership(body: bytes) -> str:
+    """Read OwnershipControls, which has one rule; return its object ownership."""
+    read = readRecords(body, "OwnershipControls", "Rule", _SETTINGS)
+    if len(read.records) != 1 or read.records[0].get("ObjectOwnership") not in OWNERSHIPS:
+        raise S3Error("MalformedXML")
+    return read.records[0]["ObjectOwnership"]
+
+
+_BLOCK = {
+    "BlockPublicAcls": "blockPublicAcls",
+    "IgnorePublicAcls": "ignorePublicAcls",
+    "BlockPublicPolicy": "blockPublicPolicy",
+    "RestrictPublicBuckets": "restrictPublicBuckets",
+}
+
+
+def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
+    """Read PublicAccessBlockConfiguration; what it does not name is off."""
+    read = readRecords(body, "PublicAccessBlockConfiguration", "", _SETTINGS)
+    found = {}
+    for name, text in read.settings.items():
+        value = {"true": True, "false": False}.get(text.strip().lower())
+        if name not in _BLOCK or value is None:
+            raise S3Error("MalformedXML")
+        found[_BLOCK[name]] = value
+    return PublicAccessBlock(**found)
 
 
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:

@@ -6,7 +6,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.access.acl import AccessControlList, cannedList
-from storagegate.s3.access.context import AccessContext
+from storagegate.s3.access.context import AccessContext, PlainCaller
 from storagegate.s3.access.decision import (
     BUCKET_OWNER_ENFORCED,
     BUCKET_OWNER_PREFERRED,
@@ -52,7 +52,8 @@ class DecisionTests(SynchronousTestCase):
 
     def context(self, identity: Identity) -> AccessContext:
         """Describe a request."""
-        return AccessContext(identity, "GetObject", "box", "key", "ann", 0.0)
+        caller = PlainCaller(identity, "GetObject")
+        return AccessContext(identity, caller, "box", "key", "ann", "GetObject")
 
     def test_private(self) -> None:
         """A bucket without settings is its account's, and the root key's."""

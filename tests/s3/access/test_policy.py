@@ -10,7 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.access.actions import ACTIONS
 from storagegate.s3.access.conditions import OPERATORS
-from storagegate.s3.access.context import CONDITION_KEYS, AccessContext, Signing, findKey
+from storagegate.s3.access.context import (
+    CONDITION_KEYS,
+    AccessContext,
+    PlainCaller,
+    Signing,
+    findKey,
+)
 from storagegate.s3.access.policy import POLICY_LIMIT, compilePolicy
 from storagegate.s3.accounts import ANONYMOUS, Identity, canonicalId
 from storagegate.s3.errors import S3Error
@@ -41,7 +47,10 @@ def document(*statements: Any, **changed: Any) -> bytes:
 
 def context(identity: Identity = ANN, key: str = "a", **changed: Any) -> AccessContext:
     """Describe a request for an object of ann's bucket."""
-    return AccessContext(identity, "GetObject", "box", key, "ann", 1_700_000_000.0, **changed)
+    mine = {name: changed.pop(name) for name in ("versionId", "existingTags") if name in changed}
+    operation = changed.pop("operation", "GetObject")
+    caller = PlainCaller(identity, operation, 1_700_000_000.0, **changed)
+    return AccessContext(identity, caller, "box", key, "ann", operation, **mine)
 
 
 class RefusalTests(SynchronousTestCase):
@@ -308,6 +317,7 @@ class EvaluationTests(SynchronousTestCase):
         """Every condition key reads what it names."""
         signing = Signing("AWS4-HMAC-SHA256", "REST-HEADER", 1_699_999_990)
         asked = context(
+            operation="PutObject",
             query={"prefix": "p", "delimiter": "/", "max-keys": "7"},
             headers={
                 name.removeprefix("s3:").encode(): name.encode()
@@ -330,7 +340,6 @@ class EvaluationTests(SynchronousTestCase):
             existingTags={"k": "old"},
             requestTags={"k": "new"},
         )
-        asked.operation = "PutObject"
         expected = {
             "aws:currenttime": "2023-11-14T22:13:20Z",
             "aws:epochtime": "1700000000",
@@ -540,14 +549,14 @@ def described(asked: AccessContext, action: str) -> plain.Asked:
     """Describe a request for the plain evaluator, which reads no context."""
     identity = asked.identity
     values: dict[str, Any] = {
-        "aws:sourceip": asked.address,
-        "aws:securetransport": "true" if asked.secure else "false",
+        "aws:sourceip": asked.request.address,
+        "aws:securetransport": "true" if asked.request.secure else "false",
         "aws:currenttime": "2023-11-14T22:13:20Z",
         "aws:epochtime": "1700000000",
-        "s3:requestobjecttagkeys": [*asked.requestTags],
-        **{f"s3:{name}": value for name, value in asked.query.items()},
+        "s3:requestobjecttagkeys": [*asked.request.requestTags],
+        **{f"s3:{name}": value for name, value in asked.request.query.items()},
     }
-    for name, tags in (("existing", asked.existingTags), ("request", asked.requestTags)):
+    for name, tags in (("existing", asked.existingTags), ("request", asked.request.requestTags)):
         values |= {f"s3:{name}objecttag/{tag}".lower(): value for tag, value in tags.items()}
     if not identity.isAnonymous:
         values["aws:username"] = identity.accessKey

@@ -1,0 +1,200 @@
+"""The settings that decide who may: policy, access control list, ownership, public access."""
+
+import msgspec
+
+from storagegate.s3.access.acl import (
+    AccessControlList,
+    encodeList,
+    listFrom,
+    namesList,
+    privateList,
+    readList,
+)
+from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
+from storagegate.s3.access.policy import compilePolicy
+from storagegate.s3.errors import S3Error
+from storagegate.s3.request import S3Request
+from storagegate.s3.settings import (
+    ACL,
+    OWNERSHIP,
+    POLICY,
+    PUBLIC_ACCESS_BLOCK,
+    BucketSettings,
+    ownershipOf,
+)
+from storagegate.s3.xml import documents
+from storagegate.s3.xml.reader import readOwnership, readPublicAccessBlock
+from storagegate.storage.records import Bucket
+
+
+async def _find(call: S3Request) -> tuple[Bucket, BucketSettings]:
+    """Look up the bucket and its settings; the request is decided on."""
+    objects = call.services.objects
+    bucket = await objects.bucket(call, call.bucket)
+    return bucket, await objects.settings.find(bucket)
+
+
+async def _put(call: S3Request, name: str, document: bytes | None) -> None:
+    await call.services.objects.putSettings(call.bucket, {name: document})
+
+
+def _missing(call: S3Request, code: str) -> S3Error:
+    return S3Error(code, fields={"BucketName": call.bucket})
+
+
+async def getBucketPolicy(call: S3Request) -> None:
+    """Respond with the policy, byte for byte."""
+    _, settings = await _find(call)
+    document = settings.documents.get(POLICY)
+    if document is None:
+        raise _missing(call, "NoSuchBucketPolicy")
+    call.respond(200, [(b"Content-Type", b"application/json")], document)
+
+
+async def putBucketPolicy(call: S3Request) -> None:
+    """Set the policy."""
+    _, settings = await _find(call)
+    document = await call.readDocument()
+    policy = compilePolicy(document, call.bucket)
+    if policy.isPublic and settings.access.block.blockPublicPolicy:
+        raise S3Error("AccessDenied", "The block of public access forbids public policies")
+    await _put(call, POLICY, document)
+    call.respond(204)
+
+
+async def deleteBucketPolicy(call: S3Request) -> None:
+    """Remove the policy; one that does not exist counts as removed."""
+    await _find(call)
+    await _put(call, POLICY, None)
+    call.respond(204)
+
+
+async def getBucketPolicyStatus(call: S3Request) -> None:
+    """Respond whether the policy is public."""
+    _, settings = await _find(call)
+    policy = settings.access.policy
+    if policy is None:
+        raise _missing(call, "NoSuchBucketPolicy")
+    call.respondXML(documents.policyStatus(policy.isPublic))
+
+
+async def getPublicAccessBlock(call: S3Request) -> None:
+    """Respond with the block of public access."""
+    _, settings = await _find(call)
+    if PUBLIC_ACCESS_BLOCK not in settings.documents:
+        raise _missing(call, "NoSuchPublicAccessBlockConfiguration")
+    call.respondXML(documents.publicAccessBlock(settings.access.block))
+
+
+async def putPublicAccessBlock(call: S3Request) -> None:
+    """Set the block of public access."""
+    await _find(call)
+    block = readPublicAccessBlock(await call.readDocument())
+    await _put(call, PUBLIC_ACCESS_BLOCK, msgspec.json.encode(block))
+    call.respond(200)
+
+
+async def deletePublicAccessBlock(call: S3Request) -> None:
+    """Remove the block of public access."""
+    await _find(call)
+    await _put(call, PUBLIC_ACCESS_BLOCK, None)
+    call.respond(204)
+
+
+async def getBucketOwnershipControls(call: S3Request) -> None:
+    """Respond with the object ownership, if it was ever set."""
+    bucket, settings = await _find(call)
+    ownership = ownershipOf(bucket, settings.documents)
+    if not ownership:
+        raise _missing(call, "OwnershipControlsNotFoundError")
+    call.respondXML(documents.ownershipControls(ownership))
+
+
+async def putBucketOwnershipControls(call: S3Request) -> None:
+    """Set the object ownership."""
+    bucket, settings = await _find(call)
+    ownership = readOwnership(await call.readDocument())
+    acl = settings.access.acl
+    if ownership == BUCKET_OWNER_ENFORCED and acl not in (None, privateList(bucket.account)):
+        raise S3Error("InvalidBucketAclWithObjectOwnership")
+    await _put(call, OWNERSHIP, ownership.encode())
+    call.respond(200)
+
+
+async def deleteBucketOwnershipControls(call: S3Request) -> None:
+    """Remove the object ownership."""
+    await _find(call)
+    # Not L{None}: the bucket may have been created with one.
+    await _put(call, OWNERSHIP, b"")
+    call.respond(204)
+
+
+async def getBucketAcl(call: S3Request) -> None:
+    """Respond with the list of the bucket."""
+    bucket, settings = await _find(call)
+    acl = settings.access.acl
+    if acl is None or settings.access.isEnforced:
+        acl = privateList(bucket.account)
+    name = call.services.accounts.nameOf
+    call.respondXML(documents.accessControlPolicy(bucket.account, acl, name))
+
+
+async def putBucketAcl(call: S3Request) -> None:
+    """Set the list of the bucket, in one of its three forms."""
+    bucket, settings = await _find(call)
+    document = await call.readDocument()
+    accounts = call.services.accounts
+    if document:
+        if namesList(call.headers):
+            raise S3Error("InvalidRequest", "An ACL in headers and one in the body")
+        acl = readList(document, bucket.account, accounts)
+    else:
+        named = listFrom(call.headers, bucket.account, accounts)
+        if named is None:
+            raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
+        acl = named
+    checkList(settings.access, acl)
+    text = encodeList(acl, bucket.account)
+    await _put(call, ACL, None if text is None else text.encode())
+    call.respond(200)
+
+
+def checkList(access: BucketAccess, acl: AccessControlList) -> None:
+    """
+    Check that the settings of a bucket permit a new list.
+
+    @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public list.
+    """
+    if access.isEnforced and acl != privateList(access.account):
+        raise S3Error("AccessControlListNotSupported")
+    if access.block.blockPublicAcls and acl.isPublic:
+        raise S3Error("AccessDenied", "The block of public access forbids public lists")
+
+
+async def getObjectAcl(call: S3Request) -> None:
+    """Respond with the list of the object: full control for its owner."""
+    _, record = await call.services.objects.object(
+        call, call.bucket, call.key, call.query.get("versionId")
+    )
+    acl, name = privateList(record.account), call.services.accounts.nameOf
+    call.respondXML(documents.accessControlPolicy(record.account, acl, name))
+
+
+async def putObjectAcl(call: S3Request) -> None:
+    """Accept the list that the object has; no other is stored yet."""
+    _, record = await call.services.objects.object(
+        call, call.bucket, call.key, call.query.get("versionId")
+    )
+    document = await call.readDocument()
+    accounts = call.services.accounts
+    if document:
+        acl = readList(document, record.account, accounts)
+    else:
+        bucket = await call.services.objects.find(call.bucket)
+        named = listFrom(call.headers, record.account, accounts, bucket.account)
+        if named is None:
+            raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
+        acl = named
+    if acl != privateList(record.account):
+        raise S3Error("NotImplemented")
+    call.respond(200)

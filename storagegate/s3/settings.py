@@ -1,0 +1,95 @@
+"""
+The settings of buckets: their documents by name, and what they are compiled to.
+
+The catalog gives a bucket's settings a new generation with each change, and every look-up of the
+bucket returns it: so a compiled setting is used as long as the generation is the same, and no
+process has to be notified of a change.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from storagegate.s3.access.acl import decodeList
+from storagegate.s3.access.decision import NO_BLOCK, OBJECT_WRITER, BucketAccess, PublicAccessBlock
+from storagegate.s3.access.policy import compilePolicy
+from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.records import Bucket
+
+POLICY: Final = "policy"
+ACL: Final = "acl"
+OWNERSHIP: Final = "ownershipControls"
+PUBLIC_ACCESS_BLOCK: Final = "publicAccessBlock"
+
+KEPT_BYTES = 8 << 20
+"""Bytes of the documents whose compiled forms are kept: 400 policies of the largest size."""
+
+# What a bucket with settings takes besides its documents.
+_OVERHEAD = 1024
+
+
+class BucketSettings(Struct, frozen=True, eq=False):
+    """
+    The settings of a bucket at one generation.
+
+    @ivar documents: By name, as they are stored.
+    @ivar access: What decides on access.
+    """
+
+    documents: Mapping[str, bytes]
+    access: BucketAccess
+
+
+def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
+    policy, acl = documents.get(POLICY), documents.get(ACL)
+    block = documents.get(PUBLIC_ACCESS_BLOCK)
+    access = BucketAccess(
+        bucket.account,
+        None if policy is None else compilePolicy(policy, bucket.name),
+        None if acl is None else decodeList(acl.decode()),
+        NO_BLOCK if block is None else msgspec.json.decode(block, type=PublicAccessBlock),
+        ownershipOf(bucket, documents) or OBJECT_WRITER,
+    )
+    return BucketSettings(documents, access)
+
+
+def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:
+    """Return the object ownership of a bucket; empty if it never had any, or has none any more."""
+    document = documents.get(OWNERSHIP)
+    return bucket.ownership if document is None else document.decode()
+
+
+class SettingsCache:
+    """The compiled settings of buckets. Reactor thread."""
+
+    def __init__(self, catalog: ICatalog) -> None:
+        self._catalog: Any = catalog
+        self._kept: OrderedDict[int, tuple[BucketSettings, int]] = OrderedDict()
+        self._bytes = 0
+
+    async def find(self, bucket: Bucket) -> BucketSettings:
+        """
+        Return the settings that a bucket has, or a newer state of them.
+
+        @param bucket: As it was just looked up.
+        """
+        generation = bucket.generation
+        if not generation:
+            return _compile(bucket, {})
+        kept = self._kept.get(generation)
+        if kept is not None:
+            self._kept.move_to_end(generation)
+            return kept[0]
+        generation, documents = await self._catalog.settings(bucket.name)
+        settings = _compile(bucket, documents)
+        size = _OVERHEAD + sum(map(len, documents.values()))
+        if generation and generation not in self._kept:
+            self._kept[generation] = settings, size
+            self._bytes += size
+        while self._bytes > KEPT_BYTES:
+            _, (_, size) = self._kept.popitem(last=False)
+            self._bytes -= size
+        return settings
