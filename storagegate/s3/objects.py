@@ -13,7 +13,7 @@ C{bytes}. The store keeps text.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.header import Header
 from functools import lru_cache
@@ -614,9 +614,11 @@ class ObjectService:
                 results[position] = error
             else:
                 rows.append((entry.key, entry.versionId, entry.condition))
-        if not rows:
-            return list(results.values())
-        done = iter(await self.store.deleteObjects(bucket, rows, identity.account, self.nowMs()))
+        done: Iterator[Removal | Exception] = iter(())
+        if rows:
+            done = iter(
+                await self.store.deleteObjects(bucket, rows, identity.account, self.nowMs())
+            )
         return [
             results[position] if position in results else next(done)
             for position in range(len(entries))

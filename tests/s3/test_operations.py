@@ -217,6 +217,9 @@ class RowTests(SynchronousTestCase):
                     "GetBucketTagging",
                     "GetObjectTagging",
                     "GetBucketVersioning",
+                    "GetBucketPolicy",
+                    "GetBucketPolicyStatus",
+                    "GetPublicAccessBlock",
                     "GetObject",
                     "GetObjectAcl",
                     "GetObjectAttributes",
@@ -240,10 +243,16 @@ class RowTests(SynchronousTestCase):
                 "admin": {
                     "CreateBucket",
                     "DeleteBucket",
-                    "DeleteBucketTagging",
+                    "DeleteBucketOwnershipControls",
+                    "DeleteBucketPolicy",
+                    "DeletePublicAccessBlock",
                     "PutBucketAcl",
-                    "PutBucketTagging",
+                    "PutBucketOwnershipControls",
+                    "PutBucketPolicy",
                     "PutBucketVersioning",
+                    "PutPublicAccessBlock",
+                    "DeleteBucketTagging",
+                    "PutBucketTagging",
                 },
             },
         )
@@ -251,8 +260,11 @@ class RowTests(SynchronousTestCase):
     def test_bodies(self) -> None:
         """Which bodies are documents, with a limit."""
         documents = {row.name for row in OPERATIONS.values() if row.documentLimit}
-        tags = {"PutBucketTagging", "PutObjectTagging"}
-        settings = {"PutBucketAcl", "PutObjectAcl", "PutBucketVersioning", *tags}
+        settings = {
+            *("PutBucketAcl", "PutBucketOwnershipControls", "PutBucketPolicy", "PutObjectAcl"),
+            *("PutBucketVersioning", "PutPublicAccessBlock"),
+            *("PutBucketTagging", "PutObjectTagging"),
+        }
         self.assertEqual(
             documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *settings}
         )
@@ -278,9 +290,6 @@ class RowTests(SynchronousTestCase):
             ("/b?metadataTable", "MetadataConfigurationNotFound", 404),
             ("/b?metrics&id=1", "NoSuchConfiguration", 404),
             ("/b?object-lock", "ObjectLockConfigurationNotFoundError", 404),
-            ("/b?policy", "NoSuchBucketPolicy", 404),
-            ("/b?policyStatus", "NoSuchBucketPolicy", 404),
-            ("/b?publicAccessBlock", "NoSuchPublicAccessBlockConfiguration", 404),
             ("/b?replication", "ReplicationConfigurationNotFoundError", 404),
             ("/b?website", "NoSuchWebsiteConfiguration", 404),
             ("/b/k?legal-hold", "InvalidRequest", 400),
@@ -326,5 +335,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 28)
+        self.assertEqual(len(fixed), 25)
         self.assertEqual(sum(level == "object" for level, _ in fixed), 3)

@@ -112,6 +112,7 @@ def _renameFields(fields: dict[bytes, bytes]) -> None:
 
 async def rejectNonForm(call: S3Request) -> None:
     """Reject a POST to a bucket that is no form, as S3: C{PreconditionFailed}."""
+    await call.services.objects.bucket(call, call.bucket)
     raise S3Error(
         "PreconditionFailed",
         fields={"Condition": "Bucket POST must be of the enclosure-type multipart/form-data"},

@@ -15,6 +15,7 @@ number and is not, are C{MalformedXML}.
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -23,6 +24,9 @@ from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import PART_LIMIT
 from storagegate.storage.records import VERSIONING_ENABLED, VERSIONING_SUSPENDED
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 DELETE_LIMIT = 4 * 1024 * 1024
 """Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""

@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.accounts import AccessKeyStore
+from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore
 from storagegate.s3.auth.authenticator import (
     Authenticated,
     S3Authenticator,
@@ -76,9 +76,10 @@ class AuthenticatorTests(SynchronousTestCase):
             self.assertEqual((found.identity.accessKey, found.source), (KEY, source))
 
     def test_none(self) -> None:
-        """No credentials, or an empty Authorization, are 403 AccessDenied."""
-        self.assertEqual(self.refused({}), (403, "AccessDenied"))
-        self.assertEqual(self.refused({b"authorization": b"  "}), (403, "AccessDenied"))
+        """No credentials, or an empty Authorization, are an anonymous request."""
+        self.assertIs(self.enter({}).identity, ANONYMOUS)
+        self.assertIs(self.enter({b"authorization": b"  "}).identity, ANONYMOUS)
+        self.assertIsNone(self.enter({}).signing)
         self.assertTrue(isUnsigned(b"", {b"authorization": b""}))
 
     def test_unreadable(self) -> None:

@@ -13,8 +13,8 @@ class TableTests(SynchronousTestCase):
     """The handler of each operation."""
 
     def test_everyHandlerIsItsOwn(self) -> None:
-        """Only settings without a value, the ACLs and the versions of a list share a handler."""
-        shared = (buckets.getAcl, buckets.putAcl, buckets.listObjects)
+        """Only settings without a value and the versions of a list share a handler."""
+        shared = (buckets.listObjects,)
         handlers = [
             row.handler
             for row in OPERATIONS.values()

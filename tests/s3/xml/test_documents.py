@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.s3.access.acl import ALL_USERS, AccessControlList, Grant, privateList
+from storagegate.s3.access.decision import PublicAccessBlock
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import AttributesQuery
@@ -16,7 +18,9 @@ from storagegate.s3.xml.documents import (
     initiateMultipartUpload,
     locationConstraint,
     objectAttributes,
+    policyStatus,
     postResponse,
+    publicAccessBlock,
 )
 from storagegate.s3.xml.reader import DeleteRequestEntry
 from storagegate.storage.records import (
@@ -50,7 +54,7 @@ class DocumentTests(SynchronousTestCase):
         """The owner, and nobody else, has full control."""
         owner = canonicalId("a<b")
         identity = f"<ID>{owner}</ID><DisplayName>a&lt;b</DisplayName>"
-        body = accessControlPolicy("a<b")
+        body = accessControlPolicy("a<b", privateList("a<b"), lambda accountId: None)
         self.assertEqual(
             body.decode(),
             f"{HEAD}<AccessControlPolicy {NAMESPACE}><Owner>{identity}</Owner><AccessControlList>"
@@ -72,6 +76,29 @@ class DocumentTests(SynchronousTestCase):
                     ],
                 },
             )
+
+    def test_grants(self) -> None:
+        """A group is a URI, and an account has its name where it is known."""
+        acl = AccessControlList((Grant("1" * 64, "READ"), Grant(ALL_USERS, "WRITE")))
+        names = {"1" * 64: "bob"}
+        found = parseAnswer("GetBucketAcl", accessControlPolicy("ann", acl, names.get))
+        self.assertEqual(
+            [grant["Grantee"] for grant in found["Grants"]],
+            [
+                {"ID": "1" * 64, "DisplayName": "bob", "Type": "CanonicalUser"},
+                {"URI": ALL_USERS, "Type": "Group"},
+            ],
+        )
+
+    def test_access(self) -> None:
+        """The status of a policy, and the block of public access."""
+        for isPublic in (True, False):
+            found = parseAnswer("GetBucketPolicyStatus", policyStatus(isPublic))
+            self.assertEqual(found, {"PolicyStatus": {"IsPublic": isPublic}})
+        block = PublicAccessBlock(ignorePublicAcls=True)
+        found = parseAnswer("GetPublicAccessBlock", publicAccessBlock(block))
+        switches = found["PublicAccessBlockConfiguration"]
+        self.assertEqual([name for name, on in switches.items() if on], ["IgnorePublicAcls"])
 
     def test_owner(self) -> None:
         """An account has one canonical id of 64 digits for ever, and accounts differ."""

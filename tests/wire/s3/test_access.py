@@ -1,0 +1,403 @@
+"""Who may: policies, lists, ownership and the block of public access, with real clients."""
+
+import json
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from storagegate.s3.operations import OPERATIONS
+from tests.support.clients import (
+    REGION,
+    Account,
+    awsEnvironment,
+    botoClient,
+    runTool,
+    writeS3cmdConfig,
+)
+from tests.support.s3signer import Outgoing, exchange
+from tests.wire.s3.fixture import S3Case, needTool
+
+# Of the shared daemon: a key is issued by a process of its own.
+_issued: dict[str, Account] = {}
+
+ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
+
+
+def statement(bucket: str, principal: Any, *actions: str, **changed: Any) -> dict[str, Any]:
+    """Return a statement about a bucket and all that is in it."""
+    return {
+        "Effect": "Allow",
+        "Principal": principal,
+        "Action": list(actions),
+        "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+        **changed,
+    }
+
+
+class AccessCase(S3Case):
+    """Three accounts, and requests of no account."""
+
+    def setUp(self) -> None:
+        """Have clients of three accounts, and a bucket of the first with an object."""
+        super().setUp()
+        names = ("acann", "acbob", "aceve")
+        for name in names:
+            if name not in _issued:
+                _issued[name] = self.issueKey(name)
+        self.accounts = [_issued[name] for name in names]
+        self.ann, self.bob, self.eve = (self.client(account) for account in self.accounts)
+        self.anonymous = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            config=Config(signature_version=UNSIGNED, retries={"total_max_attempts": 1}),
+        )
+        self.bucket = self.makeName("access")
+        self.ann.create_bucket(Bucket=self.bucket)
+        self.ann.put_object(Bucket=self.bucket, Key="k", Body=b"bytes")
+
+    def client(self, account: Account) -> Any:
+        """Return a client that does not repeat."""
+        return botoClient(self.endpoint, account, patient=False)
+
+    def status(self, client: Any, operation: str, **arguments: Any) -> int:
+        """Return the status of a request, of an error too."""
+        try:
+            answer = getattr(client, operation)(Bucket=self.bucket, **arguments)
+        except ClientError as error:
+            answer = error.response
+        found: int = answer["ResponseMetadata"]["HTTPStatusCode"]
+        return found
+
+    def statuses(self, operation: str, **arguments: Any) -> list[int]:
+        """Return the statuses that ann, bob, eve and an anonymous request get."""
+        clients = (self.ann, self.bob, self.eve, self.anonymous)
+        return [self.status(client, operation, **arguments) for client in clients]
+
+    def setPolicy(self, *statements: Any) -> None:
+        """Set the bucket's policy."""
+        text = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        self.ann.put_bucket_policy(Bucket=self.bucket, Policy=text)
+
+    def assertCode(self, code: str, client: Any, operation: str, **arguments: Any) -> None:
+        """Check the code of an error."""
+        with self.assertRaises(ClientError) as caught:
+            getattr(client, operation)(Bucket=self.bucket, **arguments)
+        self.assertEqual(caught.exception.response["Error"]["Code"], code)
+
+
+class PolicyTests(AccessCase):
+    """Bucket policies."""
+
+    def test_document(self) -> None:
+        """A policy is returned byte for byte; without one there is 404; a removal is not one."""
+        self.assertCode("NoSuchBucketPolicy", self.ann, "get_bucket_policy")
+        self.assertCode("NoSuchBucketPolicy", self.ann, "get_bucket_policy_status")
+        text = json.dumps({"Statement": [statement(self.bucket, "*", "s3:*")]}, indent=3)
+        self.ann.put_bucket_policy(Bucket=self.bucket, Policy=text)
+        self.assertEqual(self.ann.get_bucket_policy(Bucket=self.bucket)["Policy"], text)
+        status = self.ann.get_bucket_policy_status(Bucket=self.bucket)
+        self.assertTrue(status["PolicyStatus"]["IsPublic"])
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        self.assertCode("NoSuchBucketPolicy", self.ann, "get_bucket_policy")
+        wrong = json.dumps({"Statement": [statement("other", "*", "s3:*")]})
+        self.assertCode("MalformedPolicy", self.ann, "put_bucket_policy", Policy=wrong)
+
+    def test_allow(self) -> None:
+        """What is allowed is open at once, to those that are named."""
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+        self.setPolicy(statement(self.bucket, {"AWS": "acbob"}, "s3:GetObject"))
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 200, 403, 403])
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+        self.setPolicy(statement(self.bucket, "*", "s3:GetObject"))
+        self.assertEqual(self.statuses("get_object", Key="k"), [200] * 4)
+        self.assertEqual(self.statuses("head_object", Key="k"), [200] * 4)
+        self.assertEqual(self.statuses("put_object", Key="k", Body=b"x"), [200, 403, 403, 403])
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+
+    def test_missingKey(self) -> None:
+        """Only those that may list learn that a key is missing."""
+        self.setPolicy(statement(self.bucket, "*", "s3:GetObject"))
+        self.assertEqual(self.statuses("get_object", Key="none"), [404, 403, 403, 403])
+        self.setPolicy(
+            statement(self.bucket, "*", "s3:GetObject"),
+            statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket"),
+        )
+        self.assertEqual(self.statuses("get_object", Key="none"), [404, 404, 403, 403])
+
+    def test_deny(self) -> None:
+        """A denial binds the owner, but not its change of the policy, and not the root key."""
+        self.setPolicy(
+            statement(self.bucket, "*", "s3:*"), statement(self.bucket, "*", "s3:*", Effect="Deny")
+        )
+        self.assertEqual(self.statuses("get_object", Key="k"), [403] * 4)
+        self.assertEqual(self.status(self.s3, "get_object", Key="k"), 200)
+        self.assertEqual(self.statuses("get_bucket_policy"), [200, 403, 403, 403])
+        self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+
+    def test_keyLimits(self) -> None:
+        """No policy widens the limits of a key."""
+        reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
+        self.setPolicy(statement(self.bucket, "*", "s3:*"))
+        self.assertEqual(self.status(reader, "get_object", Key="k"), 200)
+        self.assertEqual(self.status(reader, "put_object", Key="k", Body=b"x"), 403)
+
+    def test_conditions(self) -> None:
+        """Conditions see the request: its address, its user, and how it was signed."""
+        home = statement(self.bucket, "*", "s3:PutObject")
+        home["Resource"] = f"arn:aws:s3:::{self.bucket}/${{aws:username}}/*"
+        near = {"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
+        signed = {"StringEquals": {"s3:signatureversion": "AWS4-HMAC-SHA256"}}
+        self.setPolicy(
+            home,
+            statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket", Condition=near),
+            statement(self.bucket, "*", "s3:GetObject", Condition=signed),
+        )
+        own = f"{self.accounts[1].accessKey}/x"
+        self.assertEqual(self.statuses("put_object", Key=own, Body=b"x"), [200, 200, 403, 403])
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 200, 403, 403])
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 200, 200, 403])
+        far = {"NotIpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
+        self.setPolicy(statement(self.bucket, "*", "s3:ListBucket", Condition=far))
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+    def test_objectOfAnother(self) -> None:
+        """An object that another account wrote is its own; the bucket's may delete it."""
+        self.setPolicy(statement(self.bucket, "*", "s3:*"))
+        self.bob.put_object(Bucket=self.bucket, Key="bobs", Body=b"x")
+        self.assertEqual(self.statuses("get_object", Key="bobs"), [403, 200, 403, 403])
+        self.ann.put_bucket_ownership_controls(
+            Bucket=self.bucket,
+            OwnershipControls={"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        )
+        self.assertEqual(self.statuses("get_object", Key="bobs"), [200] * 4)
+        self.assertEqual(self.status(self.ann, "delete_object", Key="bobs"), 204)
+
+    def test_copy(self) -> None:
+        """A copy needs its source and its target."""
+        own = self.makeName("access")
+        self.bob.create_bucket(Bucket=own)
+        copy = {"Bucket": own, "Key": "c", "CopySource": f"{self.bucket}/k"}
+        with self.assertRaises(ClientError):
+            self.bob.copy_object(**copy)
+        self.setPolicy(statement(self.bucket, {"AWS": "acbob"}, "s3:GetObject"))
+        self.bob.copy_object(**copy)
+        back = {"Key": "back", "CopySource": f"{own}/c"}
+        self.assertEqual(self.status(self.bob, "copy_object", **back), 403)
+
+    def test_deleteMany(self) -> None:
+        """Each key of a deletion is decided for itself; where none can be, nothing is read."""
+        rule = statement(self.bucket, {"AWS": "acbob"}, "s3:DeleteObject")
+        rule["Resource"] = f"arn:aws:s3:::{self.bucket}/bob/*"
+        self.setPolicy(rule)
+        self.ann.put_object(Bucket=self.bucket, Key="bob/a", Body=b"x")
+        both = {"Objects": [{"Key": "bob/a"}, {"Key": "k"}]}
+        answer = self.bob.delete_objects(Bucket=self.bucket, Delete=both)
+        self.assertEqual([each["Key"] for each in answer["Deleted"]], ["bob/a"])
+        self.assertEqual([each["Code"] for each in answer["Errors"]], ["AccessDenied"])
+        self.assertEqual(self.status(self.eve, "delete_objects", Delete=both), 403)
+        self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
+
+
+class ListTests(AccessCase):
+    """Access control lists, ownership and the block of public access."""
+
+    def test_bucket(self) -> None:
+        """A list opens what it grants, is read as it was set, and is private again."""
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        self.assertEqual(self.statuses("list_objects_v2"), [200] * 4)
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+        acl = self.ann.get_bucket_acl(Bucket=self.bucket)
+        self.assertEqual(acl["Owner"]["DisplayName"], "acann")
+        self.assertEqual(
+            [(each["Grantee"]["Type"], each["Permission"]) for each in acl["Grants"]],
+            [("CanonicalUser", "FULL_CONTROL"), ("Group", "READ")],
+        )
+        bob = self.bob.list_buckets()["Owner"]["ID"]
+        self.ann.put_bucket_acl(Bucket=self.bucket, GrantWrite=f'id="{bob}"')
+        self.assertEqual(self.statuses("put_object", Key="b", Body=b"x"), [200, 200, 403, 403])
+        owned = {key: acl[key] for key in ("Owner", "Grants")}
+        self.ann.put_bucket_acl(Bucket=self.bucket, AccessControlPolicy=owned)
+        self.assertEqual(self.ann.get_bucket_acl(Bucket=self.bucket)["Grants"], acl["Grants"])
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="private")
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+    def test_created(self) -> None:
+        """A bucket can be created with a list and with an ownership."""
+        self.bucket = self.makeName("access")
+        self.ann.create_bucket(
+            Bucket=self.bucket, ACL="public-read", ObjectOwnership="BucketOwnerPreferred"
+        )
+        self.assertEqual(self.statuses("list_objects_v2"), [200] * 4)
+        controls = self.ann.get_bucket_ownership_controls(Bucket=self.bucket)
+        rules = controls["OwnershipControls"]["Rules"]
+        self.assertEqual(rules, [{"ObjectOwnership": "BucketOwnerPreferred"}])
+
+    def test_errors(self) -> None:
+        """What names no list, or two, or an account that there is not."""
+        for arguments, code in (
+            ({"GrantRead": "id=0"}, "InvalidArgument"),
+            ({"GrantRead": "emailAddress=none@x.org"}, "UnresolvableGrantByEmailAddress"),
+            ({"GrantRead": f"uri={ALL_USERS}", "ACL": "private"}, "InvalidRequest"),
+            ({}, "MissingSecurityHeader"),
+            ({"ACL": "log-delivery-write"}, "NotImplemented"),
+        ):
+            self.assertCode(code, self.ann, "put_bucket_acl", **arguments)
+
+    def test_ownership(self) -> None:
+        """Under the bucket owner's enforced ownership there are no lists."""
+        self.assertCode("OwnershipControlsNotFoundError", self.ann, "get_bucket_ownership_controls")
+        enforced = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+        set_ = {"OwnershipControls": enforced}
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        code = "InvalidBucketAclWithObjectOwnership"
+        self.assertCode(code, self.ann, "put_bucket_ownership_controls", **set_)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="private")
+        self.ann.put_bucket_ownership_controls(Bucket=self.bucket, **set_)
+        code = "AccessControlListNotSupported"
+        self.assertCode(code, self.ann, "put_bucket_acl", ACL="public-read")
+        self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        self.assertCode("OwnershipControlsNotFoundError", self.ann, "get_bucket_ownership_controls")
+
+    def block(self, **switches: bool) -> None:
+        """Set the block of public access."""
+        self.ann.put_public_access_block(
+            Bucket=self.bucket, PublicAccessBlockConfiguration=switches
+        )
+
+    def test_block(self) -> None:
+        """Each of the four switches does its part."""
+        code = "NoSuchPublicAccessBlockConfiguration"
+        self.assertCode(code, self.ann, "get_public_access_block")
+        public = json.dumps({"Statement": [statement(self.bucket, "*", "s3:ListBucket")]})
+        self.block(BlockPublicAcls=True, BlockPublicPolicy=True)
+        found = self.ann.get_public_access_block(Bucket=self.bucket)
+        self.assertEqual(
+            found["PublicAccessBlockConfiguration"],
+            {
+                "BlockPublicAcls": True,
+                "IgnorePublicAcls": False,
+                "BlockPublicPolicy": True,
+                "RestrictPublicBuckets": False,
+            },
+        )
+        self.assertCode("AccessDenied", self.ann, "put_bucket_acl", ACL="public-read")
+        self.assertCode("AccessDenied", self.ann, "put_bucket_policy", Policy=public)
+        self.ann.delete_public_access_block(Bucket=self.bucket)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        self.assertEqual(self.statuses("list_objects_v2"), [200] * 4)
+        self.block(IgnorePublicAcls=True)
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+        self.ann.put_bucket_policy(Bucket=self.bucket, Policy=public)
+        self.assertEqual(self.statuses("list_objects_v2"), [200] * 4)
+        self.block(RestrictPublicBuckets=True)
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+
+class AnonymousTests(AccessCase):
+    """Requests without credentials."""
+
+    def test_everyOperation(self) -> None:
+        """On a private bucket each operation is 403, and no byte of a body is read."""
+        for operation in OPERATIONS.values():
+            if operation.name in ("PostObject", "ListObjectsV2"):
+                continue
+            path = {"service": "/", "bucket": f"/{self.bucket}", "object": f"/{self.bucket}/k"}
+            query = operation.selector.replace("&id", "&id=x")
+            if operation.selector == "uploadId":
+                query = (
+                    "uploadId=x&partNumber=1" if operation.name[:6] == "Upload" else "uploadId=x"
+                )
+            headers = {"expect": "100-continue"}
+            if operation.variant == "x-amz-copy-source":
+                headers["x-amz-copy-source"] = f"{self.bucket}/k"
+            target = path[operation.level] + (f"?{query}" if query else "")
+            found = self.firstLine(operation.method.decode(), target, headers)
+            self.assertIn(" 403 ", found, operation.name)
+
+    def firstLine(self, method: str, target: str, headers: dict[str, str]) -> str:
+        """Send a head that announces a body, and return the first line of what comes back."""
+        fields = {"host": self.host, "content-length": "10", **headers}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{n}: {v}" for n, v in fields.items()), "", ""]
+        with closing(socket.create_connection(self.address, 60)) as connection:
+            connection.sendall("\r\n".join(lines).encode())
+            return connection.makefile("rb").readline().decode()
+
+    def test_form(self) -> None:
+        """A form without a policy is refused."""
+        answer = exchange(
+            self.address, Outgoing("POST", f"/{self.bucket}", {"content-length": "0"})
+        )
+        self.assertEqual(answer.status, 403)
+
+    def test_missingBucket(self) -> None:
+        """A bucket that does not exist is 404."""
+        self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 404)
+
+
+class ToolTests(AccessCase):
+    """aws-cli and s3cmd."""
+
+    def setUp(self) -> None:
+        """Have a directory."""
+        super().setUp()
+        self.files = self.makeDirectory()
+
+    def test_s3cmd(self) -> None:
+        """setpolicy, info, delpolicy and setacl of a bucket."""
+        program = needTool("s3cmd")
+        configuration = self.files / "s3cfg"
+        writeS3cmdConfig(self.endpoint, configuration, self.accounts[0])
+
+        def s3cmd(*arguments: str | Path) -> str:
+            return runTool(
+                [program, "--config", configuration, *arguments], {"HOME": str(self.files)}
+            )
+
+        target = f"s3://{self.bucket}"
+        policy = self.files / "policy.json"
+        policy.write_text(json.dumps({"Statement": [statement(self.bucket, "*", "s3:GetObject")]}))
+        s3cmd("setpolicy", policy, target)
+        self.assertIn("s3:GetObject", s3cmd("info", target))
+        self.assertEqual(self.statuses("get_object", Key="k"), [200] * 4)
+        s3cmd("delpolicy", target)
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+        s3cmd("setacl", "--acl-public", target)
+        self.assertEqual(self.statuses("list_objects_v2"), [200] * 4)
+        s3cmd("setacl", "--acl-private", target)
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+    def test_aws(self) -> None:
+        """The commands of s3api for each setting."""
+        program = needTool("aws")
+        environment = awsEnvironment(self.endpoint, self.files, self.accounts[0])
+
+        def s3api(command: str, *arguments: str) -> str:
+            return runTool(
+                [program, "s3api", command, "--bucket", self.bucket, *arguments], environment
+            )
+
+        policy = json.dumps({"Statement": [statement(self.bucket, "*", "s3:GetObject")]})
+        s3api("put-bucket-policy", "--policy", policy)
+        self.assertIn("true", s3api("get-bucket-policy-status"))
+        self.assertIn("s3:GetObject", s3api("get-bucket-policy"))
+        switches = "BlockPublicPolicy=true,RestrictPublicBuckets=true"
+        s3api("put-public-access-block", "--public-access-block-configuration", switches)
+        self.assertIn("true", s3api("get-public-access-block"))
+        self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
+        s3api("delete-public-access-block")
+        s3api("put-bucket-acl", "--acl", "authenticated-read")
+        self.assertEqual(self.statuses("list_objects_v2"), [200, 200, 200, 403])
+        rules = "Rules=[{ObjectOwnership=BucketOwnerPreferred}]"
+        s3api("put-bucket-ownership-controls", "--ownership-controls", rules)
+        self.assertIn("BucketOwnerPreferred", s3api("get-bucket-ownership-controls"))
