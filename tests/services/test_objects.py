@@ -1,5 +1,6 @@
 """The Storage service: buckets, listings, copies and what is wrong with requests."""
 
+import json
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -296,6 +297,35 @@ class PolicyTests(StorageCase):
             denied = await self.refused("PERMISSION_DENIED", method, request, bob)
             self.assertEqual((denied.statusCode, denied.grpcStatus), (403, 7))
         await self.refused("ALREADY_EXISTS", "CreateBucket", {"bucket": "anns"}, bob)
+        self.assertEqual(await self.read("anns", "k"), b"x")
+
+    async def test_bucketPolicy(self) -> None:
+        """The policy of a bucket decides on calls as it does on requests of S3."""
+        ann, bob = await self.issue("ann"), await self.issue("bob")
+        await self.call("CreateBucket", {"bucket": "anns"}, ann)
+        await self.call("PutObject", upload("anns", "k", b"x"), ann)
+
+        async def setPolicy(*statements: dict[str, Any]) -> None:
+            policy = json.dumps({"Statement": statements}).encode()
+            await self.store.catalog.putSettings("anns", {"policy": policy})
+
+        resources = ["arn:aws:s3:::anns", "arn:aws:s3:::anns/*"]
+        allow = {
+            "Effect": "Allow",
+            "Principal": {"AWS": "bob"},
+            "Action": ["s3:GetObject", "s3:ListBucket"],
+            "Resource": resources,
+        }
+        await setPolicy(allow)
+        names = {"bucket": "anns", "key": "k"}
+        self.assertEqual((await self.call("HeadObject", names, bob))["size"], 1)
+        self.assertEqual(
+            len((await self.call("ListObjects", {"bucket": "anns"}, bob))["objects"]), 1
+        )
+        await self.refused("PERMISSION_DENIED", "DeleteObject", names, bob)
+        await self.refused("PERMISSION_DENIED", "PutObject", ended(names), bob)
+        await setPolicy({**allow, "Effect": "Deny", "Principal": "*"})
+        await self.refused("PERMISSION_DENIED", "HeadObject", names, ann)
         self.assertEqual(await self.read("anns", "k"), b"x")
 
     async def test_policies(self) -> None:

@@ -142,21 +142,31 @@ async def getBucketAcl(call: S3Request) -> None:
 async def putBucketAcl(call: S3Request) -> None:
     """Set the list of the bucket, in one of its three forms."""
     bucket, settings = await _find(call)
-    document = await call.readDocument()
-    accounts = call.services.accounts
-    if document:
-        if namesList(call.headers):
-            raise S3Error("InvalidRequest", "An ACL in headers and one in the body")
-        acl = readList(document, bucket.account, accounts)
-    else:
-        named = listFrom(call.headers, bucket.account, accounts)
-        if named is None:
-            raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
-        acl = named
+    acl = await _readList(call, bucket.account)
     checkList(settings.access, acl)
     text = encodeList(acl, bucket.account)
     await _put(call, ACL, None if text is None else text.encode())
     call.respond(200)
+
+
+async def _readList(
+    call: S3Request, owner: str, bucketOwner: str | None = None
+) -> AccessControlList:
+    """
+    Read the list that a request names, in one of its three forms.
+
+    @param bucketOwner: See L{listFrom}.
+    """
+    document = await call.readDocument()
+    accounts = call.services.accounts
+    if document:
+        if namesList(call.headers):
+            raise S3Error("InvalidRequest", "The request has an ACL in headers and in the body")
+        return readList(document, owner, accounts)
+    named = listFrom(call.headers, owner, accounts, bucketOwner)
+    if named is None:
+        raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
+    return named
 
 
 def checkList(access: BucketAccess, acl: AccessControlList) -> None:
@@ -185,16 +195,8 @@ async def putObjectAcl(call: S3Request) -> None:
     _, record = await call.services.objects.object(
         call, call.bucket, call.key, call.query.get("versionId")
     )
-    document = await call.readDocument()
-    accounts = call.services.accounts
-    if document:
-        acl = readList(document, record.account, accounts)
-    else:
-        bucket = await call.services.objects.find(call.bucket)
-        named = listFrom(call.headers, record.account, accounts, bucket.account)
-        if named is None:
-            raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
-        acl = named
+    bucket = await call.services.objects.find(call.bucket)
+    acl = await _readList(call, record.account, bucket.account)
     if acl != privateList(record.account):
         raise S3Error("NotImplemented")
     call.respond(200)

@@ -143,6 +143,11 @@ def _acl(
     )
 
 
+_OBJECT_LISTS = "CopyObject CreateMultipartUpload PutObject"
+_GRANTS = "x-amz-grant-full-control x-amz-grant-read x-amz-grant-read-acp x-amz-grant-write-acp"
+
+_GRANT_WRITE = "x-amz-grant-write"
+
 _HEADERS = (
     _obeyed(
         *("header", "Cache-Control Content-Disposition Content-Encoding Content-Language"),
@@ -161,16 +166,24 @@ _HEADERS = (
     _obeyed("header", "If-Modified-Since", "{modified}", status=304),
     _obeyed("header", "If-Unmodified-Since", _EPOCH, **_FAILED),
     _obeyed("header", "Range", "bytes=99-", status=416, code="InvalidRange"),
-    _refused("header", "x-amz-acl", "public-read"),
-    _refused(
-        "header",
-        "x-amz-grant-full-control x-amz-grant-read x-amz-grant-read-acp x-amz-grant-write "
-        "x-amz-grant-write-acp",
-        f"id={_STRANGER}",
+    _refused("header", "x-amz-acl", "public-read", _OBJECT_LISTS),
+    _refused("header", _GRANTS, f"id={_STRANGER}", _OBJECT_LISTS),
+    _obeyed("header", f"{_GRANTS} {_GRANT_WRITE}", f"id={_STRANGER}", "CreateBucket", **_INVALID),
+    _obeyed("header", "x-amz-acl", "none", "CreateBucket", **_INVALID),
+    # Beside a document, which the samples have.
+    _obeyed(
+        *("header", f"x-amz-acl {_GRANTS} {_GRANT_WRITE}", "private"),
+        "PutBucketAcl PutObjectAcl",
+        status=400,
+        code="InvalidRequest",
+    ),
+    _harmless(
+        *("header", "x-amz-confirm-remove-self-bucket-access", "true"),
+        "the unlimited keys of the account can always change the policy",
     ),
     _refused("header", "x-amz-bucket-namespace", "account-regional"),
     _refused("header", "x-amz-bucket-object-lock-enabled", "true"),
-    _refused("header", "x-amz-object-ownership", "ObjectWriter"),
+    _obeyed("header", "x-amz-object-ownership", "Nothing", **_INVALID),
     _harmless("header", "x-amz-bypass-governance-retention", "true", "no object is locked"),
     _obeyed("header", "x-amz-checksum-algorithm", "SHA512", status=400, code="InvalidRequest"),
     _obeyed("header", "x-amz-checksum-mode", "ENABLED", shows="x-amz-checksum-crc32: "),
@@ -338,12 +351,40 @@ _ELEMENTS = (
     ),
     _obeyed("element", "Delete/Quiet", _delete("", "<Quiet>true</Quiet>"), lacks="<Deleted>"),
     *(
-        _refused("element", f"AccessControlPolicy/AccessControlList/Grant/{path}", document)
-        for path, document in (
-            ("Grantee/EmailAddress", _acl("<ID>{owner}</ID><EmailAddress>a@b</EmailAddress>")),
-            ("Grantee/ID", _acl(f"<ID>{_STRANGER}</ID>")),
-            ("Grantee/URI", _acl("<ID>{owner}</ID><URI>http://acs/AllUsers</URI>")),
-            ("Permission", _acl(permission="READ")),
+        _obeyed(
+            *("element", f"AccessControlPolicy/AccessControlList/Grant/{path}", document),
+            status=400,
+            code=code,
+        )
+        for path, document, code in (
+            (
+                "Grantee/EmailAddress",
+                _acl("<EmailAddress>a@b</EmailAddress>", kind="AmazonCustomerByEmail"),
+                "UnresolvableGrantByEmailAddress",
+            ),
+            ("Grantee/ID", _acl(f"<ID>{_STRANGER}</ID>"), "InvalidArgument"),
+            ("Grantee/URI", _acl("<URI>http://acs/All</URI>", kind="Group"), "InvalidArgument"),
+            ("Grantee/xsi:type", _acl(kind="Robot"), "MalformedACLError"),
+            ("Permission", _acl(permission="SEE"), "MalformedACLError"),
+        )
+    ),
+    _obeyed(
+        "element",
+        "OwnershipControls/Rule/ObjectOwnership",
+        _nested("OwnershipControls/Rule/ObjectOwnership"),
+        status=400,
+        code="MalformedXML",
+    ),
+    *(
+        _obeyed(
+            *("element", f"PublicAccessBlockConfiguration/{name}"),
+            _nested(f"PublicAccessBlockConfiguration/{name}"),
+            status=400,
+            code="MalformedXML",
+        )
+        for name in (
+            *("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls"),
+            "RestrictPublicBuckets",
         )
     ),
     _harmless(
@@ -351,12 +392,6 @@ _ELEMENTS = (
         "AccessControlPolicy/AccessControlList/Grant/Grantee/DisplayName",
         _acl("<ID>{owner}</ID><DisplayName>x</DisplayName>"),
         "the id names the account, whose name is the server's",
-    ),
-    _harmless(
-        "element",
-        "AccessControlPolicy/AccessControlList/Grant/Grantee/xsi:type",
-        _acl(kind="Group"),
-        "the elements of a grantee say what it is",
     ),
     _harmless(
         "element",
@@ -393,7 +428,7 @@ _FORWARDED = (
 REFUSED_WITH_OPERATION = frozenset(
     (
         *("x-amz-bucket-object-lock-token", "x-amz-client-token"),
-        *("x-amz-confirm-remove-self-bucket-access", "x-amz-create-session-mode"),
+        "x-amz-create-session-mode",
         *("x-amz-fwd-error-code", "x-amz-fwd-error-message", "x-amz-fwd-status"),
         *(f"x-amz-fwd-header-{name}" for name in _FORWARDED),
         *("x-amz-object-if-match", "x-amz-rename-source", "x-amz-rename-source-if-match"),
@@ -410,8 +445,12 @@ REFUSED_WITH_OPERATION = frozenset(
         *("InventoryTableConfiguration", "JournalTableConfiguration", "LegalHold"),
         *("LifecycleConfiguration", "MetadataConfiguration", "MetadataTableConfiguration"),
         *("MetricsConfiguration", "NotificationConfiguration", "ObjectEncryption"),
-        *("ObjectLockConfiguration", "OwnershipControls", "PublicAccessBlockConfiguration"),
-        *("ReplicationConfiguration", "RequestPaymentConfiguration", "RestoreRequest"),
+        *(
+            "ObjectLockConfiguration",
+            "ReplicationConfiguration",
+            "RequestPaymentConfiguration",
+            "RestoreRequest",
+        ),
         *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
         "WebsiteConfiguration",
     )

@@ -20,6 +20,17 @@ _FOREIGN = {
     "ListDirectoryBuckets": (501, "NotImplemented"),
     "WriteGetObjectResponse": (412, "PreconditionFailed"),
 }
+_SETTINGS = {
+    "PutBucketOwnershipControls": (
+        "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule>"
+        "</OwnershipControls>"
+    ),
+    "PutBucketPolicy": (
+        '{"Statement": {"Effect": "Allow", "Principal": {"AWS": "ann"}, "Action": "s3:GetObject",'
+        ' "Resource": "arn:aws:s3:::{bucket}/*"}}'
+    ),
+    "PutPublicAccessBlock": "<PublicAccessBlockConfiguration/>",
+}
 # What stands in the path, and bodies that are no documents.
 _ELSEWHERE = {"Body", "AnnotationPayload", "Policy"}
 
@@ -176,6 +187,7 @@ class AnswerTests(S3Case):
             "PutBucketVersioning": "VersioningConfiguration/Status",
             "PutObjectAcl": "AccessControlPolicy/Owner/DisplayName",
         }
+        body = _SETTINGS.get(operation, "").replace("{bucket}", bucket)
         if operation in documents:
             [row] = [row for row in TABLE if documents[operation] in row.names]
             body = self.filled(row.sample.replace("<ETag>none<", "<ETag>{etag}<"))
