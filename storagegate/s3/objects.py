@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.access.actions import HEADER_ACTIONS, WRITES, actionsOf
 from storagegate.s3.access.context import AccessContext, Caller
+from storagegate.s3.access.decision import BucketAccess
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -184,8 +185,9 @@ class ObjectService:
         self.settings = SettingsCache(store.catalog)
         self._verifies = store.verifier is not None
 
-    async def _decide(
+    def _decide(
         self,
+        access: BucketAccess,
         caller: Caller,
         bucket: Bucket,
         key: bytes = b"",
@@ -196,14 +198,16 @@ class ObjectService:
         """
         Decide on a request for a bucket with settings, or of another account than its own.
 
+        @param access: The bucket's.
         @param key: Empty for the bucket itself.
         @param record: The object, if it was looked up and exists.
         @param operation: See L{object}.
         @raise S3Error: C{AccessDenied}.
         """
         identity = caller.identity
+        if identity.isRoot:
+            return
         operation = operation or caller.operationName
-        access = (await self.settings.find(bucket)).access
         if operation == "DeleteObjects" and not key:
             # Each key is for itself: only whether there can be one is known.
             if not access.couldAllow(identity, "s3:DeleteObject"):
@@ -272,7 +276,8 @@ class ObjectService:
         """
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
-            await self._decide(caller, found, key, operation=operation)
+            settings = self.settings.kept(found) or await self.settings.find(found)
+            self._decide(settings.access, caller, found, key, operation=operation)
         return found
 
     async def buckets(
@@ -421,7 +426,8 @@ class ObjectService:
             or home.account != account
             or (record is not None and record.account != account)
         ):
-            await self._decide(caller, home, key, versionId, record, operation)
+            settings = self.settings.kept(home) or await self.settings.find(home)
+            self._decide(settings.access, caller, home, key, versionId, record, operation)
         if record is None:
             raise await self._absent(home, key, versionId)
         if record.isDeleteMarker:
@@ -636,8 +642,8 @@ class ObjectService:
                 # Who may write by a list may delete only what is its own.
                 _, record = await self._catalog.object(bucket.name, entry.key)
             try:
-                await self._decide(
-                    caller, bucket, entry.key, entry.versionId, record, "DeleteObject"
+                self._decide(
+                    access, caller, bucket, entry.key, entry.versionId, record, "DeleteObject"
                 )
             except S3Error as error:
                 refused[position] = error

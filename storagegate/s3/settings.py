@@ -6,7 +6,6 @@ bucket returns it: so a compiled setting is used as long as the generation is th
 process has to be notified of a change.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -42,6 +41,11 @@ class BucketSettings(Struct, frozen=True, eq=False):
     documents: Mapping[str, bytes]
     access: BucketAccess
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, for the bound of the cache."""
+        return _OVERHEAD + sum(map(len, self.documents.values()))
+
 
 def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
     policy, acl = documents.get(POLICY), documents.get(ACL)
@@ -67,8 +71,12 @@ class SettingsCache:
 
     def __init__(self, catalog: ICatalog) -> None:
         self._catalog: Any = catalog
-        self._kept: OrderedDict[int, tuple[BucketSettings, int]] = OrderedDict()
+        self._kept: dict[int, BucketSettings] = {}
         self._bytes = 0
+
+    def kept(self, bucket: Bucket) -> BucketSettings | None:
+        """Return the settings of a bucket if they are compiled already."""
+        return self._kept.get(bucket.generation)
 
     async def find(self, bucket: Bucket) -> BucketSettings:
         """
@@ -76,20 +84,17 @@ class SettingsCache:
 
         @param bucket: As it was just looked up.
         """
-        generation = bucket.generation
-        if not generation:
-            return _compile(bucket, {})
-        kept = self._kept.get(generation)
+        kept = self._kept.get(bucket.generation)
         if kept is not None:
-            self._kept.move_to_end(generation)
-            return kept[0]
+            return kept
+        if not bucket.generation:
+            return _compile(bucket, {})
         generation, documents = await self._catalog.settings(bucket.name)
         settings = _compile(bucket, documents)
-        size = _OVERHEAD + sum(map(len, documents.values()))
         if generation and generation not in self._kept:
-            self._kept[generation] = settings, size
-            self._bytes += size
+            self._kept[generation] = settings
+            self._bytes += settings.size
         while self._bytes > KEPT_BYTES:
-            _, (_, size) = self._kept.popitem(last=False)
-            self._bytes -= size
+            # The oldest: one that is in use is compiled again.
+            self._bytes -= self._kept.pop(next(iter(self._kept))).size
         return settings

