@@ -19,14 +19,14 @@ from attrs import frozen
 
 
 @frozen
-class Wildcard:
+class WildcardSign:
     """A C{*} or C{?} of a pattern."""
 
     sign: str
 
 
-ANY: Final = Wildcard("*")
-ONE: Final = Wildcard("?")
+ANY: Final = WildcardSign("*")
+ONE: Final = WildcardSign("?")
 
 
 @frozen
@@ -42,7 +42,7 @@ class Variable:
     default: str | None = None
 
 
-Token = str | Wildcard | Variable
+Token = str | WildcardSign | Variable
 Tokens = tuple[Token, ...]
 
 _SIGNS = {"*": "*", "?": "?", "$": "$"}
