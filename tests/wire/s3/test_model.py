@@ -18,7 +18,7 @@ from tests.wire.s3.modeltable import REFUSED_WITH_OPERATION, TABLE, Row
 _FOREIGN = {
     "GetObjectTorrent": (405, "MethodNotAllowed"),
     "ListDirectoryBuckets": (501, "NotImplemented"),
-    "WriteGetObjectResponse": (412, "PreconditionFailed"),
+    "WriteGetObjectResponse": (404, "NoSuchBucket"),
 }
 _SETTINGS = {
     "PutBucketOwnershipControls": (
