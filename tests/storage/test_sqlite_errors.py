@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.errors import StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.fsck import check
+from storagegate.storage.records import VERSIONING_ENABLED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import Model
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
@@ -38,7 +39,7 @@ class Scenario:
         self.put(b"small", SMALL)
         self.put(b"big", BIG)
         self.put(b"small", SMALL + b"again")
-        if b"big" in model.buckets["b"]:
+        if b"big" in model.buckets["b"].objects():
             self.step(
                 lambda: driver.copy("b", b"big", b"copy"), lambda: model.copy("b", b"big", b"copy")
             )
@@ -54,6 +55,20 @@ class Scenario:
                 lambda: model.complete("u", [1, 2], ALWAYS),
             )
         self.delete([b"copy"])
+        # From here on nothing is replaced: versions pile up, and one goes for good.
+        self.step(
+            lambda: driver.setVersioning("b", VERSIONING_ENABLED),
+            lambda: model.setVersioning("b", VERSIONING_ENABLED),
+        )
+        self.put(b"small", BIG)
+        self.put(b"small", SMALL)
+        self.delete([b"small"])
+        if len(model.buckets["b"].stacks.get(b"small", ())) > 1:
+            oldest = [(b"small", 1)]
+            self.step(
+                lambda: driver.deleteVersions("b", oldest),
+                lambda: model.deleteVersions("b", oldest),
+            )
 
     def put(self, key: bytes, body: bytes) -> None:
         """Store an object."""
@@ -93,8 +108,9 @@ class NthOperationTests(SynchronousTestCase):
         """Compare the store with the model."""
         driver, model = scenario.driver, scenario.model
         self.assertEqual(driver.listing("b", b""), model.listing("b", b""))
+        self.assertEqual(driver.versions("b"), model.versions("b"))
         for key in (b"inline", b"small", b"big", b"copy", b"parts"):
-            self.assertEqual(driver.get("b", key), model.buckets["b"].get(key), key)
+            self.assertEqual(driver.get("b", key), model.buckets["b"].objects().get(key), key)
 
     def restart(self, scenario: Scenario) -> None:
         """Open the store again without the fault, and look at everything."""
