@@ -17,6 +17,7 @@ from storagegate.storage import errors as store
 _LINES = {
     "AccessControlListNotSupported": "400 The bucket does not allow ACLs",
     "AccessDenied": "403 Access Denied",
+    "AccessForbidden": "403 CORSResponse: This CORS request is not allowed.",
     "AmbiguousGrantByEmailAddress": (
         "400 The e-mail address you provided is associated with more than one account."
     ),

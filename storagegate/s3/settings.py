@@ -15,11 +15,13 @@ from msgspec import Struct
 from storagegate.s3.access.acl import decodeList
 from storagegate.s3.access.decision import NO_BLOCK, OBJECT_WRITER, BucketAccess, PublicAccessBlock
 from storagegate.s3.access.policy import compilePolicy
+from storagegate.s3.cors import CORSRule
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import Bucket
 
 POLICY: Final = "policy"
 ACL: Final = "acl"
+CORS: Final = "cors"
 OWNERSHIP: Final = "ownershipControls"
 PUBLIC_ACCESS_BLOCK: Final = "publicAccessBlock"
 
@@ -36,10 +38,15 @@ class BucketSettings(Struct, frozen=True, eq=False):
 
     @ivar documents: By name, as they are stored.
     @ivar access: What decides on access.
+    @ivar cors: Which pages of other origins may use the bucket.
     """
 
     documents: Mapping[str, bytes]
     access: BucketAccess
+    cors: tuple[CORSRule, ...] = ()
+
+
+_decodeRules = msgspec.json.Decoder(tuple[CORSRule, ...]).decode
 
     @property
     def size(self) -> int:
@@ -57,7 +64,8 @@ def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
         NO_BLOCK if block is None else msgspec.json.decode(block, type=PublicAccessBlock),
         ownershipOf(bucket, documents) or OBJECT_WRITER,
     )
-    return BucketSettings(documents, access)
+    rules = documents.get(CORS)
+    return BucketSettings(documents, access, () if rules is None else _decodeRules(rules))
 
 
 def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:

@@ -352,6 +352,31 @@ def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
     return PublicAccessBlock(**found)
 
 
+def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
+    """
+    Parse a document whose records are nested, other than those of L{Records}.
+
+    @param root: The name that the root must have, in any namespace.
+    @param limit: Bytes of the document, which bound the tree.
+    @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
+    @raise S3Error: C{MalformedXML}, for any problem.
+    """
+    if len(body) > limit:
+        raise S3Error("MalformedXML")
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        found: Element = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError):
+        raise S3Error("MalformedXML") from None
+    if _local(found.tag) != root:
+        raise S3Error("MalformedXML")
+    return found
+
+
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:
     key = fields.get("Key")
     if not key:

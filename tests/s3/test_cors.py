@@ -1,0 +1,156 @@
+"""Rules of cross-origin access: the document, its limits, and which rule is found."""
+
+from hypothesis import given
+from hypothesis.strategies import lists, sampled_from, text
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.s3.cors import (
+    CORS_LIMIT,
+    CORSRule,
+    findRule,
+    parseRequested,
+    readCORS,
+    writeCORS,
+)
+from storagegate.s3.errors import S3Error
+
+
+def configuration(*rules: str) -> bytes:
+    """Write a document of rules."""
+    inner = "".join(f"<CORSRule>{rule}</CORSRule>" for rule in rules)
+    return f"<CORSConfiguration>{inner}</CORSConfiguration>".encode()
+
+
+def rule(more: str = "", origin: str = "*", method: str = "GET") -> str:
+    """Write the inside of a rule."""
+    return f"<AllowedOrigin>{origin}</AllowedOrigin><AllowedMethod>{method}</AllowedMethod>{more}"
+
+
+class ReadTests(SynchronousTestCase):
+    """The document."""
+
+    def refuse(self, code: str, body: bytes) -> str:
+        """Check the code; return the message."""
+        error = self.assertRaises(S3Error, readCORS, body)
+        self.assertEqual((error.code, error.status), (code, 400))
+        return error.message
+
+    def test_all(self) -> None:
+        """All elements are read, in a namespace or none, and written in one order."""
+        body = (
+            b'<CORSConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><CORSRule>'
+            b"<ID>one</ID><AllowedOrigin>https://*.example.com</AllowedOrigin>"
+            b"<AllowedOrigin>http://a</AllowedOrigin><AllowedMethod>PUT</AllowedMethod>"
+            b"<AllowedMethod>HEAD</AllowedMethod><AllowedHeader>x-amz-*</AllowedHeader>"
+            b"<MaxAgeSeconds> 3000 </MaxAgeSeconds><ExposeHeader>ETag</ExposeHeader></CORSRule>"
+            b"</CORSConfiguration>"
+        )
+        expected = CORSRule(
+            ("https://*.example.com", "http://a"), ("PUT", "HEAD"), ("x-amz-*",), ("ETag",), 3000
+        )
+        [found] = readCORS(body)
+        self.assertEqual((found.id, found.maxAge), ("one", 3000))
+        self.assertEqual(found.origins + found.methods, expected.origins + expected.methods)
+        self.assertEqual(found.headers + found.exposed, expected.headers + expected.exposed)
+        self.assertEqual(readCORS(writeCORS([found])), (found,))
+
+    def test_malformed(self) -> None:
+        """What is no such document."""
+        for body in (
+            b"",
+            b"<",
+            b"<CORSConfiguration/>",
+            b"<Other><CORSRule/></Other>",
+            b'<!DOCTYPE x [<!ENTITY e "e">]>' + configuration(rule()),
+            configuration("<AllowedOrigin>*</AllowedOrigin>"),
+            configuration("<AllowedMethod>GET</AllowedMethod>"),
+            configuration(rule("<MaxAgeSeconds>-1</MaxAgeSeconds>")),
+            configuration(rule("<MaxAgeSeconds>2147483648</MaxAgeSeconds>")),
+            configuration(rule("<MaxAgeSeconds>1</MaxAgeSeconds><MaxAgeSeconds>1</MaxAgeSeconds>")),
+            configuration(rule()) + b" " * CORS_LIMIT,
+        ):
+            self.refuse("MalformedXML", body)
+
+    def test_invalid(self) -> None:
+        """What is well-formed and not allowed."""
+        for word, body in (
+            ("PATCH", configuration(rule(method="PATCH"))),
+            ("get", configuration(rule(method="get"))),
+            ('"*.*"', configuration(rule(origin="*.*"))),
+            ("not an origin", configuration(rule(origin="a\r\nSet-Cookie: x"))),
+            ("not an origin", configuration(rule(origin=""))),
+            ('"a**"', configuration(rule("<AllowedHeader>a**</AllowedHeader>"))),
+            ('"a b"', configuration(rule("<AllowedHeader>a b</AllowedHeader>"))),
+            ('"x-*"', configuration(rule("<ExposeHeader>x-*</ExposeHeader>"))),
+            ("255", configuration(rule(f"<ID>{'i' * 256}</ID>"))),
+            ("unique", configuration(rule("<ID>i</ID>"), rule("<ID>i</ID>"))),
+            ("100", configuration(*[rule()] * 101)),
+        ):
+            self.assertIn(word, self.refuse("InvalidRequest", body))
+        self.assertEqual(len(readCORS(configuration(*[rule()] * 100))), 100)
+
+
+class FindTests(SynchronousTestCase):
+    """The first rule that matches decides."""
+
+    rules = (
+        CORSRule(("https://a.example",), ("PUT",), ("content-*", "X-Amz-Date"), ("ETag",), 60),
+        CORSRule(("http://*.example",), ("GET", "HEAD"), ("*",)),
+        CORSRule(("*",), ("GET",)),
+    )
+
+    def find(self, origin: str, method: str, requested: str = "") -> int | None:
+        """Return the position of the rule."""
+        found = findRule(self.rules, origin, method, parseRequested(requested.encode()))
+        return None if found is None else self.rules.index(found)
+
+    def test_origins(self) -> None:
+        """Whole origins, as they are written, but for one wildcard."""
+        self.assertEqual(self.find("https://a.example", "PUT"), 0)
+        self.assertEqual(self.find("https://A.example", "PUT"), None)
+        self.assertEqual(self.find("http://a.b.example", "GET"), 1)
+        self.assertEqual(self.find("http://.example", "GET"), 1)
+        self.assertEqual(self.find("http://example", "GET"), 2)
+        self.assertEqual(self.find("http://example", "HEAD"), None)
+
+    def test_headers(self) -> None:
+        """All fields that are asked for must be allowed, in any case."""
+        self.assertEqual(self.find("https://a.example", "PUT", "Content-MD5, x-amz-date"), 0)
+        self.assertEqual(self.find("https://a.example", "PUT", "content-md5,x-other"), None)
+        self.assertEqual(self.find("http://x.example", "GET", "anything"), 1)
+        self.assertEqual(self.find("http://other", "GET", "anything"), None)
+        self.assertEqual(self.find("http://other", "GET", " , "), 2)
+
+    def test_fields(self) -> None:
+        """Credentials only for an origin with a name; the origin is the request's."""
+        first = dict(self.rules[0].fields("https://a.example", ["content-md5"]))
+        self.assertEqual(
+            first,
+            {
+                b"Access-Control-Allow-Origin": b"https://a.example",
+                b"Access-Control-Allow-Methods": b"PUT",
+                b"Access-Control-Allow-Headers": b"content-md5",
+                b"Access-Control-Expose-Headers": b"ETag",
+                b"Access-Control-Max-Age": b"60",
+                b"Access-Control-Allow-Credentials": b"true",
+                b"Vary": b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
+            },
+        )
+        second = dict(self.rules[1].fields("http://b.example", []))
+        self.assertEqual(second[b"Access-Control-Allow-Origin"], b"http://b.example")
+        third = dict(self.rules[2].fields("http://other", []))
+        self.assertEqual(third[b"Access-Control-Allow-Origin"], b"*")
+        self.assertNotIn(b"Access-Control-Allow-Credentials", third)
+
+    @given(lists(sampled_from("ab*"), max_size=4).map("".join), text("ab", max_size=6))
+    def test_wildcard(self, pattern: str, origin: str) -> None:
+        """The wildcard stands for any characters, also for none."""
+        if pattern.count("*") > 1:
+            return
+        found = findRule([CORSRule((pattern,), ("GET",))], origin, "GET")
+        splits = [
+            origin[:i] + "*" + origin[j:]
+            for i in range(len(origin) + 1)
+            for j in range(i, len(origin) + 1)
+        ]
+        self.assertEqual(found is not None, pattern in [origin, *splits])
