@@ -67,6 +67,7 @@ class S3RequestRecord(Struct, eq=False):
     @ivar bucket: As the target names it; C{None} if it names none, or is malformed.
     @ivar key: As the target or a form names it.
     @ivar headers: Of a request that was refused before it was matched with an operation.
+    @ivar crossOrigin: Header fields for a page of another origin, also of an error.
     """
 
     began: float
@@ -89,6 +90,7 @@ class S3RequestRecord(Struct, eq=False):
     bucket: str | None = None
     key: bytes | None = None
     headers: Mapping[bytes, bytes] = {}
+    crossOrigin: Sequence[tuple[bytes, bytes]] = ()
 
 
 class S3Observer(Protocol):

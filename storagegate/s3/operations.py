@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.handlers import access, buckets, get, multipart, post, put
+from storagegate.s3.handlers import access, buckets, cors, get, multipart, post, put
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.request import Access, Level, Operation, S3Request
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
@@ -51,7 +51,6 @@ _METHODS = {
 _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
-    ("cors", "Get Put Delete", "BucketCors", "NoSuchCORSConfiguration"),
     (
         *("encryption", "Get Put Delete", "BucketEncryption"),
         "ServerSideEncryptionConfigurationNotFoundError",
@@ -145,8 +144,8 @@ def _row(
     return Operation(name, method, level, access, handler, selector, **options)
 
 
-def _accessRows() -> Iterator[Operation]:
-    """Make the rows of the settings that decide who may."""
+def _settingRows() -> Iterator[Operation]:
+    """Make the rows of the settings of buckets that are stored."""
     for selector, handlers in (
         ("acl", (access.getBucketAcl, access.putBucketAcl)),
         (
@@ -161,6 +160,7 @@ def _accessRows() -> Iterator[Operation]:
             "policy",
             (access.getBucketPolicy, access.putBucketPolicy, access.deleteBucketPolicy),
         ),
+        ("cors", (cors.getBucketCors, cors.putBucketCors, cors.deleteBucketCors)),
         ("policyStatus", (access.getBucketPolicyStatus,)),
         (
             "publicAccessBlock",
@@ -195,7 +195,7 @@ _STORED = (
         *(b"PUT", "bucket", "admin", buckets.putBucketVersioning, "versioning"),
         documentLimit=BUCKET_LIMIT,
     ),
-    *_accessRows(),
+    *_settingRows(),
     _row(b"GET", "bucket", "read", buckets.getBucketTagging, "tagging"),
     _row(
         *(b"PUT", "bucket", "admin", buckets.putBucketTagging, "tagging"),

@@ -1,9 +1,12 @@
 """The rules of cross-origin access to a bucket: reading, setting, and preflight requests."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from storagegate.s3.cors import findRule, parseRequested, readCORS, writeCORS
+from storagegate.s3.cors import CORSRule, findRule, parseRequested, readCORS, writeCORS
 from storagegate.s3.errors import S3Error
+from storagegate.s3.objects import ObjectService
 from storagegate.s3.request import Pairs, S3Request
 from storagegate.s3.settings import CORS, BucketSettings
 
@@ -36,3 +39,68 @@ async def deleteBucketCors(call: S3Request) -> None:
     await _find(call)
     await call.services.objects.putSettings(call.bucket, {CORS: None})
     call.respond(204)
+
+
+async def _rulesOf(objects: ObjectService, bucket: str) -> tuple[CORSRule, ...]:
+    # No decision on access: browsers sign no preflight request.
+    return (await objects.settings.find(await objects.find(bucket))).cors
+
+
+async def crossOriginFields(
+    objects: ObjectService, method: bytes, bucket: str, headers: Mapping[bytes, bytes]
+) -> Pairs:
+    """
+    Find the header fields of a response to a page of another origin, also if it is an error.
+
+    @param bucket: Perhaps one that does not exist.
+    @param headers: The request's, of which one is C{Origin}.
+    @return: Empty if no rule of the bucket matches.
+    """
+    try:
+        rules = await _rulesOf(objects, bucket)
+    except S3Error:
+        return ()
+    origin = headers[b"origin"].decode("latin-1")
+    rule = findRule(rules, origin, method.decode("latin-1"))
+    return () if rule is None else rule.fields(origin, ())
+
+
+def _refuse(message: str, method: str, level: str) -> S3Error:
+    fields = {"Method": method, "ResourceType": level}
+    return S3Error("AccessForbidden", f"CORSResponse: {message}", fields=fields)
+
+
+async def preflight(
+    objects: ObjectService, bucket: str | None, hasKey: bool, headers: Mapping[bytes, bytes]
+) -> Pairs:
+    """
+    Judge a preflight request: C{OPTIONS} of a browser, without credentials.
+
+    @param bucket: Perhaps one that does not exist; L{None} if the target names none.
+    @param headers: The request's.
+    @return: The header fields of the response.
+    @raise S3Error: C{BadRequest}, C{AccessForbidden}.
+    """
+    origin = headers.get(b"origin", b"").decode("latin-1").strip()
+    if not origin:
+        raise S3Error("BadRequest", "Insufficient information. Origin request header needed.")
+    method = headers.get(b"access-control-request-method", b"").decode("latin-1").strip()
+    if not method:
+        raise S3Error("BadRequest", "Invalid Access-Control-Request-Method: null")
+    level = "OBJECT" if hasKey else "BUCKET"
+    try:
+        rules = () if bucket is None else await _rulesOf(objects, bucket)
+    except S3Error:
+        raise _refuse("Bucket not found", method, level) from None
+    if not rules:
+        raise _refuse("CORS is not enabled for this bucket.", method, level)
+    requested = parseRequested(headers.get(b"access-control-request-headers", b""))
+    rule = findRule(rules, origin, method, requested)
+    if rule is None:
+        message = (
+            "This CORS request is not allowed. This is usually because the evalution of Origin, "
+            "request method / Access-Control-Request-Method or Access-Control-Request-Headers are "
+            "not whitelisted by the resource's CORS spec."
+        )
+        raise _refuse(message, method, level)
+    return rule.fields(origin, requested)
