@@ -95,13 +95,12 @@ class S3Resource(CoroutineResource):
             )
             if record is not None:
                 record.bucket, record.key = bucket, key
-            isPreflight = request.method == b"OPTIONS"
-            if isPreflight or _ORIGIN in headers:
-                crossOrigin = await self._findCrossOrigin(request, bucket, key is not None)
-                commonHeaders += encodeLines(crossOrigin)
+            if _ORIGIN in headers or request.method == b"OPTIONS":
+                fields = await self._findCrossOrigin(request, bucket, key is not None)
+                commonHeaders += encodeLines(fields)
                 if record is not None:
-                    record.crossOrigin = crossOrigin
-                if isPreflight:
+                    record.crossOrigin = fields
+                if request.method == b"OPTIONS":
                     request.respond(200, (), b"", commonHeaders)
                     return
             query = parseQuery(request.queryString) if request.queryString else {}
@@ -111,8 +110,8 @@ class S3Resource(CoroutineResource):
                 form = self._openForm(request)
             try:
                 if form is not None and isUnsigned(request.queryString, headers):
-                    fields = (await form.readHead()).fields
-                    authenticated = self._authenticator.authenticateForm(fields)
+                    head = await form.readHead()
+                    authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
                         request.method, request.path, request.queryString, headers

@@ -45,13 +45,13 @@ class BucketSettings(Struct, frozen=True, eq=False):
     access: BucketAccess
     cors: tuple[CORSRule, ...] = ()
 
-
-_decodeRules = msgspec.json.Decoder(tuple[CORSRule, ...]).decode
-
     @property
     def size(self) -> int:
         """About how many bytes it takes, for the bound of the cache."""
         return _OVERHEAD + sum(map(len, self.documents.values()))
+
+
+_decodeRules = msgspec.json.Decoder(tuple[CORSRule, ...]).decode
 
 
 def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
