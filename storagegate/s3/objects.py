@@ -31,7 +31,7 @@ from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, n
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.settings import SettingsCache
-from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
+from storagegate.s3.tags import Tags, decodeTags, encodeTags, tagsOfHeader
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
@@ -216,7 +216,9 @@ class ObjectService:
 
         def context() -> AccessContext:
             return AccessContext(
-                identity, caller, bucket.name, key.decode(), bucket.account, operation, versionId
+                *(identity, caller, bucket.name, key.decode(), bucket.account, operation),
+                versionId,
+                {} if record is None else decodeTags(record.attributes.tags),
             )
 
         actions = actionsOf(operation, versionId)

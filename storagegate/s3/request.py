@@ -26,7 +26,8 @@ from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
-from storagegate.s3.objects import ObjectService
+from storagegate.s3.objects import TAGGING, ObjectService
+from storagegate.s3.tags import Tags, tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
@@ -271,6 +272,7 @@ class S3Request(Struct, eq=False):
     @ivar key: Empty if the target is a bucket or the service.
     @ivar headers: The request's, lower-case.
     @ivar commonHeaders: The fields of every response, written and checked already.
+    @ivar documentTags: The tags in the document of the request, once it was read.
     """
 
     request: ChannelRequest
@@ -283,6 +285,7 @@ class S3Request(Struct, eq=False):
     identity: Identity
     headers: Mapping[bytes, bytes]
     commonHeaders: bytes
+    documentTags: Tags | None = None
 
     @property
     def operationName(self) -> str:
@@ -316,8 +319,10 @@ class S3Request(Struct, eq=False):
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """The tags that the headers give to the object."""
-        return {}
+        """The tags that the request gives to the object."""
+        if self.documentTags is not None:
+            return self.documentTags
+        return tagsOfHeader(self.headers.get(TAGGING, b""))
 
     def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole response."""

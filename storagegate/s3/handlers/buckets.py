@@ -143,6 +143,8 @@ async def putObjectTagging(call: S3Request) -> None:
     """Replace the tags of an object."""
     await _settings(call)
     tags = checkedTags(readTagging(await call.readDocument()), OBJECT_TAGS)
+    # The change itself is decided on once more: a policy may forbid tags.
+    call.documentTags = tags
     await _changeTags(call, tags, 200)
 
 

@@ -170,6 +170,37 @@ class PolicyTests(AccessCase):
         self.setPolicy(statement(self.bucket, "*", "s3:ListBucket", Condition=far))
         self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
 
+    def test_tags(self) -> None:
+        """Tags that an object has, and tags that a request gives it, in a header or a document."""
+        name = self.bucket
+        target = {"Bucket": name, "Key": "tagged"}
+        open_ = {"StringEquals": {"s3:ExistingObjectTag/class": "open"}}
+        secret = {"StringEquals": {"s3:RequestObjectTag/class": "secret"}}
+        self.setPolicy(
+            statement(name, {"AWS": "acbob"}, "s3:GetObject", Condition=open_),
+            statement(
+                *(name, "*", "s3:PutObject", "s3:PutObjectTagging"),
+                Effect="Deny",
+                Condition=secret,
+            ),
+        )
+        self.ann.put_object(**target, Body=b"x")
+        self.assertRefused(403, "AccessDenied", self.bob.get_object, **target)
+        for word in "open", "closed":
+            tags = {"TagSet": [{"Key": "class", "Value": word}]}
+            self.ann.put_object_tagging(**target, Tagging=tags)
+            if word == "open":
+                self.assertEqual(self.bob.get_object(**target)["Body"].read(), b"x")
+            else:
+                self.assertRefused(403, "AccessDenied", self.bob.get_object, **target)
+        tags = {"TagSet": [{"Key": "class", "Value": "secret"}]}
+        self.assertRefused(403, "AccessDenied", self.ann.put_object_tagging, **target, Tagging=tags)
+        self.assertRefused(
+            403, "AccessDenied", self.ann.put_object, **target, Body=b"y", Tagging="class=secret"
+        )
+        self.ann.put_object(**target, Body=b"y", Tagging="class=open")
+        self.assertEqual(self.bob.get_object(**target)["Body"].read(), b"y")
+
     def test_objectOfAnother(self) -> None:
         """An object that another account wrote is its own; the bucket's may delete it."""
         self.setPolicy(statement(self.bucket, "*", "s3:*"))
