@@ -12,8 +12,8 @@ HeaderValue = str | int | Iterable[str]
 CheckedField = tuple[str, str | list[str]]
 """The name of a field as it is sent, and its value or values."""
 
-# The encoded lines of fields that are checked once and set in many responses.
-_WIRES: dict[CheckedField, bytes] = {}
+WIRES: dict[CheckedField, bytes] = {}
+"""The encoded lines of fields that are checked once and set in many responses."""
 
 # Far more than an application has; with more, those that come later are encoded each time.
 _MAX_WIRES = 1024
@@ -37,8 +37,8 @@ def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedF
 def constantField(name: str, value: str | list[str]) -> CheckedField:
     """Return a field that is set in many responses, and keep its encoded line."""
     field = name, value
-    if isinstance(value, str) and len(_WIRES) < _MAX_WIRES:
-        _WIRES[field] = f"{name}: {value}\r\n".encode("latin-1")
+    if isinstance(value, str) and len(WIRES) < _MAX_WIRES:
+        WIRES[field] = f"{name}: {value}\r\n".encode("latin-1")
     return field
 
 
@@ -101,26 +101,26 @@ def typeField(name: str) -> CheckedField:
     return constantField("Content-Type", withCharset(text))
 
 
-def fieldLines(fields: Mapping[str, CheckedField]) -> bytes:
-    """
-    Write fields as lines.
-
-    All of them were checked when they were set, which the connection need not do again. Lines that
-    are kept cost a third of those that are encoded here.
-    """
-    block = b""
-    for field in fields.values():
-        name, value = field
-        if isinstance(value, str):
-            block += _WIRES.get(field) or f"{name}: {value}\r\n".encode("latin-1")
-        else:
-            for each in value:
-                block += f"{name}: {each}\r\n".encode("latin-1")
-    return block
-
-
 def fieldPairs(fields: Mapping[str, CheckedField]) -> Iterator[tuple[bytes, bytes]]:
     """Encode fields as pairs, for the connection to check."""
     for name, value in fields.values():
         for each in listValues(value):
             yield name.encode("ascii"), each.encode("latin-1")
+
+
+# What describes a body, and is dropped with it (RFC 9110 section 15.4.5, and as Express does).
+_CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
+
+
+def dropContent(fields: dict[str, CheckedField], status: int) -> None:
+    """
+    Remove what describes a body from the fields of a response that has none.
+
+    @param status: Of the response.
+    """
+    length = fields.get("content-length")
+    for name in _CONTENT_FIELDS:
+        fields.pop(name, None)
+    if status == 204 and length is not None and length[1] == "0":
+        # True, and without it some browsers wait for a body.
+        fields["content-length"] = length

@@ -26,11 +26,12 @@ from storagegate.http.encoding import (
 )
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import (
+    WIRES,
     CheckedField,
     HeaderValue,
     checkValue,
     constantField,
-    fieldLines,
+    dropContent,
     fieldPairs,
     listValues,
     typeField,
@@ -59,9 +60,6 @@ _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
 # Fields that take part in the framing, so that the connection checks them.
 FRAMING = frozenset(["connection", "content-length", "date", "transfer-encoding"])
-
-# What describes a body, and is dropped with it (RFC 9110 section 15.4.5, and as Express does).
-_CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
 
 _HTML = constantField("Content-Type", "text/html; charset=utf-8")
 _JSON = constantField("Content-Type", "application/json; charset=utf-8")
@@ -598,11 +596,12 @@ class HTTPResponse:
             length = None
             self._body = EncodedBody(encoder, self._sendPiece, self.app.runtime.run)
         if self.statusCode in (204, 304):
-            self._dropContent()
+            dropContent(self._fields, self.statusCode)
         self.sentLength = length
-        found = self._fields
-        plain = FRAMING.isdisjoint(found)
-        fields = checkedFields(fieldLines(found)) if plain else encodeFields(fieldPairs(found))
+        if FRAMING.isdisjoint(self._fields):
+            fields = checkedFields(self._lines())
+        else:
+            fields = encodeFields(fieldPairs(self._fields))
         self.raw.begin(self.statusCode, fields, length)
         self._begun = True
         return encoder is None
@@ -711,7 +710,7 @@ class HTTPResponse:
             if self.statusCode == 205:
                 self._fields.pop("content-length", None)
             else:
-                self._dropContent()
+                dropContent(self._fields, self.statusCode)
             body = b""
         elif hooks is not None:
             encoder = hooks.chooseEncoder(len(body))
@@ -737,7 +736,7 @@ class HTTPResponse:
             return
         self.sentLength = len(body)
         if FRAMING.isdisjoint(self._fields):
-            raw.respondWith(self.statusCode, fieldLines(self._fields), body)
+            raw.respondWith(self.statusCode, self._lines(), body)
         else:
             raw.respond(self.statusCode, encodeFields(fieldPairs(self._fields)), body)
         if self._finishListeners is not None:
@@ -783,11 +782,19 @@ class HTTPResponse:
             # Also if a handler of errors has taken it: nothing can complete this any more.
             self.raw.abort()
 
-    def _dropContent(self) -> None:
-        fields = self._fields
-        length = fields.get("content-length")
-        for name in _CONTENT_FIELDS:
-            fields.pop(name, None)
-        if self.statusCode == 204 and length is not None and length[1] == "0":
-            # True, and without it some browsers wait for a body.
-            fields["content-length"] = length
+    def _lines(self) -> bytes:
+        """
+        Write the fields.
+
+        All of them were checked when they were set, which the connection need not do again. Lines
+        that are kept cost a third of those that are encoded here.
+        """
+        block = b""
+        for field in self._fields.values():
+            name, value = field
+            if isinstance(value, str):
+                block += WIRES.get(field) or f"{name}: {value}\r\n".encode("latin-1")
+            else:
+                for each in value:
+                    block += f"{name}: {each}\r\n".encode("latin-1")
+        return block

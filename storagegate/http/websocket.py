@@ -29,6 +29,7 @@ from storagegate.core.streams import BoundedStream
 from storagegate.core.task import IdleWaiters, Task, resolve
 from storagegate.http.dispatch import nameOf
 from storagegate.http.encoding import waitForAll
+from storagegate.http.fields import dropContent
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import FRAMING, WRITE_COST, YIELD_SIZE, HTTPResponse
 from storagegate.net.http.interfaces import ClientLost
@@ -301,7 +302,7 @@ async def _prepareUpgrade(res: HTTPResponse) -> Mapping[str, str | Sequence[str]
     if res._hooks is not None:
         res._hooks.runBeforeHead()
         await waitForAll(res._hooks.startHolds())
-    res._dropContent()
+    dropContent(res._fields, res.statusCode)
     return {name: value for key, (name, value) in res._fields.items() if key not in _OWN_FIELDS}
 
 

@@ -96,10 +96,7 @@ class S3Resource(CoroutineResource):
             if record is not None:
                 record.bucket, record.key = bucket, key
             if _ORIGIN in headers or request.method == b"OPTIONS":
-                fields = await self._findCrossOrigin(request, bucket, key is not None)
-                commonHeaders += encodeLines(fields)
-                if record is not None:
-                    record.crossOrigin = fields
+                commonHeaders += await self._crossOrigin(request, record, bucket, key)
                 if request.method == b"OPTIONS":
                     request.respond(200, (), b"", commonHeaders)
                     return
@@ -158,18 +155,25 @@ class S3Resource(CoroutineResource):
             if record is not None:
                 self.observers.completed(record, request)
 
-    async def _findCrossOrigin(
-        self, request: ChannelRequest, bucket: str | None, hasKey: bool
-    ) -> Pairs:
-        """Find the header fields for a page of another origin; refuse a preflight request."""
+    async def _crossOrigin(
+        self,
+        request: ChannelRequest,
+        record: S3RequestRecord | None,
+        bucket: str | None,
+        key: bytes | None,
+    ) -> bytes:
+        """Encode the header fields for a page of another origin; refuse a preflight request."""
         from storagegate.s3.handlers import cors
 
         objects, headers = self.services.objects, request.headers
+        fields: Pairs = ()
         if request.method == b"OPTIONS":
-            return await cors.preflight(objects, bucket, hasKey, headers)
-        if bucket is None:
-            return ()
-        return await cors.crossOriginFields(objects, request.method, bucket, headers)
+            fields = await cors.preflight(objects, bucket, key is not None, headers)
+        elif bucket is not None:
+            fields = await cors.crossOriginFields(objects, request.method, bucket, headers)
+        if record is not None:
+            record.crossOrigin = fields
+        return encodeLines(fields)
 
     async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
         """Let a client wait whose credentials were refused too often."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagegate import server
-from storagegate.http.fields import _WIRES, checkFields
+from storagegate.http.fields import WIRES, checkFields
 from storagegate.http.testing import Client
 from tests.http.responding import ResponseCase
 
@@ -55,7 +55,7 @@ class HeaderTests(ResponseCase):
             )
         for number in range(2000):
             last = checkFields([("X-Number", number)])
-        self.assertLessEqual(len(_WIRES), 1024)
+        self.assertLessEqual(len(WIRES), 1024)
         self.assertEqual(
             self.answer(lambda res: res.setChecked(last).end()).headers.get("x-number"), "1999"
         )

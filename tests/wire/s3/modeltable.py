@@ -114,6 +114,12 @@ def _delete(more: str = "", settings: str = "") -> str:
     return f"<Delete><Object><Key>k-one</Key>{more}</Object>{settings}</Delete>"
 
 
+def _cors(tag: str, text: str) -> str:
+    found = {"AllowedOrigin": "*", "AllowedMethod": "GET", tag: text}
+    inner = "".join(f"<{name}>{value}</{name}>" for name, value in found.items())
+    return f"<CORSConfiguration><CORSRule>{inner}</CORSRule></CORSConfiguration>"
+
+
 def _versioning(content: str) -> str:
     return f"<VersioningConfiguration>{content}</VersioningConfiguration>"
 
@@ -377,6 +383,19 @@ _ELEMENTS = (
     ),
     *(
         _obeyed(
+            "element", f"CORSConfiguration/CORSRule/{tag}", _cors(tag, text), status=400, code=code
+        )
+        for tag, text, code in (
+            ("ID", "i" * 256, "InvalidRequest"),
+            ("AllowedOrigin", "*.*", "InvalidRequest"),
+            ("AllowedMethod", "PATCH", "InvalidRequest"),
+            ("AllowedHeader", "a b", "InvalidRequest"),
+            ("ExposeHeader", "x-*", "InvalidRequest"),
+            ("MaxAgeSeconds", "soon", "MalformedXML"),
+        )
+    ),
+    *(
+        _obeyed(
             *("element", f"PublicAccessBlockConfiguration/{name}"),
             _nested(f"PublicAccessBlockConfiguration/{name}"),
             status=400,
@@ -440,7 +459,7 @@ REFUSED_WITH_OPERATION = frozenset(
         "max-directory-buckets",
         # The roots of documents.
         *("AbacStatus", "AccelerateConfiguration", "AnalyticsConfiguration"),
-        *("AnnotationTableConfiguration", "BucketLoggingStatus", "CORSConfiguration"),
+        *("AnnotationTableConfiguration", "BucketLoggingStatus"),
         *("IntelligentTieringConfiguration", "InventoryConfiguration"),
         *("InventoryTableConfiguration", "JournalTableConfiguration", "LegalHold"),
         *("LifecycleConfiguration", "MetadataConfiguration", "MetadataTableConfiguration"),

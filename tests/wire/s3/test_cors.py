@@ -1,6 +1,7 @@
 """Cross-origin access to buckets: boto3, preflight requests, and answers to pages."""
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 from unittest import skipUnless
@@ -187,14 +188,8 @@ class ResponseTests(CORSCase):
         self.assertNotIn("access-control-allow-origin", plain.headers)
 
 
-class _Page(BaseHTTPRequestHandler):
-    """An empty page."""
-
-    def do_GET(self) -> None:
-        """Send it."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
+class _Pages(SimpleHTTPRequestHandler):
+    """Pages of a directory."""
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing."""
@@ -212,7 +207,10 @@ class BrowserTests(S3Case):
     def test_upload(self) -> None:
         """It stores and reads an object with presigned URLs once the rules allow it, not before."""
         bucket = self.makeBucket()
-        pages = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+        directory = self.makeDirectory("pages")
+        (directory / "index.html").write_text("<p>empty")
+        handler = partial(_Pages, directory=str(directory))
+        pages = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.addCleanup(pages.server_close)
         self.addCleanup(pages.shutdown)
         Thread(target=pages.serve_forever, daemon=True).start()

@@ -21,6 +21,10 @@ _FOREIGN = {
     "WriteGetObjectResponse": (404, "NoSuchBucket"),
 }
 _SETTINGS = {
+    "PutBucketCors": (
+        "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>"
+        "<AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
+    ),
     "PutBucketOwnershipControls": (
         "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule>"
         "</OwnershipControls>"
