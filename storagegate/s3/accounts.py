@@ -15,7 +15,6 @@ from hashlib import sha256
 
 from attrs import field, frozen
 
-from storagegate.s3.access.patterns import matcher, tokenise
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
@@ -39,6 +38,9 @@ def globMatcher(pattern: str) -> Callable[[str], bool]:
     @param pattern: Empty for everything.
     @return: Tells whether a text as a whole matches.
     """
+    # With the first request: an idle daemon has none to match.
+    from storagegate.s3.access.patterns import matcher, tokenise
+
     return matcher(tokenise(pattern or "*", wildcards=True, variables=False))
 
 

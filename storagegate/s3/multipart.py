@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from storagegate.s3.access.context import Caller
 from storagegate.s3.checksums import (
     COMPOSITE,
     DEFAULT_ALGORITHM,
@@ -32,6 +31,7 @@ from storagegate.storage.records import (
 )
 
 if TYPE_CHECKING:
+    from storagegate.s3.access.context import Caller
     from storagegate.s3.xml.reader import CompletedPart
 
 PART_MINIMUM = 5 << 20
@@ -55,7 +55,7 @@ class MultipartService:
 
     async def create(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         key: bytes,
         attributes: Attributes,
@@ -85,7 +85,7 @@ class MultipartService:
         return upload
 
     async def upload(
-        self, caller: Caller, bucket: str, key: bytes, uploadId: str
+        self, caller: "Caller", bucket: str, key: bytes, uploadId: str
     ) -> MultipartUpload:
         """
         Look an upload up.
@@ -131,7 +131,7 @@ class MultipartService:
 
     async def uploads(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         prefix: str,
         delimiter: str,
@@ -219,7 +219,7 @@ class MultipartService:
 
     async def completed(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         key: bytes,
         uploadId: str,

@@ -16,22 +16,18 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.header import Header
-from functools import lru_cache
-from typing import TypeVar
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.net.http.ranges import formatHttpDate
-from storagegate.s3.access.actions import HEADER_ACTIONS, WRITES, actionsOf
-from storagegate.s3.access.context import AccessContext, Caller
-from storagegate.s3.access.decision import BucketAccess
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import checkBucketName
-from storagegate.s3.settings import SettingsCache
-from storagegate.s3.tags import Tags, decodeTags, encodeTags, tagsOfHeader
+from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
@@ -54,6 +50,10 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from storagegate.s3.access.context import Caller
+    from storagegate.s3.settings import SettingsCache
 
 _Copied = TypeVar("_Copied")
 
@@ -84,8 +84,6 @@ _STORAGE_CLASSES = {
         "INTELLIGENT_TIERING",
     )
 }
-
-_READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
 
 _EMPTY_ID = "Version id cannot be the empty string"
 
@@ -169,7 +167,6 @@ class ObjectService:
     Buckets and objects of one store.
 
     @ivar region: The region of new buckets.
-    @ivar settings: The compiled settings of buckets.
     """
 
     def __init__(self, store: ObjectStore, region: str, now: Callable[[], float]) -> None:
@@ -182,65 +179,21 @@ class ObjectService:
         self.region = region
         self._now = now
         self._catalog = store.catalog
-        self.settings = SettingsCache(store.catalog)
         self._verifies = store.verifier is not None
 
-    def _decide(
-        self,
-        access: BucketAccess,
-        caller: Caller,
-        bucket: Bucket,
-        key: bytes = b"",
-        versionId: str | None = None,
-        record: ObjectRecord | None = None,
-        operation: str = "",
-    ) -> None:
-        """
-        Decide on a request for a bucket with settings, or of another account than its own.
+    @cached_property
+    def settings(self) -> "SettingsCache":
+        """The compiled settings of buckets. An idle daemon has no policies to judge."""
+        from storagegate.s3.settings import SettingsCache
 
-        @param access: The bucket's.
-        @param key: Empty for the bucket itself.
-        @param record: The object, if it was looked up and exists.
-        @param operation: See L{object}.
-        @raise S3Error: C{AccessDenied}.
-        """
-        identity = caller.identity
-        if identity.isRoot:
-            return
-        operation = operation or caller.operationName
-        if operation == "DeleteObjects" and not key:
-            # Each key is for itself: only whether there can be one is known.
-            if not access.couldAllow(identity, "s3:DeleteObject"):
-                raise S3Error("AccessDenied")
-            return
-
-        def context() -> AccessContext:
-            return AccessContext(
-                *(identity, caller, bucket.name, key.decode(), bucket.account, operation),
-                versionId,
-                {} if record is None else decodeTags(record.attributes.tags),
-            )
-
-        actions = actionsOf(operation, versionId)
-        if operation in WRITES:
-            headers = caller.headers
-            more = (HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers)
-            actions = (*actions, *more)
-        owner = None if record is None else record.account
-        for action in actions:
-            if not access.allows(identity, action, context, owner):
-                raise S3Error("AccessDenied")
-        # A key that is missing is shown as such only to those that may list.
-        isMissing = record is None and operation in _READS
-        if isMissing and not access.allows(identity, "s3:ListBucket", context):
-            raise S3Error("AccessDenied")
+        return SettingsCache(self._catalog)
 
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
         return int(self._now() * 1000)
 
     async def checkWrite(
-        self, caller: Caller, bucket: str, key: bytes, condition: WriteCondition
+        self, caller: "Caller", bucket: str, key: bytes, condition: WriteCondition
     ) -> None:
         """
         Reject a write before its body is read, if it cannot succeed.
@@ -267,7 +220,7 @@ class ObjectService:
         return found
 
     async def bucket(
-        self, caller: Caller, name: str, key: bytes = b"", operation: str = ""
+        self, caller: "Caller", name: str, key: bytes = b"", operation: str = ""
     ) -> Bucket:
         """
         Look up a bucket, and decide on a request for it or for a key in it.
@@ -279,7 +232,7 @@ class ObjectService:
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
             settings = self.settings.kept(found) or await self.settings.find(found)
-            self._decide(settings.access, caller, found, key, operation=operation)
+            settings.access.decide(caller, found, key, operation=operation)
         return found
 
     async def buckets(
@@ -333,13 +286,13 @@ class ObjectService:
             await self.putSettings(name, {_BUCKET_TAGS: encodeTags(tags).encode("ascii")})
         return bucket
 
-    async def bucketTags(self, caller: Caller, name: str) -> str:
+    async def bucketTags(self, caller: "Caller", name: str) -> str:
         """Return the tags of a bucket, URL-encoded; empty if it has none."""
         await self.bucket(caller, name)
         _, documents = await self._catalog.settings(name)
         return documents.get(_BUCKET_TAGS, b"").decode("ascii")
 
-    async def putBucketTags(self, caller: Caller, name: str, tags: Tags) -> None:
+    async def putBucketTags(self, caller: "Caller", name: str, tags: Tags) -> None:
         """
         Replace the tags of a bucket.
 
@@ -350,7 +303,7 @@ class ObjectService:
         await self._catalog.putSettings(name, {_BUCKET_TAGS: document})
 
     async def putTags(
-        self, caller: Caller, bucket: str, key: bytes, versionId: str | None, tags: Tags
+        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, tags: Tags
     ) -> tuple[Bucket, ObjectRecord]:
         """
         Replace the tags of an object, of which nothing else changes.
@@ -376,7 +329,7 @@ class ObjectService:
         """
         await self._catalog.putSettings(name, documents)
 
-    async def deleteBucket(self, caller: Caller, name: str) -> None:
+    async def deleteBucket(self, caller: "Caller", name: str) -> None:
         """Remove a bucket without versions and delete markers, and its uploads in progress."""
         await self.bucket(caller, name)
         if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
@@ -388,7 +341,7 @@ class ObjectService:
         # It fails if an object or an upload was added meanwhile.
         await self.store.deleteBucket(name)
 
-    async def setVersioning(self, caller: Caller, bucket: str, versioning: str) -> None:
+    async def setVersioning(self, caller: "Caller", bucket: str, versioning: str) -> None:
         """
         Enable or suspend versioning, for all writes from now on.
 
@@ -400,7 +353,7 @@ class ObjectService:
 
     async def object(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         key: bytes,
         versionId: str | None = None,
@@ -429,7 +382,7 @@ class ObjectService:
             or (record is not None and record.account != account)
         ):
             settings = self.settings.kept(home) or await self.settings.find(home)
-            self._decide(settings.access, caller, home, key, versionId, record, operation)
+            settings.access.decide(caller, home, key, versionId, record, operation)
         if record is None:
             raise await self._absent(home, key, versionId)
         if record.isDeleteMarker:
@@ -455,7 +408,7 @@ class ObjectService:
 
     async def listObjects(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         prefix: bytes,
         delimiter: bytes,
@@ -480,7 +433,7 @@ class ObjectService:
 
     async def listVersions(
         self,
-        caller: Caller,
+        caller: "Caller",
         bucket: str,
         prefix: bytes,
         delimiter: bytes,
@@ -597,7 +550,7 @@ class ObjectService:
         return await self.store.putObject(record, None, condition)
 
     async def deleteObjects(
-        self, caller: Caller, bucket: str, entries: Sequence[DeleteEntry]
+        self, caller: "Caller", bucket: str, entries: Sequence[DeleteEntry]
     ) -> list[Removal | Exception]:
         """
         Delete objects or versions of them, each that the caller may delete.
@@ -633,7 +586,7 @@ class ObjectService:
         ]
 
     async def _refusedDeletes(
-        self, caller: Caller, bucket: Bucket, entries: Sequence[DeleteEntry]
+        self, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]
     ) -> dict[int, Exception]:
         """Decide on each entry of a deletion; return the errors by position."""
         refused: dict[int, Exception] = {}
@@ -644,14 +597,12 @@ class ObjectService:
                 # Who may write by a list may delete only what is its own.
                 _, record = await self._catalog.object(bucket.name, entry.key)
             try:
-                self._decide(
-                    access, caller, bucket, entry.key, entry.versionId, record, "DeleteObject"
-                )
+                access.decide(caller, bucket, entry.key, entry.versionId, record, "DeleteObject")
             except S3Error as error:
                 refused[position] = error
         return refused
 
-    async def deleteObject(self, caller: Caller, bucket: str, entry: DeleteEntry) -> Removal:
+    async def deleteObject(self, caller: "Caller", bucket: str, entry: DeleteEntry) -> Removal:
         """Delete one object or version; one that does not exist counts as deleted."""
         (result,) = await self.deleteObjects(caller, bucket, [entry])
         if isinstance(result, NoSuchKey):

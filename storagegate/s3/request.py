@@ -19,9 +19,8 @@ from storagegate.net.http.message import (
 )
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
-from storagegate.s3.access.context import Signing
 from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
-from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
+from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.multipart import MultipartService

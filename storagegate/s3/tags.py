@@ -11,7 +11,6 @@ storage using tags") hold wherever they come from: a key has 1 to 128 UTF-16 uni
 256, of letters, numbers, blanks and C{+ - = . _ : / @}; no key twice, none of Amazon's own.
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
@@ -88,6 +87,9 @@ def _isValid(text: str, units: int) -> bool:
     # A character beyond the first 65,536 is two units of UTF-16.
     if len(text) > units or len(text) + sum(each > "\uffff" for each in text) > units:
         return False
+    # A table of 1 MB, for which an idle daemon has no use.
+    import unicodedata
+
     return all(each in _PUNCTUATION or unicodedata.category(each)[0] in "LNZ" for each in text)
 
 

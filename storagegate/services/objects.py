@@ -25,8 +25,8 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
-from storagegate.s3.access.context import Signing
 from storagegate.s3.accounts import AccessKeyStore, Identity
+from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey

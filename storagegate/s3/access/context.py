@@ -9,29 +9,18 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from time import gmtime, strftime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 from msgspec import Struct
 
 from storagegate.s3.accounts import Identity, canonicalId
 
+if TYPE_CHECKING:
+    from storagegate.s3.auth.authenticator import Signing
+
 _NOTHING: Mapping[str, str] = {}
 _NO_HEADERS: Mapping[bytes, bytes] = {}
-
-
-class Signing(Struct, frozen=True):
-    """
-    How a request was signed.
-
-    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
-    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
-    @ivar seconds: When, since the epoch; L{None} where the signature does not say it.
-    """
-
-    version: str
-    kind: str
-    seconds: int | None = None
 
 
 class Caller(Protocol):
@@ -69,7 +58,7 @@ class Caller(Protocol):
         """Decoded values by name."""
 
     @property
-    def signing(self) -> Signing | None:
+    def signing(self) -> "Signing | None":
         """How it was signed; L{None} for plain keys and anonymous requests."""
 
     @property
@@ -91,7 +80,7 @@ class PlainCaller(Struct, frozen=True):
     secure: bool = False
     headers: Mapping[bytes, bytes] = _NO_HEADERS
     query: Mapping[str, str] = _NOTHING
-    signing: Signing | None = None
+    signing: "Signing | None" = None
     tlsVersion: str | None = None
     requestTags: Mapping[str, str] = _NOTHING
 

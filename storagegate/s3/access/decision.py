@@ -28,10 +28,19 @@ from storagegate.s3.access.acl import (
     bucketPermission,
     objectPermission,
 )
-from storagegate.s3.access.actions import POLICY_ACTIONS, WRITER_ACTIONS
-from storagegate.s3.access.context import AccessContext
+from storagegate.s3.access.actions import (
+    HEADER_ACTIONS,
+    POLICY_ACTIONS,
+    WRITER_ACTIONS,
+    WRITES,
+    actionsOf,
+)
+from storagegate.s3.access.context import AccessContext, Caller
 from storagegate.s3.access.policy import BucketPolicy
 from storagegate.s3.accounts import ROOT_ACCOUNT, Identity, canonicalId
+from storagegate.s3.errors import S3Error
+from storagegate.s3.tags import decodeTags
+from storagegate.storage.records import Bucket, ObjectRecord
 
 OBJECT_WRITER = "ObjectWriter"
 BUCKET_OWNER_PREFERRED = "BucketOwnerPreferred"
@@ -60,6 +69,8 @@ class PublicAccessBlock:
 
 NO_BLOCK = PublicAccessBlock()
 
+_READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
+
 
 class BucketAccess(Struct, frozen=True, eq=False):
     """
@@ -79,6 +90,54 @@ class BucketAccess(Struct, frozen=True, eq=False):
     def isEnforced(self) -> bool:
         """Whether all objects are the bucket's account's, and lists do not count."""
         return self.ownership == BUCKET_OWNER_ENFORCED
+
+    def decide(
+        self,
+        caller: Caller,
+        bucket: Bucket,
+        key: bytes = b"",
+        versionId: str | None = None,
+        record: ObjectRecord | None = None,
+        operation: str = "",
+    ) -> None:
+        """
+        Decide on a request for a bucket with settings, or of another account than its own.
+
+        @param key: Empty for the bucket itself.
+        @param record: The object, if it was looked up and exists.
+        @param operation: Amazon's name, if it is another than the request's.
+        @raise S3Error: C{AccessDenied}.
+        """
+        identity = caller.identity
+        if identity.isRoot:
+            return
+        operation = operation or caller.operationName
+        if operation == "DeleteObjects" and not key:
+            # Each key is for itself: only whether there can be one is known.
+            if not self.couldAllow(identity, "s3:DeleteObject"):
+                raise S3Error("AccessDenied")
+            return
+
+        def context() -> AccessContext:
+            return AccessContext(
+                *(identity, caller, bucket.name, key.decode(), bucket.account, operation),
+                versionId,
+                {} if record is None else decodeTags(record.attributes.tags),
+            )
+
+        actions = actionsOf(operation, versionId)
+        if operation in WRITES:
+            headers = caller.headers
+            more = (HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers)
+            actions = (*actions, *more)
+        owner = None if record is None else record.account
+        for action in actions:
+            if not self.allows(identity, action, context, owner):
+                raise S3Error("AccessDenied")
+        # A key that is missing is shown as such only to those that may list.
+        isMissing = record is None and operation in _READS
+        if isMissing and not self.allows(identity, "s3:ListBucket", context):
+            raise S3Error("AccessDenied")
 
     def allows(
         self,

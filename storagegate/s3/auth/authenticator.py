@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.s3.access.context import Signing
 from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
@@ -81,6 +80,20 @@ ACCESS_HEADER = b"x-storage-access-key"
 SECRET_HEADER = b"x-storage-secret-key"
 
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
+
+
+class Signing(Struct, frozen=True):
+    """
+    How a request was signed.
+
+    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
+    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
+    @ivar seconds: When, since the epoch; L{None} where the signature does not say it.
+    """
+
+    version: str
+    kind: str
+    seconds: int | None = None
 
 
 _KINDS = {

@@ -14,11 +14,11 @@ from storagegate.s3.access.context import (
     CONDITION_KEYS,
     AccessContext,
     PlainCaller,
-    Signing,
     findKey,
 )
 from storagegate.s3.access.policy import POLICY_LIMIT, compilePolicy
 from storagegate.s3.accounts import ANONYMOUS, Identity, canonicalId
+from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.errors import S3Error
 from tests.s3.access import plain
 
