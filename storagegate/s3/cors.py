@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 RULE_LIMIT = 100
 """Rules of a bucket: Amazon's limit."""
 
-CORS_LIMIT = 64 * 1024
-"""Bytes of the document: Amazon's limit."""
-
 _ID_LIMIT = 255
 _MAX_AGE_LIMIT = 2**31 - 1
 _METHODS = frozenset(("GET", "PUT", "POST", "DELETE", "HEAD"))
@@ -120,7 +117,7 @@ def readCORS(body: bytes) -> tuple[CORSRule, ...]:
 
     @raise S3Error: C{MalformedXML}; C{InvalidRequest} for what is well-formed and not allowed.
     """
-    root = readTree(body, "CORSConfiguration", CORS_LIMIT)
+    root = readTree(body, "CORSConfiguration")
     elements = root.findall("{*}CORSRule")
     if not elements:
         raise S3Error("MalformedXML")

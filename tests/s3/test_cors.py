@@ -5,7 +5,6 @@ from hypothesis.strategies import lists, sampled_from, text
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.cors import (
-    CORS_LIMIT,
     CORSRule,
     findRule,
     parseRequested,
@@ -13,6 +12,7 @@ from storagegate.s3.cors import (
     writeCORS,
 )
 from storagegate.s3.errors import S3Error
+from storagegate.s3.xml.reader import BUCKET_LIMIT
 
 
 def configuration(*rules: str) -> bytes:
@@ -67,7 +67,7 @@ class ReadTests(SynchronousTestCase):
             configuration(rule("<MaxAgeSeconds>-1</MaxAgeSeconds>")),
             configuration(rule("<MaxAgeSeconds>2147483648</MaxAgeSeconds>")),
             configuration(rule("<MaxAgeSeconds>1</MaxAgeSeconds><MaxAgeSeconds>1</MaxAgeSeconds>")),
-            configuration(rule()) + b" " * CORS_LIMIT,
+            configuration(rule()) + b" " * BUCKET_LIMIT,
         ):
             self.refuse("MalformedXML", body)
 

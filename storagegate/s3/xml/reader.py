@@ -261,7 +261,7 @@ def readBucketConfiguration(body: bytes) -> tuple[str, list[tuple[str, str]]]:
         raise S3Error("NotImplemented")
     tags: list[tuple[str, str]] = []
     if "Tags" in read.settings:
-        root = _readTree(body, "CreateBucketConfiguration")
+        root = readTree(body, "CreateBucketConfiguration")
         tags = [_tag(each) for each in root.iterfind("{*}Tags/*")]
     return read.settings.get("LocationConstraint", "").strip(), tags
 
@@ -288,7 +288,7 @@ def readTagging(body: bytes) -> list[tuple[str, str]]:
 
     @raise S3Error: C{MalformedXML}, also for a surplus or missing element.
     """
-    root = _readTree(body, "Tagging")
+    root = readTree(body, "Tagging")
     if [_local(each.tag) for each in root] != ["TagSet"]:
         raise S3Error("MalformedXML")
     return [_tag(each) for each in root[0]]
@@ -299,29 +299,6 @@ def _tag(tag: "Element") -> tuple[str, str]:
     if _local(tag.tag) != "Tag" or len(tag) != 2 or texts.keys() != {"Key", "Value"}:
         raise S3Error("MalformedXML")
     return texts["Key"], texts["Value"]
-
-
-def _readTree(body: bytes, root: str) -> "Element":
-    """
-    Parse a document whose elements are nested, other than those of L{Records}.
-
-    @param body: Of at most L{BUCKET_LIMIT}, which bounds the tree.
-    @param root: The name that the root must have, in any namespace.
-    """
-    from xml.etree.ElementTree import ParseError
-
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    if len(body) > BUCKET_LIMIT:
-        raise S3Error("MalformedXML")
-    try:
-        found: Element = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):
-        raise S3Error("MalformedXML") from None
-    if _local(found.tag) != root:
-        raise S3Error("MalformedXML")
-    return found
 
 
 def readOwnership(body: bytes) -> str:
@@ -352,16 +329,16 @@ def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
     return PublicAccessBlock(**found)
 
 
-def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
+def readTree(body: bytes, root: str) -> "Element":
     """
     Parse a document whose records are nested, other than those of L{Records}.
 
+    @param body: Of at most L{BUCKET_LIMIT}, which bounds the tree.
     @param root: The name that the root must have, in any namespace.
-    @param limit: Bytes of the document, which bound the tree.
     @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
-    if len(body) > limit:
+    if len(body) > BUCKET_LIMIT:
         raise S3Error("MalformedXML")
     from xml.etree.ElementTree import ParseError
 
