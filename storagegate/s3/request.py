@@ -143,13 +143,16 @@ _OVERRIDES = {
 }
 
 
-def overrides(query: Mapping[str, str]) -> dict[bytes, bytes]:
+def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, bytes]:
     """
     Read the C{response-*} parameters of a query, which replace headers of an object.
 
     @param query: Decoded values by name.
+    @param isSigned: Whether the request proves who asks: a link that anybody can write must not
+        make a page of an object.
     @return: Values by the names of the headers.
-    @raise S3Error: C{InvalidArgument} for a value that no header can hold.
+    @raise S3Error: C{InvalidArgument} for a value that no header can hold; C{InvalidRequest}
+        without a signature.
     """
     changed = {}
     for parameter, name in _OVERRIDES.items():
@@ -158,6 +161,9 @@ def overrides(query: Mapping[str, str]) -> dict[bytes, bytes]:
             if not value.isprintable() or not value.isascii():
                 raise invalidArgument(parameter, value)
             changed[name] = value.encode("ascii")
+    if changed and not isSigned:
+        message = "Request specific response headers cannot be used for anonymous GET requests."
+        raise S3Error("InvalidRequest", message)
     return changed
 
 

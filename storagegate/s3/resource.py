@@ -47,6 +47,15 @@ def _joined(fields: Pairs) -> dict[bytes, bytes]:
     return headers
 
 
+def hidden(error: S3Error, *, isKnown: bool) -> S3Error:
+    """
+    Return the error that a request without credentials gets: none tells what there is.
+
+    @param isKnown: Whether the request names an operation.
+    """
+    return error if isKnown and error.code != "NoSuchBucket" else S3Error("AccessDenied")
+
+
 class S3Resource(CoroutineResource):
     """
     Serve the S3 protocol on one listener.
@@ -79,15 +88,8 @@ class S3Resource(CoroutineResource):
         """Respond to a request, or raise an error for L{describeError}."""
         if not self._isReady:
             await self._prepare()
-        requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
-        record = None
-        if self.observers.isOn or _ORIGIN in request.headers:
-            record = self._startRecord(request, requestId)
-        # The fields of every response, as bytes: that takes a quarter of the time of pairs.
-        if record is None:
-            commonHeaders = b"x-amz-request-id: %b\r\n" % requestId
-        else:
-            commonHeaders = self._commonHeaders % (requestId, record.traceId)
+        record, commonHeaders = self._begin(request)
+        authenticated = operation = None
         try:
             headers: Mapping[bytes, bytes] = request.headers
             bucket, key = splitTarget(
@@ -117,7 +119,7 @@ class S3Resource(CoroutineResource):
                 await self._slowDown(request, error)
                 raise
             if record is not None:
-                record.accessKey = authenticated.identity.accessKey
+                record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
             if len(headers) != len(request.headerList):
@@ -151,6 +153,10 @@ class S3Resource(CoroutineResource):
             if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
                 await call.checkOwner(call.bucket, _EXPECTED_OWNER)
             await operation.handler(call)
+        except S3Error as error:
+            if authenticated is not None and authenticated.identity.isAnonymous:
+                raise hidden(error, isKnown=operation is not None) from error
+            raise
         finally:
             if record is not None:
                 self.observers.completed(record, request)
@@ -203,9 +209,17 @@ class S3Resource(CoroutineResource):
         document = errorDocument(s3Error, request.path.decode("latin-1"), requestId.decode("ascii"))
         return s3Error.status, headers, document
 
-    def _startRecord(self, request: ChannelRequest, requestId: bytes) -> S3RequestRecord:
-        """Create the record of a request, which is kept with it."""
+    def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
+        """
+        Number a request.
+
+        @return: Its record, which is kept with it, if there are observers or an origin; and the
+            fields of every response, as bytes: that takes a quarter of the time of pairs.
+        """
+        requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         headers = request.headers
+        if not self.observers.isOn and _ORIGIN not in headers:
+            return None, b"x-amz-request-id: %b\r\n" % requestId
         tracing = None
         if b"traceparent" in headers or self._traceKey in headers:
             tracing = namedTracing(headers, self._traceKey)
@@ -224,7 +238,7 @@ class S3Resource(CoroutineResource):
             request.secure,
         )
         self.observers.inFlight += 1
-        return record
+        return record, self._commonHeaders % (requestId, traceId)
 
 
 def makeS3Resource(

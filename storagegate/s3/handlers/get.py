@@ -79,7 +79,8 @@ def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int
     if found is not None:
         code = 206
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
-    fields = objectFields(record, overrides(query)) if query else objectFields(record)
+    changed = overrides(query, not call.identity.isAnonymous) if query else {}
+    fields = objectFields(record, changed) if changed else objectFields(record)
     if checksum is not None and headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
         extra += checksumHeaders(checksum)
     if bucket.versioning:

@@ -372,8 +372,17 @@ class AnonymousTests(AccessCase):
         self.assertEqual(answer.status, 403)
 
     def test_missingBucket(self) -> None:
-        """A bucket that does not exist is 404."""
-        self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 404)
+        """Whether a bucket exists is not told."""
+        self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 403)
+
+    def test_responseHeaders(self) -> None:
+        """A link that anybody can write changes no header of an object that all may read."""
+        self.setPolicy(statement(self.bucket, "*", "s3:GetObject"))
+        path = f"/{self.bucket}/k"
+        self.assertEqual(exchange(self.address, Outgoing("GET", path)).status, 200)
+        for method in "GET", "HEAD":
+            asked = Outgoing(method, f"{path}?response-content-type=text/html")
+            self.assertEqual(exchange(self.address, asked).status, 400)
 
 
 class ToolTests(AccessCase):

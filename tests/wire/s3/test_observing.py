@@ -134,8 +134,15 @@ class ObservingTests(ObservingCase):
         self.assertIn(found.requestId, answer.body)
 
     async def test_refused(self) -> None:
-        """Who does not pass the gate is told with no key and no operation."""
+        """Who does not pass the gate is told with no key, and perhaps no operation."""
         await self.ask("GET", "/bkt/k", headers={})
+        found = self.last()
+        self.assertEqual((found.operation, found.accessKey), ("GetObject", None))
+        self.assertEqual((found.status, found.errorCode), (403, "AccessDenied"))
+        await self.ask("GET", "/bkt/k", headers={"authorization": "AWS4-HMAC-SHA256 broken"})
+        found = self.last()
+        self.assertEqual((found.operation, found.accessKey, found.status), (UNKNOWN, None, 400))
+        await self.ask("PATCH", "/bkt/k", headers={})
         found = self.last()
         self.assertEqual((found.operation, found.accessKey), (UNKNOWN, None))
         self.assertEqual((found.status, found.errorCode), (403, "AccessDenied"))

@@ -35,8 +35,10 @@ class HoistedHeaderTests(S3Case):
 
     def test_notTakenInSilence(self) -> None:
         """What is refused in a header is refused in the query."""
-        for query in ("x-amz-acl=public-read", "x-amz-tagging=a%3Db", "X-Amz-Tagging=a%3Db"):
+        for query in ("x-amz-acl=public-read", "X-Amz-Acl=public-read"):
             self.assertAnswer(self.put(query), 501, "NotImplemented")
+        for query in ("x-amz-tagging=a%3D%21", "X-Amz-Tagging=a%3D%21"):
+            self.assertAnswer(self.put(query), 400, "InvalidTag")
         self.assertAnswer(self.put("x-amz-storage-class=BEST"), 400, "InvalidStorageClass")
         self.assertAnswer(self.put("x-amz-meta-a=1%0D%0Ax%3Ay"), 400, "InvalidArgument")
         self.assertMissing(self.bucket, "k")
