@@ -27,7 +27,7 @@ from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import TAGGING, ObjectService
 from storagegate.s3.tags import Tags, tagsOfHeader
-from storagegate.storage.records import NULL_VERSION, Checksum, ObjectRecord
+from storagegate.storage.records import NULL_VERSION, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -116,6 +116,11 @@ def versionHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
     return [(b"x-amz-version-id", record.versionId.encode("ascii"))]
 
 
+def readVersionHeaders(bucket: Bucket, record: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    """Return the header of the version that was read or changed, if its bucket has versions."""
+    return [(b"x-amz-version-id", record.versionId.encode("ascii"))] if bucket.versioning else []
+
+
 def checksumFields(checksum: Checksum) -> bytes:
     """Return the encoded lines of L{checksumHeaders}, for a checksum that was computed here."""
     header = ALGORITHMS[checksum.algorithm].header
@@ -148,8 +153,8 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
     Read the C{response-*} parameters of a query, which replace headers of an object.
 
     @param query: Decoded values by name.
-    @param isSigned: Whether the request proves who asks: a link that anybody can write must not
-        make a page of an object.
+    @param isSigned: Whether the request has credentials: a link that needs none must not make a
+        page of an object.
     @return: Values by the names of the headers.
     @raise S3Error: C{InvalidArgument} for a value that no header can hold; C{InvalidRequest}
         without a signature.

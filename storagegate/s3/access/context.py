@@ -92,7 +92,7 @@ class AccessContext(Struct, frozen=True, eq=False):
     @ivar key: The object's key as text; empty for a bucket.
     @ivar owner: The account of the bucket.
     @ivar operation: Amazon's name; a copy reads its source as C{GetObject} does.
-    @ivar versionId: The version that is asked for; L{None} if none is named.
+    @ivar versionId: The version that the request names; L{None} if it names none.
     @ivar existingTags: Of the object as it is stored.
     """
 

@@ -10,7 +10,7 @@ The document is Amazon's, version C{2008-10-17} or C{2012-10-17}::
     resource  = "Resource" / "NotResource": ARN of the bucket or its objects / [*ARN]
     Condition = {operator: {key: value / [*value]}}
 
-Whatever cannot be obeyed is refused, so that no rule of a policy is without effect.
+What cannot be obeyed is refused, so that no rule of a policy is without effect.
 
 A policy is compiled to lists of rules, one for each action: only statements that concern the action
 are judged for a request, and of these first the principal, then the key, then the conditions.

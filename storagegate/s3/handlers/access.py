@@ -192,10 +192,9 @@ async def getObjectAcl(call: S3Request) -> None:
 
 async def putObjectAcl(call: S3Request) -> None:
     """Accept the list that the object has; no other is stored yet."""
-    _, record = await call.services.objects.object(
+    bucket, record = await call.services.objects.object(
         call, call.bucket, call.key, call.query.get("versionId")
     )
-    bucket = await call.services.objects.find(call.bucket)
     acl = await _readList(call, record.account, bucket.account)
     if acl != privateList(record.account):
         raise S3Error("NotImplemented")

@@ -15,13 +15,13 @@ from storagegate.s3.pagination import (
     parseListObjects,
     parseListVersions,
 )
-from storagegate.s3.request import XML, S3Request, rejectUnsupported
+from storagegate.s3.request import XML, S3Request, readVersionHeaders, rejectUnsupported
 from storagegate.s3.settings import ACL
 from storagegate.s3.tags import BUCKET_TAGS, OBJECT_TAGS, Tags, checkedTags, decodeTags
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration, readTagging, readVersioning
 from storagegate.storage.errors import BucketLocked
-from storagegate.storage.records import Bucket, ObjectListing, ObjectRecord
+from storagegate.storage.records import Bucket, ObjectListing
 
 
 async def listBuckets(call: S3Request) -> None:
@@ -136,7 +136,7 @@ async def getObjectTagging(call: S3Request) -> None:
         call, call.bucket, call.key, call.query.get("versionId")
     )
     body = documents.tagging(decodeTags(record.attributes.tags))
-    call.respondXML(body, _versionOf(bucket, record))
+    call.respondXML(body, readVersionHeaders(bucket, record))
 
 
 async def putObjectTagging(call: S3Request) -> None:
@@ -157,12 +157,7 @@ async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
     bucket, record = await call.services.objects.putTags(
         call, call.bucket, call.key, call.query.get("versionId"), tags
     )
-    call.respond(code, _versionOf(bucket, record))
-
-
-def _versionOf(bucket: Bucket, record: ObjectRecord) -> list[tuple[bytes, bytes]]:
-    """Return the header of the version that was meant, if the bucket has versions."""
-    return [(b"x-amz-version-id", record.versionId.encode("ascii"))] if bucket.versioning else []
+    call.respond(code, readVersionHeaders(bucket, record))
 
 
 @frozen
@@ -204,8 +199,8 @@ async def _settings(call: S3Request) -> Bucket:
     objects = call.services.objects
     if not call.key:
         return await objects.bucket(call, call.bucket)
-    await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
-    return await objects.find(call.bucket)
+    bucket, _ = await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
+    return bucket
 
 
 async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:
@@ -247,7 +242,7 @@ async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
     """
     Write a document while other requests are answered, and send it.
 
-    @param pieces: Its text; each piece is written as it is asked for.
+    @param pieces: Its text; each piece is written when the iterator makes it.
     """
     written = [next(pieces)]
     for piece in pieces:

@@ -18,6 +18,7 @@ from storagegate.s3.request import (
     checksumHeaders,
     objectFields,
     overrides,
+    readVersionHeaders,
     versionLine,
 )
 from storagegate.s3.xml import documents
@@ -165,7 +166,5 @@ async def getObjectAttributes(call: S3Request) -> None:
         call.respondObject(304, objectFields(record) + _versionOf(bucket, record))
         return
     body = documents.objectAttributes(query, record)
-    headers = [(b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))]
-    if bucket.versioning:
-        headers.append((b"x-amz-version-id", record.versionId.encode("ascii")))
-    call.respondXML(body, headers)
+    modified = (b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))
+    call.respondXML(body, [modified, *readVersionHeaders(bucket, record)])

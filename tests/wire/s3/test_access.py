@@ -376,7 +376,7 @@ class AnonymousTests(AccessCase):
         self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 403)
 
     def test_responseHeaders(self) -> None:
-        """A link that anybody can write changes no header of an object that all may read."""
+        """A link without credentials changes no header of a public object."""
         self.setPolicy(statement(self.bucket, "*", "s3:GetObject"))
         path = f"/{self.bucket}/k"
         self.assertEqual(exchange(self.address, Outgoing("GET", path)).status, 200)
