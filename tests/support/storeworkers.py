@@ -31,6 +31,7 @@ class StoreProcess:
         self._ids = count()
         self._asked: dict[int, Future[Any]] = {}
         self._guard = Lock()
+        self._ended = False
         self.index = index
         passed = (workers.memory,) if lock is None else (workers.memory, lock)
         arguments = [str(workers.memory), str(index), str(workers.count)]
@@ -52,6 +53,9 @@ class StoreProcess:
         try:
             self.send({"id": id, "do": operation, "with": arguments})
         except (OSError, ValueError):
+            self._lose(id)
+        # A process that dies closes its output, at times, before its input.
+        if self._ended:
             self._lose(id)
         return future
 
@@ -100,6 +104,7 @@ class StoreProcess:
                 future.set_exception(_errorOf(*told["error"]))
             else:
                 future.set_result(told["result"])
+        self._ended = True
         for id in list(self._asked):
             self._lose(id)
 
