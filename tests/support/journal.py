@@ -1,14 +1,15 @@
 """
 What a client remembers of a server that may die: which writes were acknowledged, which may be.
 
-Each key has one writer, so its history is a line: the state that is known, and after it the writes
-whose answer never came. After the server is back any of those states is right, and no other.
+Each key has one writer, so its history is a line: the versions that are known, and after them those
+of the writes whose answer never came. After the server is back any of those states is right, and no
+other. In a bucket without versioning a key has one version at most.
 """
 
 import hashlib
 from threading import Lock
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 
 @frozen
@@ -40,31 +41,89 @@ def inParts(parts: list[bytes]) -> Written:
 
 
 State = Written | None
-"""What a key holds; L{None} is nothing."""
+"""What a version holds; L{None} is a delete marker, or nothing."""
+
+NULL = "null"
+"""The id of what is written while versioning is not enabled."""
+
+
+@frozen
+class Version:
+    """
+    One version of a key.
+
+    @ivar id: As the server says it; empty as long as it has not.
+    """
+
+    id: str
+    content: State
+
+
+Stack = tuple[Version, ...]
+"""All versions of a key, the newest first."""
+
+
+def afterWrite(stack: Stack, status: str, content: State) -> Stack:
+    """
+    Return the versions of a key after a write.
+
+    @param status: Of the bucket's versioning; empty for none.
+    @param content: L{None} for a deletion that names no version.
+    """
+    if status != "Enabled":
+        stack = without(stack, NULL)
+    if content is None and not status:
+        return stack
+    return (Version("" if status == "Enabled" else NULL, content), *stack)
+
+
+def without(stack: Stack, versionId: str) -> Stack:
+    """Return the versions of a key after the deletion of one."""
+    return tuple(each for each in stack if each.id != versionId)
+
+
+def fits(found: Stack, allowed: Stack) -> bool:
+    """Return whether the versions that were found are those that may be, under their ids."""
+    return len(found) == len(allowed) and all(
+        one.content == other.content and other.id in ("", one.id)
+        for one, other in zip(found, allowed, strict=True)
+    )
 
 
 class Journal:
     """
-    The acknowledged and the possible state of every key. Any thread may call any method.
+    The acknowledged and the possible versions of every key. Any thread may call any method.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[str, State] = {}
-        self._open: dict[str, list[State]] = {}
+        self._known: dict[str, Stack] = {}
+        self._open: dict[str, list[Stack]] = {}
         self.acknowledged = 0
         self._hears = True
 
-    def attempt(self, key: str, state: State) -> None:
-        """Note that a write of this state is about to be sent."""
-        with self._lock:
-            self._open.setdefault(key, []).append(state)
+    def newest(self, key: str) -> Stack:
+        """Return the versions of a key if all its writes were done."""
+        return self.allowed(key)[-1]
 
-    def acknowledge(self, key: str) -> None:
-        """Note that the newest attempt was answered with success: nothing older can be seen."""
+    def attempt(self, key: str, stack: Stack) -> None:
+        """Note that a write after which a key has these versions is about to be sent."""
         with self._lock:
+            self._open.setdefault(key, []).append(stack)
+
+    def acknowledge(self, key: str, versionId: str = "") -> None:
+        """
+        Note that the newest attempt was answered with success: nothing older can be seen.
+
+        @param versionId: Of the version that was made.
+        """
+        with self._lock:
+            stack = self._open[key][-1]
+            if stack and not stack[0].id:
+                stack = self._open[key][-1] = (evolve(stack[0], id=versionId), *stack[1:])
             if self._hears:
-                self._known[key] = self._open.pop(key)[-1]
+                del self._open[key]
+                self._known[key] = stack
                 self.acknowledged += 1
 
     def freeze(self) -> None:
@@ -82,18 +141,18 @@ class Journal:
         with self._lock:
             self._hears = True
 
-    def allowed(self, key: str) -> list[State]:
+    def allowed(self, key: str) -> list[Stack]:
         """List the states that a reader may find."""
         with self._lock:
-            return [self._known.get(key), *self._open.get(key, [])]
+            return [self._known.get(key, ()), *self._open.get(key, [])]
 
     def written(self) -> list[str]:
         """List all keys that were ever written."""
         with self._lock:
             return sorted({*self._known, *self._open})
 
-    def settle(self, key: str, state: State) -> None:
+    def settle(self, key: str, stack: Stack) -> None:
         """Take what was found after a restart as known: it may not change again by itself."""
         with self._lock:
-            self._known[key] = state
+            self._known[key] = stack
             self._open.pop(key, None)

@@ -11,8 +11,8 @@ from tests.support.clients import botoClient
 from tests.support.daemon import DaemonFailed
 from tests.support.journal import Journal
 from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirectory, runStoragegate
-from tests.wire.s3.verdict import endUploads, isCollected, judge
-from tests.wire.s3.workload import Load, Writers
+from tests.wire.s3.verdict import isCollected, judge
+from tests.wire.s3.workload import Load, Writers, setVersioning
 
 ROUNDS = int(os.environ.get("STORAGEGATE_CRASH_ROUNDS", "20"))
 """Twenty take under a minute; a soak sets more."""
@@ -25,24 +25,27 @@ class CrashTests(SynchronousTestCase):
         """After each kill all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journal = Journal()
+        journals = {"crash": Journal(), "versions": Journal()}
         daemon = makeDaemon(ownDirectory("crash") / "data")
         self.addCleanup(daemon.kill)
         daemon.start()
-        botoClient(daemon.url()).create_bucket(Bucket="crash")
+        for bucket in journals:
+            botoClient(daemon.url()).create_bucket(Bucket=bucket)
         for number in range(ROUNDS):
-            load = Load(daemon.address(), "crash", journal, seed + number)
-            with Writers(load) as writers:
+            status = setVersioning(daemon, "versions", number)
+            loads = (
+                Load(daemon.address(), "crash", journals["crash"], seed + number),
+                Load(
+                    daemon.address(), "versions", journals["versions"], -number - seed, 4, 6, status
+                ),
+            )
+            with Writers(*loads) as writers:
                 writers.let(moments.uniform(0.05, 0.9))
                 daemon.kill()
             daemon.start()
             self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
-            s3 = botoClient(daemon.url())
-            try:
-                judge(s3, daemon.address(), "crash", journal)
-            except AssertionError as error:
-                raise AssertionError(f"round {number}, seed {seed}: {error}") from error
-            endUploads(s3, "crash")
+            for bucket, journal in journals.items():
+                judge(daemon, bucket, journal, f"round {number}, seed {seed}")
         self.assertNotIn("Traceback", daemon.log)
         self.assertTrue(eventually(lambda: isCollected(daemon)))
         daemon.stop()

@@ -2,7 +2,24 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.journal import Journal, inParts, whole
+from tests.support.journal import (
+    NULL,
+    Journal,
+    Stack,
+    Version,
+    afterWrite,
+    fits,
+    inParts,
+    whole,
+    without,
+)
+
+ENABLED = "Enabled"
+
+
+def alone(body: bytes) -> Stack:
+    """Return the versions of a key that was put in a bucket without versioning."""
+    return afterWrite((), "", whole(body))
 
 
 class JournalTests(SynchronousTestCase):
@@ -11,41 +28,66 @@ class JournalTests(SynchronousTestCase):
     def test_acknowledged(self) -> None:
         """What was acknowledged is all that may be found."""
         journal = Journal()
-        journal.attempt("k", whole(b"a"))
-        self.assertEqual(journal.allowed("k"), [None, whole(b"a")])
+        journal.attempt("k", alone(b"a"))
+        self.assertEqual(journal.allowed("k"), [(), alone(b"a")])
         journal.acknowledge("k")
-        self.assertEqual(journal.allowed("k"), [whole(b"a")])
+        self.assertEqual(journal.allowed("k"), [alone(b"a")])
         self.assertEqual(journal.acknowledged, 1)
 
     def test_open(self) -> None:
         """A write without an answer may be found, or what it was to replace."""
         journal = Journal()
-        journal.attempt("k", whole(b"a"))
+        journal.attempt("k", alone(b"a"))
         journal.acknowledge("k")
-        journal.attempt("k", None)
-        self.assertEqual(journal.allowed("k"), [whole(b"a"), None])
+        journal.attempt("k", afterWrite(journal.newest("k"), "", None))
+        self.assertEqual(journal.allowed("k"), [alone(b"a"), ()])
 
     def test_frozen(self) -> None:
         """An answer that comes after the power went is none: its write is as open as before."""
         journal = Journal()
-        journal.attempt("k", whole(b"a"))
+        journal.attempt("k", alone(b"a"))
         journal.freeze()
         journal.acknowledge("k")
-        journal.attempt("k", whole(b"b"))
+        journal.attempt("k", alone(b"b"))
         journal.acknowledge("k")
-        self.assertEqual(journal.allowed("k"), [None, whole(b"a"), whole(b"b")])
+        self.assertEqual(journal.allowed("k"), [(), alone(b"a"), alone(b"b")])
         journal.thaw()
-        journal.attempt("k", whole(b"c"))
+        journal.attempt("k", alone(b"c"))
         journal.acknowledge("k")
-        self.assertEqual(journal.allowed("k"), [whole(b"c")])
+        self.assertEqual(journal.allowed("k"), [alone(b"c")])
 
     def test_settled(self) -> None:
         """What was found once may not change by itself."""
         journal = Journal()
-        journal.attempt("k", whole(b"a"))
-        journal.settle("k", None)
-        self.assertEqual(journal.allowed("k"), [None])
+        journal.attempt("k", alone(b"a"))
+        journal.settle("k", ())
+        self.assertEqual(journal.allowed("k"), [()])
         self.assertEqual(journal.written(), ["k"])
+
+    def test_versions(self) -> None:
+        """A version that was acknowledged is found under its id, one that was not under any."""
+        journal = Journal()
+        journal.attempt("k", afterWrite((), ENABLED, whole(b"a")))
+        journal.acknowledge("k", "1")
+        journal.attempt("k", afterWrite(journal.newest("k"), ENABLED, None))
+        first, marker = Version("1", whole(b"a")), Version("2", None)
+        before, after = journal.allowed("k")
+        self.assertEqual(before, (first,))
+        self.assertTrue(fits((marker, first), after))
+        self.assertFalse(fits((first, marker), after))
+        self.assertFalse(fits((marker, Version("3", whole(b"a"))), after))
+        self.assertFalse(fits((marker,), after))
+        journal.acknowledge("k", "2")
+        self.assertEqual(without(journal.newest("k"), "1"), (marker,))
+
+    def test_suspended(self) -> None:
+        """Without versions there is one C{null} version, wherever it stands."""
+        null = Version(NULL, whole(b"a"))
+        stack = (Version("1", whole(b"b")), null)
+        self.assertEqual(
+            afterWrite(stack, "Suspended", None), (Version(NULL, None), Version("1", whole(b"b")))
+        )
+        self.assertEqual(afterWrite((null,), "", None), ())
 
     def test_bodies(self) -> None:
         """A body in parts is known by the digests of its parts, of one piece by its own."""

@@ -16,9 +16,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.support.clients import botoClient, findTool
 from tests.support.journal import Journal
-from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory
-from tests.wire.s3.verdict import endUploads, judge
-from tests.wire.s3.workload import Load, Writers
+from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
+from tests.wire.s3.verdict import judge
+from tests.wire.s3.workload import Load, Writers, setVersioning
 
 ROUNDS = int(os.environ.get("STORAGEGATE_POWER_ROUNDS", "5"))
 """Five show a missing fsync nearly always; a soak sets more."""
@@ -82,29 +82,35 @@ class PowerCutTests(SynchronousTestCase):
         """After each cut all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journal = Journal()
+        journals = {"power": Journal(), "versions": Journal()}
         disk = Disk(ownDirectory("power"))
         self.addCleanup(disk.unmount)
         disk.mount()
         daemon = makeDaemon(disk.path / "data")
         self.addCleanup(daemon.kill)
         daemon.start()
-        botoClient(daemon.url()).create_bucket(Bucket="power")
+        for bucket in journals:
+            botoClient(daemon.url()).create_bucket(Bucket=bucket)
         for number in range(ROUNDS):
-            load = Load(daemon.address(), "power", journal, seed + number, writers=4, keys=6)
-            with Writers(load) as writers:
+            status = setVersioning(daemon, "versions", number)
+            loads = [
+                Load(daemon.address(), bucket, journal, seed + number, 3, 5, versioning)
+                for (bucket, journal), versioning in zip(
+                    journals.items(), ("", status), strict=True
+                )
+            ]
+            with Writers(*loads) as writers:
                 writers.let(moments.uniform(0.05, 1.2))
-                journal.freeze()
+                for journal in journals.values():
+                    journal.freeze()
                 disk.cut()
                 daemon.kill()
-            journal.thaw()
             disk.unmount()
             disk.mount()
             daemon.start()
             self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
-            s3 = botoClient(daemon.url())
-            try:
-                judge(s3, daemon.address(), "power", journal)
-            except AssertionError as error:
-                raise AssertionError(f"round {number}, seed {seed}: {error}") from error
-            endUploads(s3, "power")
+            for bucket, journal in journals.items():
+                journal.thaw()
+                judge(daemon, bucket, journal, f"round {number}, seed {seed}")
+        daemon.stop()
+        runStoragegate("fsck", "--data", daemon.data)

@@ -7,15 +7,24 @@ Each writer has keys of its own, so that the journal's rule holds: one writer a 
 import hashlib
 import random
 import re
-from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from threading import Event, Thread
 
 from attrs import frozen
 
-from tests.support.clients import ROOT
-from tests.support.journal import Journal, State, Written, inParts, whole
+from tests.support.clients import ROOT, botoClient
+from tests.support.daemon import Daemon
+from tests.support.journal import (
+    Journal,
+    Stack,
+    State,
+    Written,
+    afterWrite,
+    inParts,
+    whole,
+    without,
+)
 from tests.wire.s3.bulk import connect, objectTarget
 from tests.wire.s3.fixture import eventually
 
@@ -23,6 +32,9 @@ MIB = 1 << 20
 
 # Chosen so that a second of load has all of them, and most are small: those share commits.
 _KINDS = ("small", "small", "small", "small", "medium", "medium", "large", "delete", "parts")
+
+_DEEPEST = 4
+"""A key with so many versions gets no other until one is deleted: they all are read each round."""
 
 _LOAD = 10
 """So many writes are acknowledged before the server may be harmed."""
@@ -35,6 +47,7 @@ class Load:
 
     @ivar writers: How many write at once.
     @ivar keys: How many keys each has: few, so that most writes are overwrites.
+    @ivar status: Of the bucket's versioning; empty for none.
     """
 
     address: tuple[str, int]
@@ -43,6 +56,7 @@ class Load:
     seed: int
     writers: int = 6
     keys: int = 12
+    status: str = ""
 
 
 class Writer:
@@ -73,12 +87,13 @@ class Writer:
     def _step(self, connection: HTTPConnection) -> None:
         kind = self._random.choice(_KINDS)
         key = f"w{self._number}/{self._random.randrange(self._load.keys):03d}"
-        steps: dict[str, Callable[[HTTPConnection, str], None]] = {
-            "delete": self._delete,
-            "parts": self._putParts,
-        }
-        if kind in steps:
-            steps[kind](connection, key)
+        stack = self._load.journal.newest(key)
+        if self._load.status and len(stack) >= self._random.randint(1, _DEEPEST):
+            self._deleteVersion(connection, key, stack)
+        elif kind == "delete":
+            self._delete(connection, key)
+        elif kind == "parts":
+            self._putParts(connection, key)
         else:
             sizes = {"small": (0, 4_000), "medium": (60_000, 200_000), "large": (MIB, MIB)}
             self._put(connection, key, self._body(*sizes[kind]))
@@ -90,19 +105,36 @@ class Writer:
         return (word * (size // 16 + 1))[:size]
 
     def _put(self, connection: HTTPConnection, key: str, body: bytes) -> None:
-        self._load.journal.attempt(key, whole(body))
-        self._ask(connection, "PUT", objectTarget(self._load.bucket, key), body)
-        self._load.journal.acknowledge(key)
+        self._write(connection, key, whole(body), "PUT", body=body)
 
     def _delete(self, connection: HTTPConnection, key: str) -> None:
-        self._load.journal.attempt(key, None)
-        self._ask(connection, "DELETE", objectTarget(self._load.bucket, key))
+        self._write(connection, key, None, "DELETE")
+
+    def _deleteVersion(self, connection: HTTPConnection, key: str, stack: Stack) -> None:
+        versionId = self._random.choice(stack).id
+        self._load.journal.attempt(key, without(stack, versionId))
+        target = f"{objectTarget(self._load.bucket, key)}?versionId={versionId}"
+        self._ask(connection, "DELETE", target)
         self._load.journal.acknowledge(key)
+
+    def _write(
+        self,
+        connection: HTTPConnection,
+        key: str,
+        content: State,
+        method: str,
+        query: str = "",
+        body: bytes = b"",
+    ) -> None:
+        journal = self._load.journal
+        journal.attempt(key, afterWrite(journal.newest(key), self._load.status, content))
+        target = objectTarget(self._load.bucket, key) + query
+        journal.acknowledge(key, self._ask(connection, method, target, body)[1])
 
     def _putParts(self, connection: HTTPConnection, key: str) -> None:
         target = objectTarget(self._load.bucket, key)
         parts = [self._body(5 * MIB, 5 * MIB), self._body(1, 300_000)]
-        made = self._ask(connection, "POST", f"{target}?uploads=")
+        made, _ = self._ask(connection, "POST", f"{target}?uploads=")
         found = re.search(rb"<UploadId>(.+?)</UploadId>", made)
         assert found is not None, made
         upload = found[1].decode()
@@ -112,13 +144,13 @@ class Writer:
             etag = hashlib.md5(part, usedforsecurity=False).hexdigest()
             listed.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
         document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>"
-        self._load.journal.attempt(key, inParts(parts))
-        self._ask(connection, "POST", f"{target}?uploadId={upload}", document.encode())
-        self._load.journal.acknowledge(key)
+        query = f"?uploadId={upload}"
+        self._write(connection, key, inParts(parts), "POST", query, document.encode())
 
     def _ask(
         self, connection: HTTPConnection, method: str, target: str, body: bytes = b""
-    ) -> bytes:
+    ) -> tuple[bytes, str]:
+        # Returns the body, and the id of the version.
         connection.request(method, target, body, ROOT.plainHeaders())
         with connection.getresponse() as response:
             answer = response.read()
@@ -126,16 +158,18 @@ class Writer:
                 # The store has seen its disk go: it may say so before it goes itself.
                 raise ConnectionError(response.status)
             assert response.status in (200, 204), (method, target, response.status, answer)
-            return answer
+            return answer, response.headers.get("x-amz-version-id", "")
 
 
 class Writers:
-    """All writers of a load; a context manager that stops them at its end."""
+    """All writers of some loads; a context manager that stops them at its end."""
 
-    def __init__(self, load: Load) -> None:
-        self._journal = load.journal
+    def __init__(self, *loads: Load) -> None:
+        self._journals = [load.journal for load in loads]
         self._stop = Event()
-        self._writers = [Writer(load, number, self._stop) for number in range(load.writers)]
+        self._writers = [
+            Writer(load, number, self._stop) for load in loads for number in range(load.writers)
+        ]
         self._threads = [Thread(target=writer.write, daemon=True) for writer in self._writers]
 
     def __enter__(self) -> "Writers":
@@ -157,24 +191,41 @@ class Writers:
 
         @raise AssertionError: If it acknowledges nothing.
         """
-        enough = self._journal.acknowledged + _LOAD
+        enough = [journal.acknowledged + _LOAD for journal in self._journals]
+
+        def isLoaded() -> bool:
+            return all(
+                journal.acknowledged >= least
+                for journal, least in zip(self._journals, enough, strict=True)
+            )
+
         # How many a second there are is the disk's: that there were some makes it a load.
-        assert eventually(lambda: self._journal.acknowledged >= enough), "there is hardly any load"
+        assert eventually(isLoaded), "there is hardly any load"
         self._stop.wait(seconds)
 
 
-def observe(connection: HTTPConnection, bucket: str, key: str) -> State:
+def setVersioning(daemon: Daemon, bucket: str, number: int) -> str:
+    """Enable versioning, or suspend it in each third round; return the status."""
+    status = "Enabled" if number % 3 < 2 else "Suspended"
+    botoClient(daemon.url()).put_bucket_versioning(
+        Bucket=bucket, VersioningConfiguration={"Status": status}
+    )
+    return status
+
+
+def observe(connection: HTTPConnection, bucket: str, key: str, versionId: str = "") -> State:
     """
-    Read a key whole.
+    Read a key whole, or a version of it that is no delete marker.
 
     @raise AssertionError: If what was announced is not what comes.
     """
-    connection.request("GET", objectTarget(bucket, key), headers=ROOT.plainHeaders())
+    target = objectTarget(bucket, key) + (f"?versionId={versionId}" if versionId else "")
+    connection.request("GET", target, headers=ROOT.plainHeaders())
     with connection.getresponse() as response:
         body = response.read()
         if response.status == 404:
             return None
-        assert response.status == 200, (key, response.status, body[:300])
+        assert response.status == 200, (key, versionId, response.status, body[:300])
         length = int(response.headers["content-length"])
-        assert length == len(body), (key, length, len(body))
+        assert length == len(body), (key, versionId, length, len(body))
         return Written(response.headers["etag"], length, hashlib.sha256(body).hexdigest())
