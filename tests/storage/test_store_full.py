@@ -79,6 +79,51 @@ class FullDiskTests(SynchronousTestCase):
             self.assertServes(stored, body)
         self.assertSound()
 
+    def removeMarked(self, body: bytes) -> None:
+        """
+        Fill a bucket with versions, and its disk with delete markers; then remove all versions.
+
+        Each delete that is refused leaves its key as it was.
+        """
+        self.driver.setVersioning("b", "Enabled")
+        stored = self.fill(body)
+        marked = refused = 0
+        while refused < 20:
+            self.assertLess(marked, 5000, "markers are never refused")
+            key = stored[marked % len(stored)]
+            before = self.driver.stack("b", key)
+            try:
+                (result,) = self.driver.delete("b", [key])
+            except StoreFull as error:
+                result = error
+            if isinstance(result, StoreFull):
+                refused += 1
+                self.assertEqual(self.driver.stack("b", key), before)
+            else:
+                marked += 1
+                self.assertEqual(self.driver.stack("b", key)[1:], before)
+                self.assertIsNone(self.driver.get("b", key))
+        for key in stored:
+            for versionId, isDeleteMarker in self.driver.stack("b", key):
+                if not isDeleteMarker:
+                    self.assertEqual(self.driver.get("b", key, versionId), body)
+                self.assertEqual(self.driver.deleteVersion("b", key, versionId), [True])
+        self.assertEqual(self.driver.listed("b"), ([], []))
+        self.driver.reactor.settle(self.driver.store.idle())
+        self.driver.put("b", b"after", body)
+        self.assertEqual(self.driver.delete("b", [b"after"]), [True])
+
+    def test_versionsInBlobs(self) -> None:
+        """Delete markers leave the space that a delete by version takes; none is made by half."""
+        self.removeMarked(os.urandom(40_000))
+        self.assertSound()
+
+    def test_versionsInRows(self) -> None:
+        """So do they where the rows of versions fill the disk."""
+        self.driver.inlineLimit = 64 * 1024
+        self.removeMarked(os.urandom(4_000))
+        self.assertSound()
+
     def test_health(self) -> None:
         """A full disk shows in the health, and goes from it."""
         self.assertIsNone(self.driver.store.health()["disk"])

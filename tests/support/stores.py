@@ -143,6 +143,18 @@ class StoreDriver:
         entries = [(key, id, ALWAYS) for (key, _), id in zip(names, ids, strict=True)]
         return self._delete(bucket, entries)
 
+    def deleteVersion(self, bucket: str, key: bytes, versionId: str) -> list[bool | Exception]:
+        """Remove a version of a key."""
+        return self._delete(bucket, [(key, versionId, ALWAYS)])
+
+    def stack(self, bucket: str, key: bytes) -> list[tuple[str, bool]]:
+        """The versions of a key, the newest first: ids, and whether they are delete markers."""
+        return [
+            (each.versionId, bool(each.isDeleteMarker))
+            for each in self.listed(bucket, prefix=key)[0]
+            if each.key.encode() == key
+        ]
+
     def _delete(self, bucket: str, entries: Sequence[Any]) -> list[bool | Exception]:
         removed = self.reactor.settle(self.store.deleteObjects(bucket, entries, "account", 2))
         return [each.isFound if isinstance(each, Removal) else each for each in removed]

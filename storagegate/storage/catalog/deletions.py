@@ -27,7 +27,7 @@ from storagegate.storage.catalog.objects import (
 from storagegate.storage.catalog.refcounts import applyDeltas
 from storagegate.storage.catalog.versions import Key, Marker, VersionRow
 from storagegate.storage.catalog.writer import Transaction
-from storagegate.storage.errors import NoSuchBucket, StoreError
+from storagegate.storage.errors import NoSuchBucket, StoreError, StoreFull
 from storagegate.storage.records import (
     NULL_VERSION,
     VERSIONING_SUSPENDED,
@@ -169,6 +169,8 @@ class _Removals:
                 self._removed.append((key, current))
             return Removal(isFound, isChanged=isFound)
         assert current.bucketId is not None, "the caller has checked"
+        if not self._transaction.mayGrow:
+            return StoreFull()
         deletion = self._deletions[target.deletion]
         sequence = self._transaction.takeSequence()
         isSuspended = current.versioning == VERSIONING_SUSPENDED

@@ -62,6 +62,10 @@ class Reserve:
     def lend(self, size: int) -> bool:
         """Release the space for a commit of C{size} bytes of WAL; return whether that fits."""
         self.release()
+        return self.spares(size)
+
+    def spares(self, size: int) -> bool:
+        """Return whether a commit of C{size} bytes leaves what deletes take; it is released."""
         disk = os.statvfs(os.path.dirname(self._path))
         return size + _sizeOn(disk) // _KEPT <= disk.f_bavail * disk.f_frsize
 

@@ -81,11 +81,13 @@ class Transaction:
 
     @ivar garbage: Blobs that lost their last reference in it.
     @ivar connection: A connection with an open transaction that writes.
+    @ivar mayGrow: Whether the disk has space for rows that a deletion adds.
     @ivar _sequences: What earlier transactions have left.
     """
 
     connection: Connection
     _sequences: SequenceBlock = field(factory=SequenceBlock)
+    mayGrow: bool = True
     garbage: list[str] = field(factory=list, init=False)
     _usage: dict[int, list[int]] = field(factory=dict, init=False)
 
@@ -200,7 +202,10 @@ def asJSON(value: object) -> str:
 
 
 def runTogether(
-    connection: Connection, mutations: Sequence[Mutation], sequences: SequenceBlock | None = None
+    connection: Connection,
+    mutations: Sequence[Mutation],
+    sequences: SequenceBlock | None = None,
+    mayGrow: bool = True,
 ) -> tuple[list[object], list[str]]:
     """
     Run mutations in order in one transaction, successive ones of one function at once, and commit.
@@ -208,11 +213,12 @@ def runTogether(
     @param connection: The writer's connection, without an open transaction.
     @param mutations: In the order of their commit.
     @param sequences: What earlier transactions have left; L{None} if other processes write.
+    @param mayGrow: See L{Transaction}.
     @return: An outcome for each, and the blobs that became garbage.
     @raise Exception: Any error but a L{StoreError} of a mutation; nothing was changed.
     """
     sequences = sequences or SequenceBlock()
-    transaction = Transaction(connection, sequences)
+    transaction = Transaction(connection, sequences, mayGrow)
 
     def act() -> list[object]:
         outcomes: list[object] = []
@@ -343,7 +349,7 @@ class Committer:
             done = self._tryCommit(mutations)
         # Deleted rows may have left pages for the commit; the reserve is lent to its WAL.
         if done is None and growing and self._wal.fitsFreePages(size) and self._reserve.lend(size):
-            done = self._tryCommit(mutations)
+            done = self._tryCommit(mutations, self._mayGrow(mutations))
         if done is not None:
             return done
         outcomes, garbage = self._free([mutation for mutation in mutations if mutation.frees])
@@ -375,10 +381,10 @@ class Committer:
         self._wal.shrink()
         self._connection.close()
 
-    def _tryCommit(self, mutations: Sequence[Mutation]) -> Committed | None:
+    def _tryCommit(self, mutations: Sequence[Mutation], mayGrow: bool = True) -> Committed | None:
         """Commit, or make outcomes of an error; L{None} if the disk is full."""
         try:
-            done = runTogether(self._connection, mutations, self._sequences)
+            done = runTogether(self._connection, mutations, self._sequences, mayGrow)
         except Exception as error:
             fault = classify(error)
             if fault is Fault.FULL:
@@ -403,11 +409,13 @@ class Committer:
     def _free(self, freeing: Sequence[Mutation]) -> Committed:
         """Commit mutations that free space, in the space of WAL and reserve."""
         self._wal.shrink()
-        done = self._tryCommit(freeing) if freeing else ([], [])
+        if not freeing:
+            return [], []
+        done = self._tryCommit(freeing, self._reserve.ensure() or self._mayGrow(freeing))
         if done is None and self._reserve.release():
             # The WAL may hold pages for which the database had no space to grow.
             self._wal.shrink()
-            done = self._tryCommit(freeing)
+            done = self._tryCommit(freeing, self._mayGrow(freeing))
             self._wal.shrink()
         if done is None and len(freeing) > 1:
             # Half of them need half of the WAL, which is truncated before the other half.
@@ -415,6 +423,12 @@ class Committer:
             halves = self._free(freeing[:half]), self._free(freeing[half:])
             done = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
         return done or ([StoreFull() for _ in freeing], [])
+
+    def _mayGrow(self, freeing: Sequence[Mutation]) -> bool:
+        """Return whether the released reserve has space for the delete markers of mutations."""
+        size = sum(len(mutation.names) for mutation in freeing) * _PAGES * PAGE_SIZE
+        # They are in the WAL now, and in the database later.
+        return self._reserve.spares(size if self._wal.fitsFreePages(size) else 2 * size)
 
     def _refuse(self, mutations: Sequence[Mutation]) -> Committed:
         return [StoreReadOnly(self._latch.failure) for _ in mutations], []
