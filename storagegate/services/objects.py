@@ -43,7 +43,9 @@ from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     INLINE_LIMIT,
+    NULL_VERSION,
     Attributes,
+    Bucket,
     ListedObject,
     ObjectChange,
     ObjectRecord,
@@ -76,11 +78,18 @@ _EMPTY: Mapping[str, Any] = {"type": "object"}
 
 # A removed object has only its key.
 _OBJECT = _object(
-    key=_NAME, size=_SIZE, etag=_TEXT, contentType=_TEXT, lastModified=_TIME, metadata=_METADATA
+    key=_NAME,
+    size=_SIZE,
+    etag=_TEXT,
+    contentType=_TEXT,
+    lastModified=_TIME,
+    metadata=_METADATA,
+    versionId=_TEXT,
 )
 
 _BUCKET_REQUEST = _object(bucket=_NAME)
-_OBJECT_REQUEST = _object(bucket=_NAME, key=_NAME)
+_OBJECT_REQUEST = _object(bucket=_NAME, key=_NAME, versionId=_TEXT)
+_DELETED = _object(versionId=_TEXT, deleteMarker={"type": "boolean"})
 
 _BUCKETS = _object(buckets=_list(_object(name=_NAME, createdAt=_TIME)))
 
@@ -94,8 +103,10 @@ _LIST_REQUEST = _object(
 )
 _LISTING = _object(objects=_list(_OBJECT), commonPrefixes=_list(_TEXT), nextContinuationToken=_TEXT)
 
-_COPY_REQUEST = _object(fromBucket=_NAME, fromKey=_NAME, bucket=_NAME, key=_NAME)
-_READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE)
+_COPY_REQUEST = _object(
+    fromBucket=_NAME, fromKey=_NAME, bucket=_NAME, key=_NAME, fromVersionId=_TEXT
+)
+_READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE, versionId=_TEXT)
 _READ_ITEM = _object(object=_OBJECT, chunk=_CHUNK)
 
 # One schema for the first item and the others: a gRPC method has one message.
@@ -118,12 +129,20 @@ _CHANGE = _object(
 )
 
 
-def _objectShape(record: ObjectRecord) -> Result:
+def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
+    """
+    Describe an object.
+
+    @param bucket: Where it was found: once that has had versions, also C{null} is named.
+    """
     metadata = record.attributes.metadata
-    return {
+    shape = {
         **_rowShape(record),
         "metadata": {name: _readableText(value) for name, value in metadata.items()},
     }
+    if bucket is not None and bucket.versioning:
+        shape["versionId"] = record.versionId
+    return shape
 
 
 def _rowShape(row: ObjectRecord | ListedObject) -> Result:
@@ -132,13 +151,16 @@ def _rowShape(row: ObjectRecord | ListedObject) -> Result:
         key, contentType = row.key, row.contentType
     else:
         key, contentType = row.key.decode(), row.attributes.contentType
-    return {
+    shape = {
         "key": key,
         "size": row.size,
         "etag": row.etag,
         "contentType": _readableText(contentType),
         "lastModified": isoTimestamp(row.modifiedMs),
     }
+    if isinstance(row, ObjectRecord) and row.versionId != NULL_VERSION:
+        shape["versionId"] = row.versionId
+    return shape
 
 
 def _readableText(value: str) -> str:
@@ -226,6 +248,9 @@ def _headerValue(name: str, value: str) -> bytes:
 _CODES = {
     "NoSuchBucket": "NOT_FOUND",
     "NoSuchKey": "NOT_FOUND",
+    "NoSuchVersion": "NOT_FOUND",
+    # A delete marker, which only a deletion takes.
+    "MethodNotAllowed": "INVALID_ARGUMENT",
     "BucketAlreadyExists": "ALREADY_EXISTS",
     "BucketAlreadyOwnedByYou": "ALREADY_EXISTS",
     "AccessDenied": "PERMISSION_DENIED",
@@ -360,7 +385,7 @@ def makeStorageService(
             ("HeadObject", storage.headObject, "none", _OBJECT_REQUEST, _OBJECT),
             ("GetObject", storage.getObject, "server", _READ_REQUEST, _READ_ITEM),
             ("PutObject", storage.putObject, "client", _WRITE_ITEM, _OBJECT),
-            ("DeleteObject", storage.deleteObject, "none", _OBJECT_REQUEST, _EMPTY),
+            ("DeleteObject", storage.deleteObject, "none", _OBJECT_REQUEST, _DELETED),
             ("CopyObject", storage.copyObject, "none", _COPY_REQUEST, _OBJECT),
             ("WatchBucket", storage.watchBucket, "server", _WATCH_REQUEST, _CHANGE),
         )
@@ -447,13 +472,14 @@ class _StorageMethods:
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
         with _translated():
-            return _objectShape(await self._found(context, "HeadObject", request))
+            home, record = await self._found(context, "HeadObject", request)
+            return _objectShape(record, home)
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Return an object: its description, then its bytes."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         with _translated():
-            record = await self._found(context, "GetObject", request)
+            home, record = await self._found(context, "GetObject", request)
             start: int = request.get("offset") or 0
             if start > record.size:
                 raise _invalid(
@@ -464,7 +490,7 @@ class _StorageMethods:
             # An overwrite or a delete in the meantime must not remove the blobs of this read.
             hold = self._store.hold(record.content)
             try:
-                yield {"object": _objectShape(record)}
+                yield {"object": _objectShape(record, home)}
                 chunks = readContent(self._store, record.content, start, length, most)
                 async with aclosing(chunks):
                     async for chunk in chunks:
@@ -492,12 +518,18 @@ class _StorageMethods:
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
-        """Delete an object; one that does not exist counts as deleted, as in S3."""
+        """Delete an object or a version; one that does not exist counts as deleted, as in S3."""
         with _translated():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "DeleteObject", "write", bucket, key)
-            await self._objects.deleteObject(caller, bucket, DeleteEntry(key))
-            return {}
+            entry = DeleteEntry(key, request.get("versionId"))
+            removal = await self._objects.deleteObject(caller, bucket, entry)
+            result: Result = {}
+            if versionId := removal.versionId or entry.versionId:
+                result["versionId"] = versionId
+            if removal.isDeleteMarker:
+                result["deleteMarker"] = True
+            return result
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Store an object's bytes under a second name."""
@@ -507,13 +539,17 @@ class _StorageMethods:
             source = {
                 "bucket": _bucketOf(request, "fromBucket"),
                 "key": _textOf(request, "fromKey"),
+                "versionId": request.get("fromVersionId"),
             }
             await self._objects.bucket(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
-                found = await self._found(context, "GetObject", source)
-                return await self._objects.copyObject(caller.identity, found, bucket, key)
+                _, found = await self._found(context, "GetObject", source)
+                isVersion = source["versionId"] is not None
+                return await self._objects.copyObject(
+                    caller.identity, found, bucket, key, byVersion=isVersion
+                )
 
             return _objectShape(await retryCopy(copy))
 
@@ -549,12 +585,11 @@ class _StorageMethods:
 
     async def _found(
         self, context: RequestContext, operation: str, request: Request
-    ) -> ObjectRecord:
-        """Look up the object of a request whose caller may read it."""
+    ) -> tuple[Bucket, ObjectRecord]:
+        """Look up the object of a request whose caller may read it, with its bucket."""
         bucket, key = _bucketOf(request), _keyOf(request)
         caller = self._authorised(context, operation, "read", bucket, key)
-        _, record = await self._objects.object(caller, bucket, key)
-        return record
+        return await self._objects.object(caller, bucket, key, request.get("versionId"))
 
     def _authorised(
         self,

@@ -148,6 +148,44 @@ class ObjectTests(StorageCase):
         await self.refused("NOT_FOUND", "CopyObject", {**request, "fromKey": "none"})
         await self.refused("NOT_FOUND", "CopyObject", {**request, "bucket": "none"})
 
+    async def test_versions(self) -> None:
+        """Versions have their ids in results, and are read, copied and deleted by them."""
+        names = {"bucket": "box", "key": "k"}
+        self.assertNotIn("versionId", await self.put("box", "k", b"null"))
+        self.assertNotIn("versionId", await self.call("HeadObject", names))
+        await self.store.catalog.setVersioning("box", "Enabled")
+        self.assertEqual((await self.call("HeadObject", names))["versionId"], "null")
+        first = (await self.put("box", "k", b"first"))["versionId"]
+        second = (await self.put("box", "k", b"second"))["versionId"]
+        for versionId, body in (("null", b"null"), (first, b"first"), (second, b"second")):
+            found = await self.call("HeadObject", {**names, "versionId": versionId})
+            self.assertEqual((found["versionId"], found["etag"]), (versionId, etagOf(body)))
+            self.assertEqual(await self.read("box", "k", versionId=versionId), body)
+            shown = await self.s3("GET", f"/box/k?versionId={versionId}")
+            self.assertEqual((shown.body, shown.headers["x-amz-version-id"]), (body, versionId))
+        marked = await self.call("DeleteObject", names)
+        self.assertEqual(marked, {"versionId": marked["versionId"], "deleteMarker": True})
+        await self.refused("NOT_FOUND", "HeadObject", names)
+        byMarker = {**names, "versionId": marked["versionId"]}
+        await self.refused("INVALID_ARGUMENT", "GetObject", byMarker)
+        source = {"fromBucket": "box", "fromKey": "k", **names}
+        await self.refused("NOT_FOUND", "CopyObject", source)
+        restored = await self.call("CopyObject", {**source, "fromVersionId": first})
+        self.assertNotIn(restored["versionId"], ("null", first, second))
+        self.assertEqual(await self.read("box", "k"), b"first")
+        again = {**source, "fromVersionId": restored["versionId"]}
+        await self.refused("INVALID_ARGUMENT", "CopyObject", again)
+        self.assertEqual(await self.call("DeleteObject", byMarker), marked)
+        gone = {**names, "versionId": second}
+        for _ in range(2):
+            self.assertEqual(await self.call("DeleteObject", gone), {"versionId": second})
+        await self.refused("NOT_FOUND", "HeadObject", gone)
+        for wrong in ("", "none", "\ud800"):
+            for method in ("HeadObject", "GetObject", "DeleteObject"):
+                request = {**names, "versionId": wrong}
+                await self.refused("INVALID_ARGUMENT", method, request)
+        self.assertEqual(await self.read("box", "k"), b"first")
+
     async def test_missing(self) -> None:
         """Buckets and keys that are not there are C{NOT_FOUND}; names that are none are refused."""
         for method in ("HeadObject", "GetObject"):
@@ -324,6 +362,19 @@ class PolicyTests(StorageCase):
         )
         await self.refused("PERMISSION_DENIED", "DeleteObject", names, bob)
         await self.refused("PERMISSION_DENIED", "PutObject", ended(names), bob)
+        await self.store.catalog.setVersioning("anns", "Enabled")
+        old = {**names, "versionId": "null"}
+        await self.refused("PERMISSION_DENIED", "HeadObject", old, bob)
+        copy = {"fromBucket": "anns", "fromKey": "k", "bucket": "bobs", "key": "k"}
+        await self.call("CreateBucket", {"bucket": "bobs"}, bob)
+        await self.call("CopyObject", copy, bob)
+        byVersion = {**copy, "fromVersionId": "null"}
+        await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)
+        await setPolicy({**allow, "Action": ["s3:GetObjectVersion", "s3:DeleteObjectVersion"]})
+        await self.call("CopyObject", byVersion, bob)
+        self.assertEqual((await self.call("HeadObject", old, bob))["size"], 1)
+        await self.refused("PERMISSION_DENIED", "HeadObject", names, bob)
+        await self.refused("PERMISSION_DENIED", "DeleteObject", names, bob)
         await setPolicy({**allow, "Effect": "Deny", "Principal": "*"})
         await self.refused("PERMISSION_DENIED", "HeadObject", names, ann)
         self.assertEqual(await self.read("anns", "k"), b"x")

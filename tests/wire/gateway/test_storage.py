@@ -107,6 +107,36 @@ class DoorTests(SynchronousTestCase):
             for reader in DOORS:
                 self.assertEqual(self.get(reader, f"by-{writer}"), body, f"{writer} to {reader}")
 
+    def test_versions(self) -> None:
+        """What is overwritten and deleted at one door stays at each other under its id."""
+        self.assertEqual(self.s3("PUT", "/doors")[0], 200)
+        enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+        self.assertEqual(self.s3("PUT", "/doors?versioning", enabled)[0], 200)
+        names = {"bucket": "doors", "key": "k"}
+        ids: dict[str, str] = {}
+        for wire in WIRES:
+            self.put(wire, "k", wire.encode())
+            [found] = self.done(wire, "HeadObject", "none", names)
+            ids[wire] = found["versionId"]
+        self.assertEqual(len({*ids.values()}), len(WIRES))
+        for reader in WIRES:
+            for writer, versionId in ids.items():
+                request = {**names, "versionId": versionId}
+                first, chunk = self.done(reader, "GetObject", "server", request)
+                self.assertEqual(first["object"]["versionId"], versionId)
+                self.assertEqual(base64.b64decode(chunk["chunk"]), writer.encode())
+            [marked] = self.done(reader, "DeleteObject", "none", names)
+            self.assertTrue(marked["deleteMarker"], reader)
+            self.assertEqual(self.s3("GET", "/doors/k")[0], 404)
+            source = {"fromBucket": "doors", "fromKey": "k", "fromVersionId": ids[reader]}
+            self.done(reader, "CopyObject", "none", {**source, **names})
+            self.assertEqual(self.get("s3", "k"), reader.encode())
+            byMarker = {**names, "versionId": marked["versionId"]}
+            self.assertEqual(self.done(reader, "DeleteObject", "none", byMarker), [marked])
+            answer = self.call(reader, "HeadObject", "none", byMarker)
+            assert answer.problem is not None
+            self.assertEqual(answer.problem.code, "NOT_FOUND", reader)
+
     def test_empty(self) -> None:
         """An object of no bytes is one, too."""
         self.assertEqual(self.s3("PUT", "/doors")[0], 200)
