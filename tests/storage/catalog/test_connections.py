@@ -122,6 +122,46 @@ class OpenTests(FileCase):
             usage.buckets, (BucketUsage("b", 2, 12, 1, 150), BucketUsage("c", 0, 0, 1, 0))
         )
 
+    def test_largeOlderFile(self) -> None:
+        """
+        A file from before there were versions opens without a row being written again, keeps all
+        objects, and is refused by the program that wrote it.
+        """
+        from storagegate.storage.catalog import connections
+
+        self.patch(connections, "MIGRATIONS", MIGRATIONS[:3])
+        old = self.connect()
+        old.execute("INSERT INTO buckets VALUES (1, 'b', 'a', 0, 'r', '')")
+        count = 50_000
+        old.execute(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+            " INSERT INTO objects SELECT 1, CAST(printf('k%07d', i) AS BLOB), i, 'null', 0, 4, 'e',"
+            " i, 'a', 'STANDARD', '', '', NULL, '{}', NULL FROM n",
+            (count,),
+        )
+        old.execute("INSERT INTO inline SELECT sequence, CAST('body' AS BLOB) FROM objects")
+        old.execute("INSERT INTO usage VALUES (1, ?, ?, 0, 0)", (count, 4 * count))
+        old.execute("UPDATE meta SET value = ? WHERE name = 'sequence'", (count,))
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        rows = old.execute("SELECT * FROM objects").fetchall()
+        old.close()
+        size = os.path.getsize(self.path)
+        self.patch(connections, "MIGRATIONS", MIGRATIONS)
+        new = self.connect()
+        self.assertLess(os.path.getsize(self.path) - size, 16 * PAGE_SIZE)
+        columns = len(rows[0])
+        found = new.execute("SELECT * FROM objects").fetchall()
+        self.assertEqual([row[:columns] for row in found], rows)
+        self.assertEqual({row[columns:] for row in found}, {(None,) * 5})
+        self.assertEqual(readUsage(new, 5).buckets, (BucketUsage("b", count, 4 * count, 0, 0),))
+        bucket, record = lookUp(new, "b", b"k%07d" % count)
+        assert bucket is not None and record is not None
+        self.assertEqual((bucket.versioning, record.content.inline), ("", b"body"))
+        new.close()
+        self.patch(connections, "MIGRATIONS", MIGRATIONS[:3])
+        error = self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
+        self.assertIn("has schema 4, this program knows up to 3: a newer storagegate", str(error))
+
     def test_settings(self) -> None:
         """A durable commit syncs, one that is not does not; readers cannot write."""
         connection = self.connect()
