@@ -153,6 +153,18 @@ GROWTH_GOALS = (
         for setting in ("objects1m", "keys1000")
         for case, connections in (("get4k", 64), ("head", 16), ("put4k", 64))
     ),
+    *(
+        Goal(case, connections, least, _QUIET, ours=setting, isPaired=True)
+        for case, connections, setting, least in (
+            ("overwrite4k", 64, "versioned", 0.75),
+            ("list10k", 16, "versions10", 0.9),
+            ("list10k", 16, "versionspage", 0.6),
+            ("list1k", 16, "deleted1m", 0.8),
+            ("getone", 64, "deep10k", 0.85),
+            ("get4k-policy", 64, "policy1", 0.95),
+            ("get4k-policy", 64, "policy20", 0.85),
+        )
+    ),
     Goal("tcp", 64, 0.9, _QUIET, ours="idle10k", isPaired=True),
 )
 

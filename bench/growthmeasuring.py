@@ -1,5 +1,6 @@
 """Measure one cell of the growth bench: one case, one server, one round."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,16 +15,24 @@ from bench.client import CLIENT_CORE
 from bench.filling import ensureBenchBucket, fillBucketToList
 from bench.gatewaycases import CASES as GATEWAY_CASES
 from bench.gatewaymeasuring import GatewayServer
-from bench.growthrecipes import TCP, Case, Setting, makeGatewayRecipe, makeS3Recipe
-from bench.keyfill import signWithKeys
+from bench.growthrecipes import (
+    S3_CASES,
+    TCP,
+    Case,
+    Setting,
+    makeGatewayRecipe,
+    makeS3Recipe,
+    policyOf,
+)
+from bench.keyfill import credentialsOf, signWithKeys
 from bench.measuring import MeasureError
 from bench.places import CHECKPOINTS, IDLE_CONNECTIONS
 from bench.processes import Server
 from bench.results import Cell
-from bench.s3cases import BUCKET, MIB, requestsOf
-from bench.s3cases import CASES as S3_CASES
+from bench.s3cases import BUCKET, GROUP, MIB, requestsOf, storedPaths
+from bench.s3cases import Case as S3Case
 from bench.s3server import S3Server
-from bench.signing import Request
+from bench.signing import Request, signer
 
 LISTED = S3_CASES["list10k"]
 UPLOAD_SIZE = 64 * MIB
@@ -34,6 +43,8 @@ _LONGER_SECONDS = 0.5
 """What is beside a load lasts longer than it by this."""
 
 _END_SECONDS = 120
+
+_ENABLED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
 
 
 @contextmanager
@@ -76,12 +87,49 @@ class GrowthS3Server(S3Server):
         self.seconds = 0.0
         if setting.hasKeys:
             self.authorizer = signWithKeys
+        elif setting.statements is not None:
+            self.authorizer = signer(credentialsOf(0))
+        self._isPrepared = False
 
     def prepare(self) -> None:
-        """Make what there must be for the work beside."""
+        """Make what there must be for the bucket, and for the work beside."""
         ensureBenchBucket(self)
+        if not self._isPrepared:
+            self._isPrepared = True
+            if self.setting.statements:
+                self._configure("policy", policyOf(self.setting.statements))
+            if self.setting.history == "enabled":
+                self._configure("versioning", _ENABLED)
         if self.setting.beside == "list":
             fillBucketToList(self, LISTED)
+
+    def _configure(self, name: str, document: bytes) -> None:
+        """Set something of the bench's bucket."""
+        request = Request("PUT", BUCKET, ((name, ""),), length=len(document))
+        answer = self.send(request, document)
+        if answer.status not in (200, 204):
+            raise MeasureError(f"{name}: {answer.status} {answer.body[:200]!r}")
+
+    def requests(self, case: S3Case) -> list[Request] | None:
+        """List what is requested in place of what a case says, if versions are."""
+        if not self.setting.isOld:
+            return None
+        if case.work == "list":
+            page = (("versions", ""), ("max-keys", str(GROUP)))
+            [request] = [Request("GET", case.bucket, page)]
+            found = self.send(request).body.count(b"<VersionId>")
+            if found != GROUP:
+                raise MeasureError(f"a page of versions has {found}")
+            return [request]
+        [path] = storedPaths(case)
+        # Those of a page are the newest ones: those in the middle are behind half of them.
+        place, marker = "", ()
+        for _ in range(self.setting.objects // 2 // GROUP + 1):
+            query = (("versions", ""), ("prefix", path.removeprefix(f"{BUCKET}/")), *marker)
+            body = self.send(Request("GET", BUCKET, query)).body.decode()
+            place = re.findall("<VersionId>(.*?)</VersionId>", body)[-1]
+            marker = (("key-marker", query[1][1]), ("version-id-marker", place))
+        return [Request("GET", path, (("versionId", place),))]
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -153,7 +201,9 @@ def measure(server: Server, case: Case, connections: int, seconds: float) -> Cel
     if isinstance(server, GrowthS3Server):
         server.seconds = seconds
         server.prepare()
-        cell = s3measuring.measure(server, S3_CASES[case.s3], connections, seconds)
+        s3Case = S3_CASES[case.s3]
+        instead = server.requests(s3Case)
+        cell = s3measuring.measure(server, s3Case, connections, seconds, instead)
         if cell.complaints:
             raise MeasureError("; ".join(cell.complaints))
     else:

@@ -31,7 +31,7 @@ class Case:
     """
     One kind of load.
 
-    @ivar work: C{put}, C{get}, C{head}, C{mixed}, C{delete} or C{list}.
+    @ivar work: C{put}, C{overwrite}, C{get}, C{head}, C{mixed}, C{delete} or C{list}.
     @ivar keys: How many objects: those read, those written before names repeat, those deleted,
         or those in the bucket that is listed.
     @ivar connections: With how many it is measured.
@@ -135,6 +135,8 @@ def requestsOf(case: Case, nonce: str) -> list[Request]:
     stored = storedPaths(case)
     if case.work == "mixed":
         return mixture(stored, case.size)
+    if case.work == "overwrite":
+        return puts(stored, case.size)
     return [Request(case.work.upper(), path) for path in stored]
 
 

@@ -18,6 +18,7 @@ from bench.measuring import aloneOnTheCores, underLoad
 from bench.results import Cell
 from bench.s3cases import GROUP, Case, expectedBytes, freshPaths, puts, requestsOf
 from bench.s3server import S3Server
+from bench.signing import Request
 
 SERIAL_DELETES = 1_000
 """One connection deletes fewer, or a round with a slow server takes a minute."""
@@ -52,7 +53,7 @@ def prepare(server: S3Server, case: Case, paths: list[str]) -> None:
         checkList(server, case, requestsOf(case, "")[0], entries)
         return
     ensureBenchBucket(server)
-    if case.work in ("get", "head", "mixed"):
+    if case.work in ("get", "head", "mixed", "overwrite"):
         fillStored(server, case)
     elif case.work == "delete":
         outcome = sendOnce(server, puts(paths, case.size), case.size)
@@ -72,15 +73,22 @@ def complaints(case: Case, outcome: Outcome) -> list[str]:
     return found
 
 
-def measure(server: S3Server, case: Case, connections: int, seconds: float) -> Cell:
+def measure(
+    server: S3Server,
+    case: Case,
+    connections: int,
+    seconds: float,
+    instead: list[Request] | None = None,
+) -> Cell:
     """
     Measure one cell.
 
+    @param instead: What is requested in place of what the case says.
     @raise FillError: If the server does not take what the case needs.
     @raise RuntimeError: If the client fails.
     """
     nonce = secrets.token_hex(4)
-    requests = requestsOf(case, nonce)
+    requests = instead or requestsOf(case, nonce)
     if case.work == "delete" and connections == 1:
         requests = requests[:SERIAL_DELETES]
     prepare(server, case, [request.path for request in requests])

@@ -1,14 +1,24 @@
 """The growth bench's own parts: what is compared, who signs, figures. Nothing is timed."""
 
+import json
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import goals, keyfill, results, s3cases
+from bench import goals, keyfill, results, s3cases, versionfill
 from bench.bench_growth import readOptions, takeTurns
 from bench.growthmeasuring import GrowthGatewayServer, GrowthS3Server, makeServer
-from bench.growthrecipes import CASES, QUIET, SETTINGS, Setting, shrink
+from bench.growthrecipes import (
+    CASES,
+    QUIET,
+    S3_CASES,
+    SETTINGS,
+    Setting,
+    policyOf,
+    shrink,
+)
 from bench.signing import Request
+from storagegate.s3.access.policy import compilePolicy
 from storagegate.s3.accounts import KeyPolicy
 from tests.bench.test_tables import cell
 
@@ -48,15 +58,16 @@ class ServerTests(SynchronousTestCase):
         """The quiet one is the first of each case, and has nothing."""
         folder = Path(self.mktemp())
         folder.mkdir()
-        for case in CASES.values():
-            self.assertEqual(case.settings[0], Setting(QUIET))
+        for name, case in CASES.items():
+            quiet = Setting(QUIET, statements=0 if name == "get4k-policy" else None)
+            self.assertEqual(case.settings[0], quiet)
             kind = GrowthS3Server if case.s3 else GrowthGatewayServer
             for setting in case.settings:
                 server = makeServer(case, setting, folder)
                 self.assertIsInstance(server, kind)
                 self.assertEqual(server.recipe.name, setting.name)
             if case.s3:
-                self.assertIn(case.s3, s3cases.CASES)
+                self.assertIn(case.s3, S3_CASES)
 
     def test_room(self) -> None:
         """A gateway has room for more than the idle connections."""
@@ -64,6 +75,40 @@ class ServerTests(SynchronousTestCase):
         folder.mkdir()
         server = GrowthGatewayServer(Setting("idle", idle=10_000), folder)
         self.assertGreater(int(server.recipe.command(folder, 7)[-1]), 10_064)
+
+
+class VersionTests(SynchronousTestCase):
+    """Buckets with versions and with policies."""
+
+    def test_filled(self) -> None:
+        """What is filled before the start is what the requests are for."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        for case in CASES.values():
+            for setting in case.settings:
+                if setting.history in ("", "enabled"):
+                    continue
+                server = makeServer(case, setting, folder)
+                assert isinstance(server, GrowthS3Server)
+                s3Case = S3_CASES[case.s3]
+                place = s3Case.bucket if s3Case.work == "list" else s3cases.storedPaths(s3Case)[0]
+                self.assertEqual(server.buckets[place], s3Case.keys)
+        deep = s3cases.storedPaths(S3_CASES["getone"])
+        self.assertEqual(deep, [f"{s3cases.BUCKET}/{versionfill.DEEP_KEY}"])
+
+    def test_deletedKeys(self) -> None:
+        """Keys that are deleted lie in order between those that live."""
+        keys = list(versionfill.deletedKeys(3_000))
+        self.assertEqual((len(keys), keys), (3_000, sorted(set(keys))))
+        everything = sorted([*keys, *s3cases.listedKeys(s3cases.GROUP)])
+        self.assertEqual(everything[4], "f000-001")
+
+    def test_policy(self) -> None:
+        """A policy of the bench has as many statements as it says, and is one."""
+        for count in (1, 20):
+            document = policyOf(count)
+            compilePolicy(document, s3cases.BUCKET[1:])
+            self.assertEqual(len(json.loads(document)["Statement"]), count)
 
 
 class KeyTests(SynchronousTestCase):
