@@ -13,6 +13,9 @@ from tests.support.journal import (
     whole,
     without,
 )
+from tests.wire.s3.fixture import S3Case
+from tests.wire.s3.verdict import judge
+from tests.wire.s3.workload import setVersioning
 
 ENABLED = "Enabled"
 
@@ -94,3 +97,43 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual(whole(b"").etag, '"d41d8cd98f00b204e9800998ecf8427e"')
         self.assertEqual(inParts([b""]).etag, '"59adb24ef3cdbe0297f05b395827453f-1"')
         self.assertEqual(inParts([b"a", b"b"]).sha256, whole(b"ab").sha256)
+
+
+class VerdictTests(S3Case):
+    """What the verdict finds of versions."""
+
+    def test_versions(self) -> None:
+        """A version that is gone, one that nobody wrote and one under another id are found."""
+        bucket = self.makeBucket()
+        status = setVersioning(self.daemon, bucket, 0)
+        self.assertEqual(status, ENABLED)
+        journal = Journal()
+
+        def write(body: bytes | None, isNoted: bool = True) -> str:
+            call = self.s3.delete_object if body is None else self.s3.put_object
+            more = {} if body is None else {"Body": body}
+            versionId: str = call(Bucket=bucket, Key="k", **more)["VersionId"]
+            if isNoted:
+                content = None if body is None else whole(body)
+                journal.attempt("k", afterWrite(journal.newest("k"), status, content))
+                journal.acknowledge("k", versionId)
+            return versionId
+
+        for body in (b"a", b"b", None, b"c"):
+            write(body)
+            judge(self.daemon, bucket, journal, "so far")
+        extra = write(b"c", isNoted=False)
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
+        gone = journal.newest("k")[0].id
+        self.s3.delete_object(Bucket=bucket, Key="k", VersionId=gone)
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
+        self.s3.delete_object(Bucket=bucket, Key="k", VersionId=extra)
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
+        journal.attempt("k", without(journal.newest("k"), gone))
+        judge(self.daemon, bucket, journal, "settled")
+        journal.settle("k", ())
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
