@@ -6,10 +6,12 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
+_DETACH_SECONDS = 10
+
 
 def failSyncs(case: Any, strace: str, pid: int, log: Path) -> "subprocess.Popen[bytes]":
     """
-    Let every fsync of a process fail from now on, until the result is ended.
+    Let every fsync of a process fail from now on, until L{endFailing}.
 
     @param strace: The program.
     @raise SkipTest: It may not attach.
@@ -29,3 +31,13 @@ def failSyncs(case: Any, strace: str, pid: int, log: Path) -> "subprocess.Popen[
     if "attached" not in said:
         raise SkipTest(f"strace may not attach: {said.strip()}")
     return tracer
+
+
+def endFailing(tracer: "subprocess.Popen[bytes]") -> None:
+    """Let the syncs succeed again. A tracer that cannot let go of a thread is killed."""
+    tracer.terminate()
+    try:
+        tracer.wait(_DETACH_SECONDS)
+    except subprocess.TimeoutExpired:
+        tracer.kill()
+        tracer.wait(_DETACH_SECONDS)

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SkipTest
 from tests.support.clients import botoClient
 from tests.support.daemon import Daemon
 from tests.support.s3signer import Outgoing, exchange
-from tests.support.syncs import failSyncs
+from tests.support.syncs import endFailing, failSyncs
 from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, needTool, ownDirectory
 
 MIB = 1 << 20
@@ -194,8 +194,7 @@ class FailedSyncTests(S3Case):
             503, "ServiceUnavailable", self.client.put_object, Bucket="sync", Key="new", Body=body
         )
         self.refusesWrites()
-        tracer.terminate()
-        tracer.wait()
+        endFailing(tracer)
         self.refusesWrites()
         self.failing.kill()
         self.failing.start()

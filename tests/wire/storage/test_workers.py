@@ -18,7 +18,7 @@ from storagegate.storage.identity import MARKER
 from tests.support.model import etagOf
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import PATIENCE_SECONDS, StoreProcess, StoreWorkers, WorkerDied
-from tests.support.syncs import failSyncs
+from tests.support.syncs import endFailing, failSyncs
 from tests.wire.s3.fixture import needTool
 
 SMALL = "small"
@@ -185,8 +185,7 @@ class SharedStoreTests(PairCase):
         tracer = failSyncs(self, needTool("strace"), self.one.process.pid, log)
         with self.assertRaises(StoreReadOnly):
             self.one.do("put", bucket="b", key="k", body="lost")
-        tracer.terminate()
-        tracer.wait()
+        endFailing(tracer)
         for process in (self.one, self.two):
             with self.assertRaises(StoreReadOnly):
                 process.do("put", bucket="b", key="k", body="late")
