@@ -28,6 +28,7 @@ from storagegate.net.http.ranges import (
     unsatisfiedRange,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import bypasses
 from storagegate.storage.records import WriteCondition
 
 _CUSTOMER_KEY = b"server-side-encryption-customer-"
@@ -133,6 +134,8 @@ def deleteCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     @raise S3Error: C{InvalidArgument} for a size or a time that cannot be read.
     """
     condition = writeCondition(headers)
+    if bypasses(headers):
+        condition = evolve(condition, bypass=True)
     if DELETE_FIELDS.isdisjoint(headers):
         return condition
     named = {name: headers[name].decode("latin-1") for name in DELETE_FIELDS if name in headers}

@@ -102,6 +102,9 @@ _LINES = {
     "NoSuchConfiguration": "404 The specified configuration does not exist.",
     "NoSuchKey": "404 The specified key does not exist.",
     "NoSuchLifecycleConfiguration": "404 The lifecycle configuration does not exist",
+    "NoSuchObjectLockConfiguration": (
+        "404 The specified object does not have a ObjectLock configuration"
+    ),
     "NoSuchPublicAccessBlockConfiguration": (
         "404 The public access block configuration was not found"
     ),
@@ -230,15 +233,27 @@ _CODES: dict[type[store.StoreError], str] = {
     store.NoSuchBucket: "NoSuchBucket",
     store.BucketNotEmpty: "BucketNotEmpty",
     store.BucketLocked: "InvalidBucketState",
+    store.BucketNotLocked: "InvalidRequest",
+    store.BucketNotVersioned: "InvalidBucketState",
     store.InvalidVersionId: "InvalidArgument",
     store.NoSuchKey: "NoSuchKey",
     store.NoSuchUpload: "NoSuchUpload",
+    store.ObjectLocked: "AccessDenied",
     store.InvalidPart: "InvalidPart",
     store.PreconditionFailed: "PreconditionFailed",
     store.ConcurrentChange: "OperationAborted",
     store.StoreFull: "InsufficientStorage",
     store.StoreReadOnly: "ServiceUnavailable",
     store.StoreBusy: "SlowDown",
+}
+
+# Where the table's sentence does not say what was wrong.
+_MESSAGES: dict[type[BaseException], str] = {
+    store.BucketNotLocked: "Bucket is missing Object Lock Configuration",
+    store.BucketNotVersioned: (
+        "Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration"
+    ),
+    store.ObjectLocked: "Access Denied because object protected by object lock.",
 }
 
 
@@ -254,4 +269,4 @@ def fromStoreError(error: BaseException) -> S3Error:
     if isinstance(error, TooMuchHeld):
         return S3Error("SlowDown")
     code = _CODES.get(type(error)) if isinstance(error, store.StoreError) else None
-    return S3Error(code or "InternalError")
+    return S3Error(code or "InternalError", _MESSAGES.get(type(error)))

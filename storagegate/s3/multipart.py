@@ -17,8 +17,10 @@ from storagegate.s3.checksums import (
     multipartETag,
     newHasher,
 )
+from storagegate.s3.contents import digest, segmentsOf
 from storagegate.s3.errors import S3Error
-from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
+from storagegate.s3.locks import checkLock
+from storagegate.s3.objects import UNCONDITIONAL, ObjectService
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -70,7 +72,8 @@ class MultipartService:
         @param algorithm: Of the checksum; empty if the client named none.
         @param kind: Of the checksum; empty if the client named none.
         """
-        await self._service.bucket(caller, bucket, key)
+        home = await self._service.bucket(caller, bucket, key)
+        checkLock(home, attributes.lock, self._service.nowMs())
         upload = MultipartUpload(
             bucket,
             key,

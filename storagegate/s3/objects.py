@@ -19,33 +19,36 @@ from email.header import Header
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec.structs import replace
 
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity
-from storagegate.s3.checksums import DigestHasher, IngestedBody, encodeDigest, newHasher
+from storagegate.s3.checksums import IngestedBody, encodeDigest, newHasher
+from storagegate.s3.contents import digest
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import LOCK_FIELDS, checkLock, lockFrom
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
     ConcurrentChange,
-    CorruptBlob,
     InvalidVersionId,
     NoSuchKey,
     NoSuchUpload,
 )
 from storagegate.storage.records import (
+    UNLOCKED,
+    VERSIONING_ENABLED,
     Attributes,
     Bucket,
     Checksum,
-    Content,
+    DefaultRetention,
     ObjectListing,
+    ObjectLock,
     ObjectRecord,
     Removal,
-    Segment,
     VersionListing,
     WriteCondition,
 )
@@ -109,7 +112,7 @@ def _text(value: bytes) -> str:
 @lru_cache(maxsize=64)
 def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
     metadata = [name for name in names if name.startswith(METADATA_PREFIX)]
-    return (*(name for name in (*KEPT, TAGGING) if name in names), *metadata)
+    return (*(name for name in (*KEPT, TAGGING, *LOCK_FIELDS) if name in names), *metadata)
 
 
 def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
@@ -117,11 +120,12 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     Parse the attributes that a write gives to its object.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}.
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}, C{InvalidArgument}.
     """
     kept = {}
     metadata = {}
     tags = ""
+    lock = UNLOCKED
     size = 0
     for name in _attributeNames(tuple(headers)):
         value = headers[name]
@@ -132,6 +136,9 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
             continue
         if name == TAGGING:
             tags = encodeTags(tagsOfHeader(value))
+            continue
+        if name in LOCK_FIELDS:
+            lock = lockFrom(headers)
             continue
         if name == b"content-encoding":
             # aws-chunked describes the transfer, not the object.
@@ -145,7 +152,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     if storageClass is None:
         raise S3Error("InvalidStorageClass")
     contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
-    return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags)
+    return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags, lock=lock)
 
 
 @frozen
@@ -194,19 +201,20 @@ class ObjectService:
 
     async def checkWrite(
         self, caller: "Caller", bucket: str, key: bytes, condition: WriteCondition
-    ) -> None:
+    ) -> Bucket:
         """
-        Reject a write before its body is read, if it cannot succeed.
+        Reject a write before its body is read, if it cannot succeed; return its bucket.
 
         The condition is evaluated again, and finally, in the transaction that writes.
 
         @param condition: Of it, only that the key is absent is evaluated here.
         """
-        await self.bucket(caller, bucket, key)
+        found = await self.bucket(caller, bucket, key)
         if condition.absent:
             _, record = await self._catalog.object(bucket, key)
             if record is not None:
                 raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
+        return found
 
     async def find(self, name: str) -> Bucket:
         """
@@ -259,6 +267,7 @@ class ObjectService:
         region: str = "",
         ownership: str = "",
         tags: Tags | None = None,
+        locked: bool = False,
     ) -> Bucket:
         """
         Create a bucket that the identity's account owns.
@@ -269,13 +278,17 @@ class ObjectService:
         @param region: The requested region; empty for this server's.
         @param ownership: Kept, and shown.
         @param tags: Of the bucket, if it gets any.
+        @param locked: Whether it has object lock, and with it versioning.
         """
         if identity.isAnonymous:
             raise S3Error("AccessDenied")
         checkBucketName(name)
         if region and region != self.region:
             raise S3Error("IllegalLocationConstraintException")
-        bucket = Bucket(name, identity.account, self.nowMs(), self.region, ownership)
+        versioning = VERSIONING_ENABLED if locked else ""
+        bucket = Bucket(
+            name, identity.account, self.nowMs(), self.region, ownership, versioning, locked
+        )
         try:
             await self._catalog.createBucket(bucket)
         except BucketExists as error:
@@ -351,6 +364,18 @@ class ObjectService:
         await self.bucket(caller, bucket)
         await self._catalog.setVersioning(bucket, versioning)
 
+    async def setObjectLock(
+        self, caller: "Caller", bucket: str, default: DefaultRetention | None
+    ) -> None:
+        """
+        Enable object lock, for ever, and set the default of versions from now on.
+
+        @param default: L{None} for none.
+        @raise BucketNotVersioned: The versioning of the bucket is not enabled.
+        """
+        await self.bucket(caller, bucket)
+        await self._catalog.setObjectLock(bucket, default)
+
     async def object(
         self,
         caller: "Caller",
@@ -383,6 +408,8 @@ class ObjectService:
         ):
             settings = self.settings.kept(home) or await self.settings.find(home)
             settings.access.decide(caller, home, key, versionId, record, operation)
+            if record is not None and record.attributes.lock is not UNLOCKED:
+                record = settings.access.withVisibleLock(caller, home, record, versionId)
         if record is None:
             raise await self._absent(home, key, versionId)
         if record.isDeleteMarker:
@@ -505,6 +532,7 @@ class ObjectService:
         algorithm: str = "",
         condition: WriteCondition = UNCONDITIONAL,
         byVersion: bool = False,
+        lock: ObjectLock = UNLOCKED,
     ) -> ObjectRecord:
         """
         Give an object's bytes a second name; the ETag stays, for it names the same bytes.
@@ -514,6 +542,7 @@ class ObjectService:
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
         @param byVersion: Whether the source was named by its version: an old one may become
             current again.
+        @param lock: What the request names; that of the source is not taken over.
         @raise S3Error: C{InvalidRequest} where nothing would change.
         @raise ConcurrentChange: The source was replaced meanwhile; see L{retryCopy}.
         """
@@ -544,6 +573,7 @@ class ObjectService:
                 checksum=checksum,
                 parts=source.attributes.parts,
                 uploadId="",
+                lock=lock,
             ),
             source.content,
         )
@@ -574,7 +604,12 @@ class ObjectService:
             except S3Error as error:
                 results[position] = error
             else:
-                rows.append((entry.key, entry.versionId, entry.condition))
+                condition = entry.condition
+                if condition.bypass and not await self._mayBypass(
+                    caller, found, entry.key, entry.versionId
+                ):
+                    condition = evolve(condition, bypass=False)
+                rows.append((entry.key, entry.versionId, condition))
         done: Iterator[Removal | Exception] = iter(())
         if rows:
             done = iter(
@@ -584,6 +619,52 @@ class ObjectService:
             results[position] if position in results else next(done)
             for position in range(len(entries))
         ]
+
+    async def _mayBypass(
+        self, caller: "Caller", bucket: Bucket, key: bytes, versionId: str | None
+    ) -> bool:
+        """Return whether a retention in governance mode gives way to the caller."""
+        if not bucket.lockEnabled:
+            # What it has is locked only after this.
+            return False
+        return (await self.settings.find(bucket)).access.mayBypass(caller, bucket, key, versionId)
+
+    async def putRetention(
+        self,
+        caller: "Caller",
+        bucket: str,
+        key: bytes,
+        versionId: str | None,
+        lock: ObjectLock,
+        bypass: bool,
+    ) -> None:
+        """
+        Change the retention of a version.
+
+        @param versionId: L{None} for the current one.
+        @param lock: Its mode and its date; L{UNLOCKED} lifts the retention.
+        @param bypass: Whether governance mode is to give way, if the caller has the right.
+        @raise S3Error: C{InvalidArgument} for a date in the past.
+        @raise ObjectLocked: The present retention forbids it.
+        """
+        home, _ = await self.object(caller, bucket, key, versionId)
+        now = self.nowMs()
+        checkLock(home, lock, now)
+        bypass = bypass and await self._mayBypass(caller, home, key, versionId)
+        await self._catalog.putRetention(
+            bucket, key, versionId, lock.mode, lock.untilMs, now, bypass
+        )
+
+    async def putLegalHold(
+        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, isOn: bool
+    ) -> None:
+        """
+        Place or release the legal hold of a version.
+
+        @param versionId: L{None} for the current one.
+        """
+        await self.object(caller, bucket, key, versionId)
+        await self._catalog.putLegalHold(bucket, key, versionId, isOn)
 
     async def _refusedDeletes(
         self, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]
@@ -635,52 +716,3 @@ async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
         except ConcurrentChange:
             continue
     raise S3Error("OperationAborted")
-
-
-def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
-    """
-    Find the runs of blobs that hold a run of a content that is not inline.
-
-    @param start: Offset of the first byte.
-    @param length: Number of bytes.
-    """
-    found = []
-    for segment in content.segments:
-        if length <= 0:
-            break
-        if start >= segment.length:
-            start -= segment.length
-            continue
-        taken = min(segment.length - start, length)
-        found.append(Segment(segment.blob, segment.offset + start, taken))
-        length -= taken
-        start = 0
-    return tuple(found)
-
-
-async def digest(
-    store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[DigestHasher]
-) -> None:
-    """
-    Feed a run of a content to hashers, in the pool for blobs.
-
-    @param start: Offset of the first byte.
-    @param length: Number of bytes.
-    @raise CorruptBlob: If a blob is shorter than its segment.
-    """
-    if content.inline is not None:
-        for hasher in hashers:
-            hasher.update(content.inline[start : start + length])
-        return
-    hold = store.hold(content)
-    try:
-        for segment in segmentsOf(content, start, length):
-            handle = await store.blobs.open(segment)
-            try:
-                count = await handle.digest(hashers, segment.offset, segment.length)
-            finally:
-                handle.close()
-            if count < segment.length:
-                raise CorruptBlob(f"blob {segment.blob} has become shorter")
-    finally:
-        hold.release()

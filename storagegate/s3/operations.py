@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.handlers import access, buckets, cors, get, multipart, post, put
+from storagegate.s3.handlers import access, buckets, cors, get, locks, multipart, post, put
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.request import Access, Level, Operation, S3Request
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
@@ -31,9 +31,6 @@ def _ok(root: str, content: str = "") -> StaticResponse:
 
 _Setting = tuple[str, str, str, StaticResponse | str]
 
-_NO_LOCK = StaticResponse(
-    code="InvalidRequest", message="Bucket is missing Object Lock Configuration"
-)
 _NOT_IMPLEMENTED = StaticResponse(code="NotImplemented")
 
 # The verb of an operation's name, and the method of its request.
@@ -81,7 +78,6 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
         "BucketNotificationConfiguration",
         _ok("NotificationConfiguration"),
     ),
-    ("object-lock", "Get Put", "ObjectLockConfiguration", "ObjectLockConfigurationNotFoundError"),
     ("replication", "Get Put Delete", "BucketReplication", "ReplicationConfigurationNotFoundError"),
     (
         *("requestPayment", "Get Put", "BucketRequestPayment"),
@@ -102,10 +98,8 @@ _OBJECT_SETTINGS: tuple[_Setting, ...] = (
     ("annotation", "List", "ObjectAnnotations", _NOT_IMPLEMENTED),
     ("annotation", "Put Delete", "ObjectAnnotation", _NOT_IMPLEMENTED),
     ("encryption", "Update", "ObjectEncryption", _NOT_IMPLEMENTED),
-    ("legal-hold", "Get Put", "ObjectLegalHold", _NO_LOCK),
     ("renameObject", "Rename", "Object", _NOT_IMPLEMENTED),
     ("restore", "Restore", "Object", _NOT_IMPLEMENTED),
-    ("retention", "Get Put", "ObjectRetention", _NO_LOCK),
     ("select", "Select", "ObjectContent", _NOT_IMPLEMENTED),
 )
 
@@ -160,6 +154,7 @@ def _settingRows() -> Iterator[Operation]:
             "policy",
             (access.getBucketPolicy, access.putBucketPolicy, access.deleteBucketPolicy),
         ),
+        ("object-lock", (locks.getObjectLockConfiguration, locks.putObjectLockConfiguration)),
         ("cors", (cors.getBucketCors, cors.putBucketCors, cors.deleteBucketCors)),
         ("policyStatus", (access.getBucketPolicyStatus,)),
         (
@@ -208,6 +203,16 @@ _STORED = (
         documentLimit=BUCKET_LIMIT,
     ),
     _row(b"DELETE", "object", "write", buckets.deleteObjectTagging, "tagging"),
+    _row(b"GET", "object", "read", locks.getObjectRetention, "retention"),
+    _row(
+        *(b"PUT", "object", "write", locks.putObjectRetention, "retention"),
+        documentLimit=BUCKET_LIMIT,
+    ),
+    _row(b"GET", "object", "read", locks.getObjectLegalHold, "legal-hold"),
+    _row(
+        *(b"PUT", "object", "write", locks.putObjectLegalHold, "legal-hold"),
+        documentLimit=BUCKET_LIMIT,
+    ),
     # A session of a directory bucket, and an append of other servers: both look like plain ones.
     _row(b"GET", "bucket", "list", _NOT_IMPLEMENTED, "session", "CreateSession"),
     _row(b"PUT", "object", "write", _NOT_IMPLEMENTED, "append", "AppendObject"),

@@ -23,11 +23,12 @@ from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import lockHeaders
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import TAGGING, ObjectService
 from storagegate.s3.tags import Tags, tagsOfHeader
-from storagegate.storage.records import NULL_VERSION, Bucket, Checksum, ObjectRecord
+from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -209,6 +210,8 @@ def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEAD
             more.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
     if attributes.tags:
         more.append((b"x-amz-tagging-count", b"%d" % (attributes.tags.count("&") + 1)))
+    if attributes.lock is not UNLOCKED:
+        more += lockHeaders(attributes.lock)
     if attributes.storageClass != "STANDARD":
         more.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
     if changed:

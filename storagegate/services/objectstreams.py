@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.objects import segmentsOf
+from storagegate.s3.contents import segmentsOf
 from storagegate.storage.errors import CorruptBlob
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore

@@ -39,6 +39,18 @@ class BucketLocked(StoreError):
     """Versioning cannot be suspended: the bucket has object lock."""
 
 
+class BucketNotLocked(StoreError):
+    """The bucket has no object lock."""
+
+
+class BucketNotVersioned(StoreError):
+    """Object lock cannot be enabled: the bucket's versioning is not."""
+
+
+class ObjectLocked(StoreError):
+    """A retention or a legal hold forbids the change."""
+
+
 class NoSuchUpload(StoreError):
     """There is no such multipart upload, or it has ended."""
 

@@ -20,6 +20,7 @@ from storagegate.storage.records import (
     BlobRow,
     Bucket,
     Content,
+    DefaultRetention,
     InlineCheck,
     InlinePosition,
     MultipartUpload,
@@ -215,6 +216,55 @@ class ICatalog(Interface):
         @raise NoSuchKey: There is no such object or version, or it is a delete marker.
         """
 
+    def setObjectLock(bucket: str, default: DefaultRetention | None) -> Deferred[None]:
+        """
+        Enable the object lock of a bucket, which nothing disables, and set its default.
+
+        @param bucket: The bucket's name.
+        @param default: The retention of versions that are made from then on and name none; L{None}:
+            they have none.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketNotVersioned: Its versioning is not enabled.
+        """
+
+    def putRetention(
+        bucket: str,
+        key: bytes,
+        versionId: str | None,
+        mode: str,
+        untilMs: int,
+        atMs: int,
+        bypass: bool = ...,
+    ) -> Deferred[None]:
+        """
+        Change the retention of a version; nothing else of it changes, and no version is made.
+
+        @param bucket: The bucket's name.
+        @param key: The object's key in UTF-8.
+        @param versionId: The version whose retention changes; L{None}: the current object.
+        @param mode: C{GOVERNANCE} or C{COMPLIANCE}; empty lifts the retention.
+        @param untilMs: When it ends, in milliseconds since the epoch; 0 to lift it.
+        @param atMs: The time of the request, which judges whether the present one has run out.
+        @param bypass: Whether governance mode gives way. Compliance mode can only be extended.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketNotLocked: It has no object lock.
+        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+        @raise ObjectLocked: The present retention forbids it.
+        """
+
+    def putLegalHold(bucket: str, key: bytes, versionId: str | None, isOn: bool) -> Deferred[None]:
+        """
+        Place or release the legal hold of a version.
+
+        @param bucket: The bucket's name.
+        @param key: The object's key in UTF-8.
+        @param versionId: The version that is held; L{None}: the current object.
+        @param isOn: Whether it is held from now on.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketNotLocked: It has no object lock.
+        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+        """
+
     def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
         """
         Store settings of a bucket, all or none of them.
@@ -235,6 +285,9 @@ class ICatalog(Interface):
         says at this moment. Where that is suspended, the new one replaces the C{null} version,
         wherever that is among the versions of the key.
 
+        Where the bucket has object lock, the retention of a record that names none is the default
+        of this moment.
+
         Each of C{record.content.segments} is one reference to its blob.
 
         @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
@@ -248,6 +301,7 @@ class ICatalog(Interface):
         @raise PreconditionFailed: The condition did not hold.
         @raise ConcurrentChange: The blob of a segment is being removed, or is neither known
             nor new.
+        @raise BucketNotLocked: The record names a lock, and the bucket has no object lock.
         """
 
     def deleteObjects(
@@ -269,7 +323,7 @@ class ICatalog(Interface):
         @param account: The account of delete markers.
         @param atMs: The time of delete markers, in milliseconds since the epoch.
         @return: For each entry what was removed, or its exception (C{PreconditionFailed},
-            C{NoSuchKey}).
+            C{NoSuchKey}, or C{ObjectLocked} for a version that is locked at C{atMs}).
         @raise NoSuchBucket: The bucket does not exist.
         @raise InvalidVersionId: The store cannot have made one of the ids.
         """

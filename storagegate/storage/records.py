@@ -7,7 +7,9 @@ any character. Times are whole milliseconds since the epoch. ETags carry no quot
 Those that each request makes are structs of C{msgspec}: attrs takes three times as long.
 """
 
+from calendar import isleap
 from collections.abc import Mapping
+from datetime import date
 
 import msgspec
 from attrs import field, frozen
@@ -24,6 +26,12 @@ each key there is at most one.
 
 VERSIONING_ENABLED = "Enabled"
 VERSIONING_SUSPENDED = "Suspended"
+
+GOVERNANCE = "GOVERNANCE"
+COMPLIANCE = "COMPLIANCE"
+
+RETENTION_MODES = (GOVERNANCE, COMPLIANCE)
+"""The modes of a retention; the first one gives way to a permission, the other one to nothing."""
 
 
 class Bucket(Struct, frozen=True):
@@ -92,6 +100,76 @@ class PartSummary:
     checksum: Checksum | None = None
 
 
+class ObjectLock(Struct, frozen=True, omit_defaults=True):
+    """
+    What keeps a version from being removed.
+
+    @ivar mode: One of L{RETENTION_MODES}; empty without a retention.
+    @ivar untilMs: When the retention ends.
+    @ivar legalHold: L{None} if it was never set.
+    """
+
+    mode: str = ""
+    untilMs: int = 0
+    legalHold: bool | None = None
+
+    def isActive(self, atMs: int, bypass: bool = False) -> bool:
+        """
+        Return whether the version must not be removed.
+
+        @param atMs: The time of the removal.
+        @param bypass: Whether a retention in governance mode gives way.
+        """
+        if self.legalHold:
+            return True
+        return self.untilMs > atMs and not (bypass and self.mode == GOVERNANCE)
+
+
+UNLOCKED = ObjectLock()
+
+
+class DefaultRetention(Struct, frozen=True, omit_defaults=True):
+    """
+    The retention of new versions that name none. Like all retentions it ends with a whole second,
+    so that what clients read is what they may write.
+
+    @ivar days: 0 if it is in years.
+    @ivar years: 0 if it is in days. The same day of a later year, the 29 February's being the
+        1 March.
+    """
+
+    mode: str
+    days: int = 0
+    years: int = 0
+
+    def until(self, startMs: int) -> int:
+        """Return when the retention of a version ends that is made at a time."""
+        days = self.days
+        if self.years:
+            day = date.fromordinal(_EPOCH + startMs // _DAY)
+            year = day.year + self.years
+            isMissing = (day.month, day.day) == (2, 29) and not isleap(year)
+            end = date(year, 3, 1) if isMissing else day.replace(year=year)
+            days = (end - day).days
+        return wholeSeconds(startMs + days * _DAY)
+
+
+DEFAULT_RETENTION = "objectLock"
+"""The name of the setting of a bucket that holds its L{DefaultRetention}, as JSON."""
+
+readDefault = msgspec.json.Decoder(DefaultRetention).decode
+"""Decodes the document of L{DEFAULT_RETENTION}."""
+
+
+def wholeSeconds(ms: int) -> int:
+    """Round milliseconds up to whole seconds."""
+    return -(-ms // 1000) * 1000
+
+
+_DAY = 24 * 60 * 60 * 1000
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
 class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     The properties of an object that a client has set; stored as one JSON text without those that
@@ -102,6 +180,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     @ivar metadata: User metadata without the C{x-amz-meta-} prefix, lower-case names.
     @ivar tags: URL-encoded, as C{x-amz-tagging} has them; a column of its own in the row of an
         object, for they change without it.
+    @ivar lock: Likewise, in columns of their own.
     @ivar uploadId: The multipart upload that made the object, by which a completion that is
         repeated finds it; empty if none did.
     """
@@ -114,6 +193,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     storageClass: str = "STANDARD"
     uploadId: str = ""
     tags: str = ""
+    lock: ObjectLock = UNLOCKED
 
 
 class ObjectRecord(msgspec.Struct, frozen=True):
@@ -282,6 +362,7 @@ class WriteCondition:
     @ivar unlike: C{If-None-Match}: there must be no object with one of these ETags.
     @ivar size: An object that exists must have so many bytes; only of deletions.
     @ivar modifiedSeconds: An object that exists must be of this second since the epoch; likewise.
+    @ivar bypass: Whether a retention in governance mode does not count; likewise.
     """
 
     absent: bool = False
@@ -289,6 +370,7 @@ class WriteCondition:
     unlike: tuple[str, ...] = ()
     size: int | None = None
     modifiedSeconds: int | None = None
+    bypass: bool = False
 
 
 @frozen

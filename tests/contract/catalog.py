@@ -6,6 +6,7 @@ A case mixes it in before C{TestCase} and gives L{makeCatalog<CatalogCase.makeCa
 
 from tests.contract.catalogkeys import KeyContract
 from tests.contract.cataloglists import ListContract
+from tests.contract.cataloglocks import LockContract
 from tests.contract.catalogobjects import BucketContract, DeleteContract, ObjectContract
 from tests.contract.catalogreferences import ReferenceContract
 from tests.contract.cataloguploads import UploadContract
@@ -22,6 +23,7 @@ class CatalogContract(
     UsageContract,
     VersionContract,
     SettingContract,
+    LockContract,
     ListContract,
     KeyContract,
 ):

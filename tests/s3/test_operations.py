@@ -224,6 +224,9 @@ class RowTests(SynchronousTestCase):
                     "GetObject",
                     "GetObjectAcl",
                     "GetObjectAttributes",
+                    "GetObjectLegalHold",
+                    "GetObjectLockConfiguration",
+                    "GetObjectRetention",
                     "HeadObject",
                 },
                 "write": {
@@ -236,6 +239,8 @@ class RowTests(SynchronousTestCase):
                     "PostObject",
                     "PutObject",
                     "PutObjectAcl",
+                    "PutObjectLegalHold",
+                    "PutObjectRetention",
                     "PutObjectTagging",
                     "DeleteObjectTagging",
                     "UploadPart",
@@ -253,6 +258,7 @@ class RowTests(SynchronousTestCase):
                     "PutBucketOwnershipControls",
                     "PutBucketPolicy",
                     "PutBucketVersioning",
+                    "PutObjectLockConfiguration",
                     "PutPublicAccessBlock",
                     "DeleteBucketTagging",
                     "PutBucketTagging",
@@ -267,6 +273,7 @@ class RowTests(SynchronousTestCase):
             *("PutBucketAcl", "PutBucketOwnershipControls", "PutBucketPolicy", "PutObjectAcl"),
             *("PutBucketCors", "PutBucketVersioning", "PutPublicAccessBlock"),
             *("PutBucketTagging", "PutObjectTagging"),
+            *("PutObjectLegalHold", "PutObjectLockConfiguration", "PutObjectRetention"),
         }
         self.assertEqual(
             documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *settings}
@@ -291,11 +298,8 @@ class RowTests(SynchronousTestCase):
             ("/b?metadataConfiguration", "MetadataConfigurationNotFound", 404),
             ("/b?metadataTable", "MetadataConfigurationNotFound", 404),
             ("/b?metrics&id=1", "NoSuchConfiguration", 404),
-            ("/b?object-lock", "ObjectLockConfigurationNotFoundError", 404),
             ("/b?replication", "ReplicationConfigurationNotFoundError", 404),
             ("/b?website", "NoSuchWebsiteConfiguration", 404),
-            ("/b/k?legal-hold", "InvalidRequest", 400),
-            ("/b/k?retention", "InvalidRequest", 400),
             ("/b/k?annotation", "NotImplemented", 501),
             ("/b?session", "NotImplemented", 501),
         ]:
@@ -337,5 +341,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 24)
-        self.assertEqual(sum(level == "object" for level, _ in fixed), 3)
+        self.assertEqual(len(fixed), 21)
+        self.assertEqual(sum(level == "object" for level, _ in fixed), 1)

@@ -12,7 +12,8 @@ from twisted.trial.unittest import TestCase
 from storagegate.s3.access.context import PlainCaller
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import BodyExpectation, ingest, newHasher
-from storagegate.s3.objects import ObjectService, digest
+from storagegate.s3.contents import digest
+from storagegate.s3.objects import ObjectService
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.records import Attributes, Content, ObjectRecord

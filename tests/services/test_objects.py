@@ -6,6 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.core.definitions import readService
+from storagegate.storage.records import GOVERNANCE, DefaultRetention
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
 from tests.services.usercase import ended
 from tests.support.clients import ROOT
@@ -185,6 +186,23 @@ class ObjectTests(StorageCase):
                 request = {**names, "versionId": wrong}
                 await self.refused("INVALID_ARGUMENT", method, request)
         self.assertEqual(await self.read("box", "k"), b"first")
+
+    async def test_locks(self) -> None:
+        """What is written has the default of its bucket; a locked version is not removed."""
+        await self.store.catalog.setVersioning("box", "Enabled")
+        await self.store.catalog.setObjectLock("box", DefaultRetention(GOVERNANCE, days=1))
+        put = await self.put("box", "k", b"kept")
+        source = {"fromBucket": "box", "fromKey": "k"}
+        copied = await self.call("CopyObject", {**source, "bucket": "box", "key": "c"})
+        for made in (put, copied):
+            named = {"bucket": "box", "key": made["key"], "versionId": made["versionId"]}
+            shown = await self.s3("HEAD", f"/box/{made['key']}")
+            self.assertEqual(shown.headers["x-amz-object-lock-mode"], GOVERNANCE)
+            await self.refused("PERMISSION_DENIED", "DeleteObject", named)
+            marked = await self.call("DeleteObject", {"bucket": "box", "key": made["key"]})
+            self.assertTrue(marked["deleteMarker"])
+            found = await self.read("box", made["key"], versionId=made["versionId"])
+            self.assertEqual(found, b"kept")
 
     async def test_missing(self) -> None:
         """Buckets and keys that are not there are C{NOT_FOUND}; names that are none are refused."""

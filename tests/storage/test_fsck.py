@@ -9,7 +9,7 @@ from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
-from storagegate.storage.records import VERSIONING_ENABLED, VERSIONING_SUSPENDED
+from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED, VERSIONING_SUSPENDED
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.stores import StoreDriver, fastDirectory
 
@@ -101,9 +101,14 @@ class FsckTests(SynchronousTestCase):
                 self.driver.put("b", key, b"%b %b" % (key, versioning.encode()) * 100)
                 self.driver.delete("b", [key])
             self.driver.put("b", b"small", b"tiny")
+        self.driver.setObjectLock("b", COMPLIANCE)
+        self.driver.put("b", b"small", b"locked")
+        self.driver.hold("b", b"small", 1, True)
         ids = [(each.key.encode(), each.versionId) for each in self.driver.listed("b")[0]]
         versions = self.driver.versions("b")
         bodies = [self.driver.get("b", *name) for name in ids]
+        locks = [self.driver.find("b", *name).attributes.lock for name in ids]
+        self.assertEqual(len(set(map(str, locks))), 3)
         self.assertGreater(len(ids), 12)
         self.driver.close()
         self.assertEqual(self.check(repair=True, verify=True), (0, []))
@@ -114,6 +119,8 @@ class FsckTests(SynchronousTestCase):
         self.driver.open()
         self.assertEqual(self.driver.versions("b"), versions)
         self.assertEqual([self.driver.get("b", *name) for name in ids], bodies)
+        found = [self.driver.find("b", *name).attributes.lock for name in ids]
+        self.assertEqual(found, locks)
         self.driver.close()
 
     def test_oldVersionRot(self) -> None:

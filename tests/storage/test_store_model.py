@@ -19,6 +19,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.fsck import check
 from storagegate.storage.records import (
+    COMPLIANCE,
+    GOVERNANCE,
+    RETENTION_MODES,
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
     WriteCondition,
@@ -26,7 +29,7 @@ from storagegate.storage.records import (
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
-from tests.support.model import Model, etagOf
+from tests.support.model import DEFAULT_MS, Model, etagOf
 from tests.support.stores import StoreDriver, fastDirectory
 
 BUCKETS = st.sampled_from(["one", "two"])
@@ -139,12 +142,45 @@ class StoreMachine(RuleBasedStateMachine):
             lambda: self.model.setVersioning(bucket, versioning),
         )
 
-    @rule(bucket=BUCKETS, names=st.lists(st.tuples(KEYS, AGES), max_size=4))
-    def deleteVersions(self, bucket: str, names: list[tuple[bytes, int]]) -> None:
-        """Remove versions by their ids."""
+    @rule(bucket=BUCKETS, mode=st.sampled_from(["", "", GOVERNANCE, COMPLIANCE]))
+    def setObjectLock(self, bucket: str, mode: str) -> None:
+        """Enable object lock, with a default or none."""
         self.agree(
-            lambda: self.driver.deleteVersions(bucket, names),
-            lambda: self.model.deleteVersions(bucket, names),
+            lambda: self.driver.setObjectLock(bucket, mode),
+            lambda: self.model.setObjectLock(bucket, mode),
+        )
+
+    @rule(
+        name=st.tuples(BUCKETS, KEYS, AGES),
+        retention=st.sampled_from(
+            [("", 0), *((mode, at) for mode in RETENTION_MODES for at in (2, 3, DEFAULT_MS + 1))]
+        ),
+        bypass=st.booleans(),
+    )
+    def retain(
+        self, name: tuple[str, bytes, int], retention: tuple[str, int], bypass: bool
+    ) -> None:
+        """Change a retention: lift it, shorten or extend it, change its mode."""
+        self.agree(
+            lambda: self.driver.retain(*name, *retention, bypass),
+            lambda: self.model.retain(*name, *retention, bypass),
+        )
+
+    @rule(name=st.tuples(BUCKETS, KEYS, AGES), isOn=st.booleans())
+    def hold(self, name: tuple[str, bytes, int], isOn: bool) -> None:
+        """Place or release a legal hold."""
+        self.agree(lambda: self.driver.hold(*name, isOn), lambda: self.model.hold(*name, isOn))
+
+    @rule(
+        bucket=BUCKETS,
+        names=st.lists(st.tuples(KEYS, AGES), max_size=4),
+        bypass=st.booleans(),
+    )
+    def deleteVersions(self, bucket: str, names: list[tuple[bytes, int]], bypass: bool) -> None:
+        """Remove versions by their ids, unless they are locked."""
+        self.agree(
+            lambda: self.driver.deleteVersions(bucket, names, bypass),
+            lambda: self.model.deleteVersions(bucket, names, bypass),
         )
 
     @rule(bucket=BUCKETS)

@@ -7,17 +7,32 @@ Random sequences of operations run on this and on the real store, and must come 
 import hashlib
 from collections.abc import Sequence
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from storagegate.storage.errors import (
+    BucketLocked,
     BucketNotEmpty,
+    BucketNotLocked,
+    BucketNotVersioned,
     InvalidPart,
     NoSuchBucket,
     NoSuchKey,
     NoSuchUpload,
+    ObjectLocked,
     PreconditionFailed,
 )
-from storagegate.storage.records import VERSIONING_ENABLED, WriteCondition
+from storagegate.storage.records import (
+    COMPLIANCE,
+    GOVERNANCE,
+    VERSIONING_ENABLED,
+    WriteCondition,
+)
+
+MADE_MS, CHANGED_MS = 1, 2
+"""When objects are written, and when they are removed and locks change."""
+
+DEFAULT_MS = 1000 + 86_400_000
+"""When the default of a day ends: with a whole second."""
 
 
 @define
@@ -29,17 +44,27 @@ class ModelUpload:
     parts: dict[int, bytes] = field(factory=dict)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class ModelVersion:
     """
     One version of a key.
 
     @ivar body: L{None} for a delete marker.
     @ivar isNull: Whether its id is C{null}.
+    @ivar mode: Of its retention; empty without one.
+    @ivar untilMs: When that ends.
     """
 
     body: bytes | None
     isNull: bool
+    mode: str = ""
+    untilMs: int = 0
+    isHeld: bool = False
+
+    def isLocked(self, bypass: bool) -> bool:
+        """Whether it must not be removed."""
+        isRetained = self.untilMs > CHANGED_MS and not (bypass and self.mode == GOVERNANCE)
+        return isRetained or self.isHeld
 
 
 @define
@@ -48,9 +73,12 @@ class ModelBucket:
     The versions of a bucket.
 
     @ivar stacks: Of each key that has some, the newest last.
+    @ivar defaultMode: Of the retention of new versions; empty for none.
     """
 
     versioning: str = ""
+    isLocked: bool = False
+    defaultMode: str = ""
     stacks: dict[bytes, list[ModelVersion]] = field(factory=dict)
 
     def push(self, key: bytes, body: bytes | None) -> None:
@@ -60,6 +88,8 @@ class ModelBucket:
         if isNull:
             stack[:] = [each for each in stack if not each.isNull]
         stack.append(ModelVersion(body, isNull))
+        if self.defaultMode and body is not None:
+            stack[-1].mode, stack[-1].untilMs = self.defaultMode, DEFAULT_MS
 
     def objects(self) -> dict[bytes, bytes]:
         """The current objects by key."""
@@ -95,7 +125,41 @@ class Model:
 
     def setVersioning(self, bucket: str, versioning: str) -> None:
         """Enable or suspend versioning."""
-        self._bucket(bucket).versioning = versioning
+        found = self._bucket(bucket)
+        if found.isLocked and versioning != VERSIONING_ENABLED:
+            raise BucketLocked(bucket)
+        found.versioning = versioning
+
+    def setObjectLock(self, bucket: str, mode: str) -> None:
+        """Enable object lock, with a default of a day unless the mode is empty."""
+        found = self._bucket(bucket)
+        if found.versioning != VERSIONING_ENABLED:
+            raise BucketNotVersioned(bucket)
+        found.isLocked, found.defaultMode = True, mode
+
+    def retain(
+        self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
+    ) -> None:
+        """Change the retention of the newest version of a key but so many."""
+        found = self._lockable(bucket, key, age)
+        isLonger = mode == found.mode and untilMs >= found.untilMs
+        isBound = found.mode == COMPLIANCE or not bypass
+        if found.untilMs > CHANGED_MS and isBound and not isLonger:
+            raise ObjectLocked(key)
+        found.mode, found.untilMs = mode, untilMs
+
+    def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
+        """Place or release the legal hold of the newest version of a key but so many."""
+        self._lockable(bucket, key, age).isHeld = isOn
+
+    def _lockable(self, bucket: str, key: bytes, age: int) -> ModelVersion:
+        found = self._bucket(bucket)
+        if not found.isLocked:
+            raise BucketNotLocked(bucket)
+        stack = found.stacks.get(key, [])
+        if age >= len(stack) or stack[-1 - age].body is None:
+            raise NoSuchKey(key)
+        return stack[-1 - age]
 
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition) -> None:
         """Store an object."""
@@ -126,7 +190,9 @@ class Model:
                 found.stacks.pop(key, None)
         return removed
 
-    def deleteVersions(self, bucket: str, names: Sequence[tuple[bytes, int]]) -> list[bool]:
+    def deleteVersions(
+        self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
+    ) -> list[bool]:
         """Remove versions of keys, each the newest but so many of before; say which were there."""
         stacks = self._bucket(bucket).stacks
         before = {key: list(stack) for key, stack in stacks.items()}
@@ -137,8 +203,8 @@ class Model:
             found = next(
                 (e for e in stacks.get(key, ()) if age < len(stack) and e is stack[-1 - age]), None
             )
-            removed.append(found is not None)
-            if found is not None:
+            removed.append(found is not None and not found.isLocked(bypass))
+            if found is not None and removed[-1]:
                 stacks[key] = [each for each in stacks[key] if each is not found]
                 if not stacks[key]:
                     del stacks[key]

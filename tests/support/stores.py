@@ -8,7 +8,7 @@ from typing import Any
 
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.errors import NoSuchKey
+from storagegate.storage.errors import NoSuchKey, ObjectLocked
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
 from storagegate.storage.records import (
@@ -16,6 +16,7 @@ from storagegate.storage.records import (
     Attributes,
     Bucket,
     Content,
+    DefaultRetention,
     ListedVersion,
     MultipartUpload,
     ObjectRecord,
@@ -102,6 +103,25 @@ class StoreDriver:
         """Enable or suspend versioning."""
         self.reactor.settle(self.store.catalog.setVersioning(bucket, versioning))
 
+    def setObjectLock(self, bucket: str, mode: str) -> None:
+        """Enable object lock, with a default of a day unless the mode is empty."""
+        default = DefaultRetention(mode, days=1) if mode else None
+        self.reactor.settle(self.store.catalog.setObjectLock(bucket, default))
+
+    def retain(
+        self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
+    ) -> None:
+        """Change the retention of the newest version of a key but so many."""
+        version = self.versionId(bucket, key, age)
+        self.reactor.settle(
+            self.store.catalog.putRetention(bucket, key, version, mode, untilMs, 2, bypass)
+        )
+
+    def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
+        """Place or release the legal hold of the newest version of a key but so many."""
+        version = self.versionId(bucket, key, age)
+        self.reactor.settle(self.store.catalog.putLegalHold(bucket, key, version, isOn))
+
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
         """Store an object with the bytes of a version that is there, the newest but so many."""
         there = self.find(bucket, source, self.versionId(bucket, source, age) if age else None)
@@ -136,11 +156,12 @@ class StoreDriver:
         return self._delete(bucket, entries)
 
     def deleteVersions(
-        self, bucket: str, names: Sequence[tuple[bytes, int]]
+        self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
     ) -> list[bool | Exception]:
         """Remove versions of keys, each the newest but so many of before."""
         ids = [self.versionId(bucket, key, age) for key, age in names]
-        entries = [(key, id, ALWAYS) for (key, _), id in zip(names, ids, strict=True)]
+        condition = WriteCondition(bypass=bypass)
+        entries = [(key, id, condition) for (key, _), id in zip(names, ids, strict=True)]
         return self._delete(bucket, entries)
 
     def deleteVersion(self, bucket: str, key: bytes, versionId: str) -> list[bool | Exception]:
@@ -157,7 +178,12 @@ class StoreDriver:
 
     def _delete(self, bucket: str, entries: Sequence[Any]) -> list[bool | Exception]:
         removed = self.reactor.settle(self.store.deleteObjects(bucket, entries, "account", 2))
-        return [each.isFound if isinstance(each, Removal) else each for each in removed]
+        return [
+            each.isFound
+            if isinstance(each, Removal)
+            else not isinstance(each, ObjectLocked) and each
+            for each in removed
+        ]
 
     def listed(
         self, bucket: str, limit: int = 1000, prefix: bytes = b"", delimiter: bytes = b""

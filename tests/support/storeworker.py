@@ -27,6 +27,7 @@ from storagegate.storage.records import (
     Attributes,
     Bucket,
     Content,
+    DefaultRetention,
     MultipartUpload,
     ObjectChange,
     ObjectRecord,
@@ -144,6 +145,28 @@ class Worker:
         """Enable or suspend versioning."""
         await self.store.catalog.setVersioning(bucket, versioning)
 
+    def _versionId(self, version: str) -> str:
+        return version or VersionIds(self.store.catalog.secret()).make(1 << 40)
+
+    async def setObjectLock(self, bucket: str, mode: str) -> None:
+        """Enable object lock, with a default of a day unless the mode is empty."""
+        default = DefaultRetention(mode, days=1) if mode else None
+        await self.store.catalog.setObjectLock(bucket, default)
+
+    async def retain(
+        self, bucket: str, key: str, version: str, mode: str, untilMs: int, bypass: bool
+    ) -> None:
+        """Change the retention of a version; an empty id is one of no version."""
+        version = self._versionId(version)
+        await self.store.catalog.putRetention(
+            bucket, key.encode(), version, mode, untilMs, 2, bypass
+        )
+
+    async def hold(self, bucket: str, key: str, version: str, isOn: bool) -> None:
+        """Place or release the legal hold of a version."""
+        version = self._versionId(version)
+        await self.store.catalog.putLegalHold(bucket, key.encode(), version, isOn)
+
     async def versions(self, bucket: str) -> list[list[Any]]:
         """All versions: key, ETag, if it is the latest, id."""
         page = await self.store.catalog.listVersions(bucket, b"", b"", b"", None, 1000)
@@ -158,12 +181,17 @@ class Worker:
         ]
 
     async def delete(
-        self, bucket: str, keys: list[str], versions: list[str] | None = None
+        self,
+        bucket: str,
+        keys: list[str],
+        versions: list[str] | None = None,
+        bypass: bool = False,
     ) -> list[bool]:
         """Remove objects, or versions of them; an empty id is one of no version."""
-        none = VersionIds(self.store.catalog.secret()).make(1 << 40)
+        none = self._versionId("")
         ids = [None] * len(keys) if versions is None else [each or none for each in versions]
-        entries = [(key.encode(), id, WriteCondition()) for key, id in zip(keys, ids, strict=True)]
+        condition = WriteCondition(bypass=bypass)
+        entries = [(key.encode(), id, condition) for key, id in zip(keys, ids, strict=True)]
         removed = await self.store.deleteObjects(bucket, entries, "account", 2)
         return [isinstance(each, Removal) and each.isFound for each in removed]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from attrs import frozen
 
-from storagegate.s3.access.context import AccessContext, ConditionKey, Value, findKey, parseDate
+from storagegate.s3.access.context import AccessContext, ConditionKey, Value, findKey
 from storagegate.s3.access.patterns import (
     Tokens,
     Variable,
@@ -29,6 +29,7 @@ from storagegate.s3.access.patterns import (
     resolve,
     tokenise,
 )
+from storagegate.s3.dates import parseDate
 
 Test = Callable[[AccessContext], bool]
 """A compiled condition."""

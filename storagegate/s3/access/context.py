@@ -5,9 +5,7 @@ Each key has one function that reads it from the L{AccessContext}. A key that a 
 have is L{None}: a policy can tell it from an empty text.
 """
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +13,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.dates import parseDate
 
 if TYPE_CHECKING:
     from storagegate.s3.auth.authenticator import Signing
@@ -104,31 +103,6 @@ class AccessContext(Struct, frozen=True, eq=False):
     operation: str
     versionId: str | None = None
     existingTags: Mapping[str, str] = _NOTHING
-
-
-_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?",
-    re.ASCII,
-)
-
-
-def parseDate(text: str) -> float:
-    """
-    Read a date of ISO 8601, or seconds since the epoch.
-
-    @return: Seconds since the epoch.
-    @raise ValueError: If it is none.
-    """
-    if text.isascii() and text.isdigit() and len(text) <= 12:
-        return float(text)
-    if _DATE.fullmatch(text) is None:
-        raise ValueError(f"{text!a:.80} is no date")
-    try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!a:.80} is no date") from None
 
 
 Value = str | tuple[str, ...] | None

@@ -17,9 +17,11 @@ C{BucketOwnerEnforced} all objects are the bucket's account's, and no list count
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from attrs import frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.s3.access.acl import (
     FULL_CONTROL,
@@ -29,6 +31,7 @@ from storagegate.s3.access.acl import (
     objectPermission,
 )
 from storagegate.s3.access.actions import (
+    BYPASS,
     HEADER_ACTIONS,
     POLICY_ACTIONS,
     WRITER_ACTIONS,
@@ -70,6 +73,27 @@ class PublicAccessBlock:
 NO_BLOCK = PublicAccessBlock()
 
 _READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
+
+
+def _describe(
+    caller: Caller,
+    bucket: Bucket,
+    key: bytes,
+    versionId: str | None = None,
+    record: ObjectRecord | None = None,
+    operation: str = "",
+) -> AccessContext:
+    """Describe a request to a policy; the parameters are those of L{BucketAccess.decide}."""
+    return AccessContext(
+        caller.identity,
+        caller,
+        bucket.name,
+        key.decode(),
+        bucket.account,
+        operation or caller.operationName,
+        versionId,
+        {} if record is None else decodeTags(record.attributes.tags),
+    )
 
 
 class BucketAccess(Struct, frozen=True, eq=False):
@@ -118,13 +142,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 raise S3Error("AccessDenied")
             return
 
-        def context() -> AccessContext:
-            return AccessContext(
-                *(identity, caller, bucket.name, key.decode(), bucket.account, operation),
-                versionId,
-                {} if record is None else decodeTags(record.attributes.tags),
-            )
-
+        context = partial(_describe, caller, bucket, key, versionId, record, operation)
         actions = actionsOf(operation, versionId)
         if operation in WRITES:
             headers = caller.headers
@@ -138,6 +156,35 @@ class BucketAccess(Struct, frozen=True, eq=False):
         isMissing = record is None and operation in _READS
         if isMissing and not self.allows(identity, "s3:ListBucket", context):
             raise S3Error("AccessDenied")
+
+    def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
+        """
+        Return whether a retention in governance mode gives way to a request.
+
+        @param versionId: The version that the request names; L{None} for the current one.
+        """
+        context = partial(_describe, caller, bucket, key, versionId)
+        return self.allows(caller.identity, BYPASS, context)
+
+    def withVisibleLock(
+        self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
+    ) -> ObjectRecord:
+        """
+        Return an object without what a request may not see of its lock.
+
+        @param versionId: See L{mayBypass}.
+        """
+        lock = record.attributes.lock
+        context = partial(_describe, caller, bucket, record.key, versionId, record)
+
+        def isVisible(action: str) -> bool:
+            return self.allows(caller.identity, action, context, record.account)
+
+        if lock.mode and not isVisible("s3:GetObjectRetention"):
+            lock = replace(lock, mode="", untilMs=0)
+        if lock.legalHold is not None and not isVisible("s3:GetObjectLegalHold"):
+            lock = replace(lock, legalHold=None)
+        return replace(record, attributes=replace(record.attributes, lock=lock))
 
     def allows(
         self,

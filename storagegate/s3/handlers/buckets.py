@@ -7,6 +7,7 @@ from attrs import frozen
 from storagegate.s3.access.acl import LIST_FIELDS, encodeList, listFrom
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import BUCKET_FIELD, enablesLock
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.pagination import (
     KeysQuery,
@@ -47,7 +48,7 @@ async def listBuckets(call: S3Request) -> None:
 
 async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
-    rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
+    rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS | {BUCKET_FIELD})
     checkBucketName(call.bucket)
     account = call.identity.account
     acl = listFrom(call.headers, account, call.services.accounts)
@@ -57,10 +58,11 @@ async def createBucket(call: S3Request) -> None:
     text = None if acl is None else encodeList(acl, account)
     if text is not None and ownership == BUCKET_OWNER_ENFORCED:
         raise S3Error("InvalidBucketAclWithObjectOwnership")
+    locked = enablesLock(call.headers)
     region, pairs = readBucketConfiguration(await call.readDocument())
     tags = checkedTags(pairs, BUCKET_TAGS)
     objects = call.services.objects
-    await objects.createBucket(call.identity, call.bucket, region, ownership, tags)
+    await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
     if text is not None:
         # Until then the bucket is private.
         await objects.putSettings(call.bucket, {ACL: text.encode()})

@@ -10,8 +10,8 @@ from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
+from storagegate.s3.contents import segmentsOf
 from storagegate.s3.errors import S3Error
-from storagegate.s3.objects import segmentsOf
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
 from storagegate.s3.request import (
     S3Request,

@@ -12,6 +12,7 @@ from storagegate.s3.checksums import (
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.put import CopySource, findCopySource
+from storagegate.s3.locks import LOCK_FIELDS
 from storagegate.s3.objects import attributesFrom, retryCopy
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import (
@@ -28,7 +29,7 @@ from storagegate.storage.records import MultipartUpload, Part
 
 async def createMultipartUpload(call: S3Request) -> None:
     """Begin an upload."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, LOCK_FIELDS)
     algorithm, kind = requestedKind(call.headers) or ("", "")
     upload = await call.services.multipart.create(
         call, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind

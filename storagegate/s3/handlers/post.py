@@ -18,6 +18,7 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import LOCK_FIELDS, checkLock
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import TAGGING, attributesFrom
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
@@ -70,14 +71,15 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
     _renameFields(headers)
-    for named in (headers, call.headers):
-        rejectUnsupported(named, call.identity.account)
+    rejectUnsupported(headers, call.identity.account, LOCK_FIELDS)
+    rejectUnsupported(call.headers, call.identity.account)
     call.headers = {**headers, **call.headers}
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
-    await objects.checkWrite(call, call.bucket, key, condition)
+    bucket = await objects.checkWrite(call, call.bucket, key, condition)
     attributes = attributesFrom(headers)
+    checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = BodyExpectation(
         md5=contentMD5(headers),
         checksum=expectedChecksum(headers),

@@ -13,6 +13,7 @@ from storagegate.s3.conditions import (
     writeCondition,
 )
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.locks import LOCK_FIELDS, bypasses, checkLock, lockFrom
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.objects import (
     UNCONDITIONAL,
@@ -30,6 +31,7 @@ from storagegate.s3.request import (
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import (
     INLINE_LIMIT,
+    UNLOCKED,
     Attributes,
     Bucket,
     ObjectRecord,
@@ -41,13 +43,15 @@ from storagegate.storage.records import (
 async def putObject(call: S3Request) -> None:
     """Store the body under the key."""
     headers = call.headers
-    rejectUnsupported(headers, call.identity.account)
+    rejectUnsupported(headers, call.identity.account, LOCK_FIELDS)
     condition = UNCONDITIONAL
     if b"if-none-match" in headers or b"if-match" in headers:
         condition = writeCondition(headers)
     objects = call.services.objects
-    await objects.checkWrite(call, call.bucket, call.key, condition)
+    bucket = await objects.checkWrite(call, call.bucket, call.key, condition)
     attributes = attributesFrom(headers)
+    if attributes.lock is not UNLOCKED:
+        checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = call.authenticated.bodyExpectation(headers, call.request.contentLength)
     ingested = await ingest(call.request.body, expectation, call.services.store.blobs, INLINE_LIMIT)
     record = await objects.putObject(
@@ -123,11 +127,12 @@ def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) ->
 
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its bytes get a second name."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, LOCK_FIELDS)
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
-    await objects.bucket(call, call.bucket, call.key)
+    lock = lockFrom(call.headers)
+    checkLock(await objects.bucket(call, call.bucket, call.key), lock, objects.nowMs())
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
@@ -141,6 +146,7 @@ async def copyObject(call: S3Request) -> None:
             algorithm,
             condition,
             source.byVersion,
+            lock,
         )
 
     source, record = await retryCopy(copy)
@@ -167,7 +173,8 @@ async def deleteObject(call: S3Request) -> None:
 def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
     """Check one entry of a delete-many; its L{S3Error} is for this entry only."""
     call.identity.authorise("write", call.bucket, each.key)
-    condition = WriteCondition(etags=() if each.etag is None else (each.etag,))
+    etags = () if each.etag is None else (each.etag,)
+    condition = WriteCondition(etags=etags, bypass=bypasses(call.headers))
     condition = narrowed(condition, "Size", each.size, "LastModifiedTime", each.modified)
     return DeleteEntry(each.key, each.versionId, condition)
 

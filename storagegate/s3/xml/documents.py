@@ -36,10 +36,12 @@ from storagegate.s3.xml.writer import (
 from storagegate.storage.records import (
     Bucket,
     Checksum,
+    DefaultRetention,
     ListedObject,
     ListedVersion,
     MultipartUpload,
     ObjectListing,
+    ObjectLock,
     ObjectRecord,
     Part,
     PartSummary,
@@ -76,6 +78,27 @@ def ownershipControls(ownership: str) -> bytes:
 def versioningConfiguration(versioning: str) -> bytes:
     """Write VersioningConfiguration: without a status if versioning was never enabled."""
     return document("VersioningConfiguration", optional("Status", versioning))
+
+
+def objectLockConfiguration(default: DefaultRetention | None) -> bytes:
+    """Write ObjectLockConfiguration, of a bucket that has object lock."""
+    rule = ""
+    if default is not None:
+        name, period = ("Days", default.days) if default.days else ("Years", default.years)
+        content = element("Mode", default.mode) + element(name, str(period))
+        rule = f"<Rule><DefaultRetention>{content}</DefaultRetention></Rule>"
+    return document("ObjectLockConfiguration", element("ObjectLockEnabled", "Enabled") + rule)
+
+
+def retention(lock: ObjectLock) -> bytes:
+    """Write Retention."""
+    until = element("RetainUntilDate", isoTimestamp(lock.untilMs))
+    return document("Retention", element("Mode", lock.mode) + until)
+
+
+def legalHold(isOn: bool) -> bytes:
+    """Write LegalHold."""
+    return document("LegalHold", element("Status", "ON" if isOn else "OFF"))
 
 
 def tagging(tags: Mapping[str, str]) -> bytes:

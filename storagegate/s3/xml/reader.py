@@ -21,9 +21,17 @@ from attrs import frozen
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
-from storagegate.s3.errors import S3Error
+from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.locks import HOLDS, parseUntil
 from storagegate.s3.pagination import PART_LIMIT
-from storagegate.storage.records import VERSIONING_ENABLED, VERSIONING_SUSPENDED
+from storagegate.storage.records import (
+    RETENTION_MODES,
+    UNLOCKED,
+    VERSIONING_ENABLED,
+    VERSIONING_SUSPENDED,
+    DefaultRetention,
+    ObjectLock,
+)
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -51,6 +59,12 @@ _NAMESPACE_LIMIT = 64
 
 _NAME_LIMIT = 256
 """Characters of an element's name with its namespace; expat copies both for each element."""
+
+_YEARS_LIMIT = 100
+_DAYS_LIMIT = 36500
+"""Days of the longest default: Amazon's limit, a hundred years."""
+
+_PERIOD = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 # Expat takes a tag in one piece, so one with a million attributes is found before it is parsed.
 _LONG_PIECE = re.compile(rb"<[^<]{%d}" % _TEXT_LIMIT)
@@ -327,6 +341,89 @@ def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
             raise S3Error("MalformedXML")
         found[_BLOCK[name]] = value
     return PublicAccessBlock(**found)
+
+
+def readLockConfiguration(body: bytes) -> DefaultRetention | None:
+    """
+    Read ObjectLockConfiguration; return the default that its rule sets, if it has one.
+
+    @raise S3Error: C{MalformedXML}; C{InvalidArgument} for a period that is not positive or over a
+        hundred years; C{NotImplemented} for holds that end with an event.
+    """
+    root = readTree(body, "ObjectLockConfiguration")
+    children = {_local(each.tag): each for each in root}
+    enabled = children.get("ObjectLockEnabled")
+    if (
+        len(children) != len(root)
+        or not children.keys() <= {"ObjectLockEnabled", "Rule"}
+        or enabled is None
+        or (enabled.text or "").strip() != "Enabled"
+    ):
+        raise S3Error("MalformedXML")
+    rule = children.get("Rule")
+    if rule is None:
+        return None
+    if [_local(each.tag) for each in rule] != ["DefaultRetention"]:
+        raise S3Error("MalformedXML")
+    fields = {_local(each.tag): (each.text or "").strip() for each in rule[0]}
+    if "DefaultEventHold" in fields:
+        raise S3Error("NotImplemented")
+    if (
+        len(fields) != 2
+        or len(rule[0]) != 2
+        or fields.get("Mode") not in RETENTION_MODES
+        or fields.keys().isdisjoint(("Days", "Years"))
+    ):
+        raise S3Error("MalformedXML")
+    if "Days" in fields:
+        return DefaultRetention(fields["Mode"], days=_period("Days", fields["Days"], _DAYS_LIMIT))
+    years = _period("Years", fields["Years"], _YEARS_LIMIT)
+    return DefaultRetention(fields["Mode"], years=years)
+
+
+def _period(name: str, text: str, limit: int) -> int:
+    if _PERIOD.fullmatch(text) is None:
+        raise S3Error("MalformedXML")
+    number = int(text)
+    if number <= 0:
+        message = "Default retention period must be a positive integer value."
+        raise invalidArgument(name, text, message)
+    if number > limit:
+        raise invalidArgument(name, text, "Default retention period is too large.")
+    return number
+
+
+def readRetention(body: bytes) -> ObjectLock:
+    """
+    Read Retention; without content it lifts one.
+
+    @return: A lock whose legal hold is not named.
+    @raise S3Error: C{MalformedXML}; C{NotImplemented} for holds that end with an event.
+    """
+    fields = readRecords(body, "Retention", "", _SETTINGS).settings
+    if not fields:
+        return UNLOCKED
+    if not fields.keys().isdisjoint(("EventHold", "EventHoldDuration")):
+        raise S3Error("NotImplemented")
+    mode = fields.get("Mode", "").strip()
+    if mode not in RETENTION_MODES:
+        raise S3Error("MalformedXML")
+    try:
+        return ObjectLock(mode, parseUntil(fields.get("RetainUntilDate", "").strip()))
+    except ValueError:
+        raise S3Error("MalformedXML") from None
+
+
+def readLegalHold(body: bytes) -> bool:
+    """
+    Read LegalHold; return whether it is on.
+
+    @raise S3Error: C{MalformedXML}.
+    """
+    status = readRecords(body, "LegalHold", "", _SETTINGS).settings.get("Status", "").strip()
+    if status not in HOLDS:
+        raise S3Error("MalformedXML")
+    return HOLDS[status]
 
 
 def readTree(body: bytes, root: str) -> "Element":

@@ -144,8 +144,7 @@ class SettingsChange:
     documents: Mapping[str, bytes | None]
 
 
-@oneByOne
-def putSettings(transaction: Transaction, change: SettingsChange) -> int:
+def storeSettings(transaction: Transaction, change: SettingsChange) -> int:
     """
     Store and remove settings of a bucket; return their new generation.
 
@@ -165,6 +164,10 @@ def putSettings(transaction: Transaction, change: SettingsChange) -> int:
     generation = transaction.takeSequence()
     transaction.execute("UPDATE buckets SET generation = ? WHERE id = ?", (generation, number))
     return generation
+
+
+putSettings = oneByOne(storeSettings)
+"""Applies L{storeSettings} to one request after the other."""
 
 
 def readSettings(connection: Connection, name: str) -> tuple[int, dict[str, bytes]]:

@@ -12,7 +12,7 @@ import msgspec
 from attrs import frozen
 from msgspec.structs import replace
 
-from storagegate.storage.catalog import versions
+from storagegate.storage.catalog import locks, versions
 from storagegate.storage.catalog.objects import (
     CurrentRow,
     Name,
@@ -27,11 +27,12 @@ from storagegate.storage.catalog.objects import (
 from storagegate.storage.catalog.refcounts import applyDeltas
 from storagegate.storage.catalog.versions import Key, Marker, VersionRow
 from storagegate.storage.catalog.writer import Transaction
-from storagegate.storage.errors import NoSuchBucket, StoreError, StoreFull
+from storagegate.storage.errors import NoSuchBucket, ObjectLocked, StoreError, StoreFull
 from storagegate.storage.records import (
     NULL_VERSION,
     VERSIONING_SUSPENDED,
     Content,
+    ObjectLock,
     ObjectRecord,
     Removal,
     WriteCondition,
@@ -115,6 +116,7 @@ class _Removals:
         self._superseded: list[tuple[bytes, CurrentRow, int]] = []
         self._markers: list[Marker] = []
         self._exposed: dict[Key, int] = {}
+        self._locks: dict[int, ObjectLock] = {}
         # Ids that come twice: the second finds nothing.
         self._seen: set[tuple[Key, int | None]] = set()
 
@@ -122,6 +124,7 @@ class _Removals:
         """Remove; return L{None} for each target without a bucket."""
         transaction = self._transaction
         named = self._findNamed()
+        self._findLocks(named)
         results: list[Removal | Exception | None] = []
         for position, (target, current) in enumerate(zip(self._targets, self._rows, strict=True)):
             if current.bucketId is None:
@@ -158,6 +161,19 @@ class _Removals:
         result = {nulls[index][0]: row for index, row in found.items()}
         found = versions.findNumbered(transaction, [(name, n) for _, name, n in numbered])
         return result | {numbered[index][0]: row for index, row in found.items()}
+
+    def _findLocks(self, named: dict[int, VersionRow]) -> None:
+        """Look up the locks of versions that are to be removed, where there can be some."""
+        if not any(row.lockEnabled for row in self._rows):
+            return
+        rows: list[tuple[int, tuple[Key, int]]] = []
+        for position, (target, current) in enumerate(zip(self._targets, self._rows, strict=True)):
+            if target.version and current.lockEnabled:
+                row = named.get(position, current)
+                if row.sequence is not None and current.bucketId is not None:
+                    rows.append((position, ((current.bucketId, target.name[1]), row.sequence)))
+        found = locks.readLocks(self._transaction, [row for _, row in rows])
+        self._locks = {rows[index][0]: lock for index, lock in found.items()}
 
     def _removeCurrent(self, target: _Target, current: CurrentRow) -> Removal | Exception:
         refusal = evaluate(current, target.condition)
@@ -197,6 +213,11 @@ class _Removals:
             return refusal
         if row is None or (name, row.sequence) in self._seen:
             return Removal(False)
+        lock = self._locks.get(position)
+        if lock is not None:
+            deletion = self._deletions[target.deletion]
+            if lock.isActive(deletion.atMs, target.condition.bypass):
+                return ObjectLocked(key)
         self._seen.add((name, row.sequence))
         isMarker = False
         if isinstance(row, VersionRow):

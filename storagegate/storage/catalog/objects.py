@@ -26,11 +26,12 @@ import msgspec
 from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
-from storagegate.storage.catalog import buckets, versions
+from storagegate.storage.catalog import buckets, locks, versions
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.catalog.versions import Key, VersionRow, cuts
 from storagegate.storage.catalog.writer import Transaction, asJSON, oneByOne
 from storagegate.storage.errors import (
+    BucketNotLocked,
     ConcurrentChange,
     CorruptObject,
     NoSuchBucket,
@@ -40,12 +41,14 @@ from storagegate.storage.errors import (
 )
 from storagegate.storage.records import (
     NULL_VERSION,
+    UNLOCKED,
     VERSIONING_SUSPENDED,
     Attributes,
     Bucket,
     Content,
     InlineCheck,
     InlinePosition,
+    ObjectLock,
     ObjectRecord,
     Segment,
     WriteCondition,
@@ -61,6 +64,7 @@ class CurrentRow(msgspec.Struct, frozen=True, array_like=True):
 
     @ivar bucketId: L{None} without such a bucket; the rest L{None} without such an object.
     @ivar versioning: That of the bucket.
+    @ivar lockEnabled: Whether the bucket has object lock.
     """
 
     bucketId: int | None
@@ -71,6 +75,7 @@ class CurrentRow(msgspec.Struct, frozen=True, array_like=True):
     segments: str | None = None
     size: int = 0
     modifiedMs: int = 0
+    lockEnabled: int | None = 0
 
 
 _decodeRows = msgspec.json.Decoder(list[CurrentRow]).decode
@@ -113,7 +118,7 @@ def _findSQL(count: int) -> str:
     names = ", ".join(["(?, ?)"] * count)
     return (
         "SELECT json_group_array(json_array(b.id, b.versioning, o.sequence, o.etag, o.versionId,"
-        " o.segments, ifnull(o.size, 0), ifnull(o.modifiedMs, 0)))"
+        " o.segments, ifnull(o.size, 0), ifnull(o.modifiedMs, 0), b.lockEnabled))"
         f" FROM (VALUES {names}) AS name"
         " LEFT JOIN buckets AS b ON b.name = name.column1"
         " LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = name.column2"
@@ -175,6 +180,8 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             refusal: StoreError | None
             if current.bucketId is None:
                 refusal = NoSuchBucket()
+            elif put.record.attributes.lock is not UNLOCKED and not current.lockEnabled:
+                refusal = BucketNotLocked()
             else:
                 refusal = evaluate(current, put.condition)
             if refusal is None and references is not None and not references.allows(put.delta):
@@ -217,7 +224,8 @@ def newRow(
     makeId: Callable[[int], str],
 ) -> Row:
     """
-    Number an object, and give it an id if the versioning of its bucket is enabled now.
+    Number an object, and give it an id if the versioning of its bucket is enabled now, and the lock
+    that its bucket has for it.
 
     @param current: The row of its name, of a bucket that exists.
     @param values: The result of L{objectValues}.
@@ -227,6 +235,11 @@ def newRow(
     if current.versioning in ("", VERSIONING_SUSPENDED):
         return Row(current, replace(record, sequence=sequence), values)
     versionId = makeId(sequence)
+    if current.lockEnabled:
+        assert current.bucketId is not None, "the caller has checked"
+        attributes = record.attributes
+        lock = locks.newLock(transaction, current.bucketId, attributes.lock, record.modifiedMs)
+        record = replace(record, attributes=replace(attributes, lock=lock))
     return Row(
         current,
         replace(record, sequence=sequence, versionId=versionId),
@@ -265,6 +278,7 @@ def _insert(transaction: Transaction, rows: Sequence[Row]) -> None:
     """Insert objects whose names are free; their inline bytes go into a table of their own."""
     columns: list[tuple[object, ...]] = []
     inline: list[tuple[object, ...]] = []
+    locked: list[tuple[Key, ObjectLock]] = []
     for row in rows:
         bucketId, record = row.current.bucketId, row.record
         assert bucketId is not None, "it was found"
@@ -272,10 +286,14 @@ def _insert(transaction: Transaction, rows: Sequence[Row]) -> None:
         columns.append((bucketId, record.key, record.sequence, *row.values))
         if record.content.inline is not None:
             inline.append((record.sequence, record.content.inline))
+        if row.current.lockEnabled and record.attributes.lock is not UNLOCKED:
+            locked.append(((bucketId, record.key), record.attributes.lock))
     for table, values in ((f"objects ({_INSERTED})", columns), ("inline", inline)):
         for start, end in cuts(len(values)):
             sql = _insertSQL(table, len(values[0]), end - start)
             transaction.connection.execute(sql, list(chain.from_iterable(values[start:end])))
+    if locked:
+        locks.writeLocks(transaction, locked)
 
 
 def remove(transaction: Transaction, rows: Sequence[tuple[bytes, CurrentRow]]) -> list[Segment]:
@@ -442,7 +460,10 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
     @param record: Its C{sequence} is not used: the row's is 0 until it is numbered.
     """
     attributes, content = record.attributes, record.content
-    checksum = attributes.checksum
+    checksum, tags = attributes.checksum, attributes.tags
+    if tags or attributes.lock is not UNLOCKED:
+        # These have columns of their own, for they change.
+        attributes = replace(attributes, tags="", lock=UNLOCKED)
     return (
         record.versionId,
         0,
@@ -454,9 +475,9 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         "" if checksum is None else checksum.algorithm,
         "" if checksum is None else checksum.kind,
         None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
-        asJSON(replace(attributes, tags="") if attributes.tags else attributes),
+        asJSON(attributes),
         segmentsText(content),
-        attributes.tags or None,
+        tags or None,
     )
 
 
@@ -468,7 +489,8 @@ def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
 _FOUND = (
     "b.account, b.createdMs, b.region, b.ownership, b.versioning, b.lockEnabled, b.generation,"
     " i.bytes, o.storageChecksum, o.deleteMarker, o.size, o.etag, o.modifiedMs, o.account,"
-    " o.attributes, o.versionId, o.sequence, o.segments, o.tags"
+    " o.attributes, o.versionId, o.sequence, o.segments, o.tags,"
+    " iif(b.lockEnabled, json_array(o.retainMode, o.retainUntilMs, o.legalHold), NULL)"
 )
 
 
@@ -544,12 +566,12 @@ def _lookUp(
     rows = connection.execute(sql, parameters).fetchall()
     if not rows:
         return None, None
-    ((account, createdMs, region, ownership, versioning, locks, generation, *row),) = rows
+    ((account, createdMs, region, ownership, versioning, isLocked, generation, *row),) = rows
     found = Bucket(
-        bucket, account, createdMs, region, ownership, versioning, bool(locks), generation
+        bucket, account, createdMs, region, ownership, versioning, bool(isLocked), generation
     )
     inline, checksum, marker, size, etag, modifiedMs, writer, attributes, *rest = row
-    version, sequence, segments, tags = rest
+    version, sequence, segments, tags, lock = rest
     # Without a sequence there is no such object.
     if sequence is None:
         return found, None
@@ -557,6 +579,10 @@ def _lookUp(
         raise CorruptObject(f"object {bucket}/{key!r} is damaged")
     content = Content(size, inline, readSegments(segments))
     described = readAttributes(attributes)
+    if tags is not None:
+        described = replace(described, tags=tags)
+    if lock is not None:
+        described = replace(described, lock=locks.readLock(lock))
     return found, ObjectRecord(
         bucket,
         key,
@@ -564,7 +590,7 @@ def _lookUp(
         etag,
         modifiedMs,
         writer,
-        described if tags is None else replace(described, tags=tags),
+        described,
         content,
         version,
         sequence,

@@ -25,7 +25,15 @@ from zope.interface import implementer
 
 from storagegate.storage.backends import BackEndContext, OpenCatalog
 from storagegate.storage.blobs.layout import BlobIds, BlobLayout
-from storagegate.storage.catalog import buckets, deletions, lists, objects, refcounts, uploads
+from storagegate.storage.catalog import (
+    buckets,
+    deletions,
+    lists,
+    locks,
+    objects,
+    refcounts,
+    uploads,
+)
 from storagegate.storage.catalog.connections import (
     Durability,
     Purpose,
@@ -60,6 +68,7 @@ from storagegate.storage.records import (
     AccessKey,
     BlobRow,
     Bucket,
+    DefaultRetention,
     InlineCheck,
     InlinePosition,
     MultipartUpload,
@@ -514,11 +523,40 @@ class SQLiteCatalog:
 
     def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
         """Replace the tags of an object."""
-        version: int | str | None = versionId
-        if versionId not in (None, NULL_VERSION):
-            version = self._versionIds.read(versionId)
-        change = objects.TagsChange(bucket, key, version, tags)
+        change = objects.TagsChange(bucket, key, self._versionOf(versionId), tags)
         return self._writer.submit(Mutation(objects.putTags, change, names=((bucket, key),)))
+
+    def _versionOf(self, versionId: str | None) -> int | str | None:
+        if versionId is None or versionId == NULL_VERSION:
+            return versionId
+        return self._versionIds.read(versionId)
+
+    def setObjectLock(self, bucket: str, default: DefaultRetention | None) -> Deferred[None]:
+        """Enable the object lock of a bucket, and set its default."""
+        return self._changeBucket(bucket, locks.setObjectLock, locks.LockSetting(bucket, default))
+
+    def putRetention(
+        self,
+        bucket: str,
+        key: bytes,
+        versionId: str | None,
+        mode: str,
+        untilMs: int,
+        atMs: int,
+        bypass: bool = False,
+    ) -> Deferred[None]:
+        """Change the retention of a version."""
+        name = locks.LockedName(bucket, key, self._versionOf(versionId))
+        change = locks.RetentionChange(name, mode, untilMs, atMs, bypass)
+        return self._writer.submit(Mutation(locks.putRetention, change, names=((bucket, key),)))
+
+    def putLegalHold(
+        self, bucket: str, key: bytes, versionId: str | None, isOn: bool
+    ) -> Deferred[None]:
+        """Place or release the legal hold of a version."""
+        name = locks.LockedName(bucket, key, self._versionOf(versionId))
+        change = locks.LegalHoldChange(name, isOn)
+        return self._writer.submit(Mutation(locks.putLegalHold, change, names=((bucket, key),)))
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
         """Create a multipart upload."""

@@ -124,6 +124,12 @@ def _versioning(content: str) -> str:
     return f"<VersioningConfiguration>{content}</VersioningConfiguration>"
 
 
+def _default(content: str) -> str:
+    enabled = "<ObjectLockEnabled>Enabled</ObjectLockEnabled>"
+    rule = f"<Rule><DefaultRetention>{content}</DefaultRetention></Rule>"
+    return f"<ObjectLockConfiguration>{enabled}{rule}</ObjectLockConfiguration>"
+
+
 def _create(content: str) -> str:
     return f"<CreateBucketConfiguration>{content}</CreateBucketConfiguration>"
 
@@ -188,9 +194,10 @@ _HEADERS = (
         "the unlimited keys of the account can always change the policy",
     ),
     _refused("header", "x-amz-bucket-namespace", "account-regional"),
-    _refused("header", "x-amz-bucket-object-lock-enabled", "true"),
+    _obeyed("header", "x-amz-bucket-object-lock-enabled", "yes", **_INVALID),
+    _harmless("header", "x-amz-bucket-object-lock-token", "any", "no lock asks for a token"),
     _obeyed("header", "x-amz-object-ownership", "Nothing", **_INVALID),
-    _harmless("header", "x-amz-bypass-governance-retention", "true", "no object is locked"),
+    _harmless("header", "x-amz-bypass-governance-retention", "true", "the samples are not locked"),
     _obeyed("header", "x-amz-checksum-algorithm", "SHA512", status=400, code="InvalidRequest"),
     _obeyed("header", "x-amz-checksum-mode", "ENABLED", shows="x-amz-checksum-crc32: "),
     _obeyed("header", "x-amz-checksum-type", "NONE", status=400, code="InvalidRequest"),
@@ -217,14 +224,15 @@ _HEADERS = (
     _harmless("header", "x-amz-mfa", "serial 123456", "no bucket asks for a second factor"),
     _obeyed("header", "x-amz-mp-object-size", "x", **_INVALID),
     _harmless("header", "x-amz-object-annotation-directive", "EXCLUDE", "there are no annotations"),
-    _refused("header", "x-amz-object-lock-event-hold x-amz-object-lock-legal-hold", "ON"),
+    _refused("header", "x-amz-object-lock-event-hold", "ON"),
     _refused(
         "header",
         "x-amz-object-lock-event-hold-duration-days x-amz-object-lock-event-hold-duration-years",
         "1",
     ),
-    _refused("header", "x-amz-object-lock-mode", "GOVERNANCE"),
-    _refused("header", "x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z"),
+    _obeyed("header", "x-amz-object-lock-legal-hold", "ON", status=400, code="InvalidRequest"),
+    _obeyed("header", "x-amz-object-lock-mode", "GOVERNANCE", **_INVALID),
+    _obeyed("header", "x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z", **_INVALID),
     _harmless(
         *("header", "x-amz-optional-object-attributes", "RestoreStatus"),
         "no object is in an archive, so none was restored",
@@ -395,6 +403,39 @@ _ELEMENTS = (
         )
     ),
     *(
+        _obeyed("element", path, _nested(path), status=400, code="MalformedXML")
+        for path in (
+            *("ObjectLockConfiguration/ObjectLockEnabled", "Retention/Mode", "LegalHold/Status"),
+            "Retention/RetainUntilDate",
+        )
+    ),
+    *(
+        _obeyed(
+            "element",
+            f"ObjectLockConfiguration/Rule/DefaultRetention/{tag}",
+            _default(document),
+            status=400,
+            code=code,
+        )
+        for tag, document, code in (
+            ("Mode", "<Mode>HOLD</Mode><Days>1</Days>", "MalformedXML"),
+            ("Days", "<Mode>GOVERNANCE</Mode><Days>0</Days>", "InvalidArgument"),
+            ("Years", "<Mode>GOVERNANCE</Mode><Years>101</Years>", "InvalidArgument"),
+        )
+    ),
+    _refused("element", "Retention/EventHold", "<Retention><EventHold>ON</EventHold></Retention>"),
+    _refused(
+        "element",
+        "Retention/EventHoldDuration/Days Retention/EventHoldDuration/Years",
+        _nested("Retention/EventHoldDuration/Days"),
+    ),
+    _refused(
+        "element",
+        "ObjectLockConfiguration/Rule/DefaultRetention/DefaultEventHold/Days "
+        "ObjectLockConfiguration/Rule/DefaultRetention/DefaultEventHold/Years",
+        _default("<DefaultEventHold><Days>1</Days></DefaultEventHold>"),
+    ),
+    *(
         _obeyed(
             *("element", f"PublicAccessBlockConfiguration/{name}"),
             _nested(f"PublicAccessBlockConfiguration/{name}"),
@@ -446,7 +487,7 @@ _FORWARDED = (
 
 REFUSED_WITH_OPERATION = frozenset(
     (
-        *("x-amz-bucket-object-lock-token", "x-amz-client-token"),
+        "x-amz-client-token",
         "x-amz-create-session-mode",
         *("x-amz-fwd-error-code", "x-amz-fwd-error-message", "x-amz-fwd-status"),
         *(f"x-amz-fwd-header-{name}" for name in _FORWARDED),
@@ -461,16 +502,15 @@ REFUSED_WITH_OPERATION = frozenset(
         *("AbacStatus", "AccelerateConfiguration", "AnalyticsConfiguration"),
         *("AnnotationTableConfiguration", "BucketLoggingStatus"),
         *("IntelligentTieringConfiguration", "InventoryConfiguration"),
-        *("InventoryTableConfiguration", "JournalTableConfiguration", "LegalHold"),
+        *("InventoryTableConfiguration", "JournalTableConfiguration"),
         *("LifecycleConfiguration", "MetadataConfiguration", "MetadataTableConfiguration"),
         *("MetricsConfiguration", "NotificationConfiguration", "ObjectEncryption"),
         *(
-            "ObjectLockConfiguration",
             "ReplicationConfiguration",
             "RequestPaymentConfiguration",
             "RestoreRequest",
         ),
-        *("Retention", "SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
+        *("SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
         "WebsiteConfiguration",
     )
 )

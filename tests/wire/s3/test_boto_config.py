@@ -102,7 +102,6 @@ class WriteTests(S3Case):
                 "put_bucket_lifecycle_configuration",
                 {"LifecycleConfiguration": {"Rules": [lifecycle]}},
             ),
-            ("put_object_lock_configuration", {}),
             (
                 "put_bucket_encryption",
                 {"ServerSideEncryptionConfiguration": {"Rules": [rule]}},
@@ -119,13 +118,12 @@ class WriteTests(S3Case):
         self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=bucket))
 
     def test_objectSettings(self) -> None:
-        """A put that asks for encryption, a public ACL or a lock is not a plain put."""
+        """A put that asks for encryption or a public ACL is not a plain put."""
         bucket = self.makeBucket()
         client = self.impatient()
         for asked in (
             {"ServerSideEncryption": "AES256"},
             {"ACL": "public-read"},
-            {"ObjectLockLegalHoldStatus": "ON"},
             {"WebsiteRedirectLocation": "/elsewhere"},
         ):
             self.assertRefused(

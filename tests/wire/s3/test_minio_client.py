@@ -1,10 +1,14 @@
 """minio-py with its defaults."""
 
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
 from minio import Minio
-from minio.commonconfig import ComposeSource, CopySource, Tags
+from minio.commonconfig import COMPLIANCE, GOVERNANCE, ComposeSource, CopySource, Tags
 from minio.deleteobjects import DeleteObject
+from minio.error import S3Error
+from minio.objectlockconfig import DAYS, ObjectLockConfig
+from minio.retention import Retention
 
 from tests.support.clients import ROOT
 from tests.wire.s3.fixture import S3Case
@@ -66,6 +70,31 @@ class MinioTests(S3Case):
         self.assertEqual(list(errors), [])
         self.client.remove_bucket(self.bucket)
         self.assertFalse(self.client.bucket_exists(self.bucket))
+
+    def test_locks(self) -> None:
+        """A default, a retention and a legal hold are set, read and met."""
+        bucket = self.makeName("minio")
+        self.client.make_bucket(bucket, object_lock=True)
+        self.client.set_object_lock_config(bucket, ObjectLockConfig(GOVERNANCE, 2, DAYS))
+        found = self.client.get_object_lock_config(bucket)
+        self.assertEqual((found.mode, found.duration), (GOVERNANCE, 2))
+        until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+        put = self.client.put_object(
+            *(bucket, "k", BytesIO(b"x"), 1),
+            retention=Retention(COMPLIANCE, until),
+            legal_hold=True,
+        )
+        retention = self.client.get_object_retention(bucket, "k")
+        self.assertEqual((retention.mode, retention.retain_until_date), (COMPLIANCE, until))
+        self.assertTrue(self.client.is_object_legal_hold_enabled(bucket, "k"))
+        self.client.disable_object_legal_hold(bucket, "k")
+        self.assertFalse(self.client.is_object_legal_hold_enabled(bucket, "k"))
+        with self.assertRaises(S3Error) as caught:
+            self.client.remove_object(bucket, "k", version_id=put.version_id)
+        self.assertEqual(caught.exception.code, "AccessDenied")
+        later = Retention(COMPLIANCE, until + timedelta(days=1))
+        self.client.set_object_retention(bucket, "k", later, version_id=put.version_id)
+        self.client.delete_object_lock_config(bucket)
 
     def test_tags(self) -> None:
         """Tags of an object and of a bucket are set, read and removed."""

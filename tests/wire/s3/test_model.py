@@ -33,7 +33,18 @@ _SETTINGS = {
         '{"Statement": {"Effect": "Allow", "Principal": {"AWS": "ann"}, "Action": "s3:GetObject",'
         ' "Resource": "arn:aws:s3:::{bucket}/*"}}'
     ),
+    "PutObjectLegalHold": "<LegalHold><Status>OFF</Status></LegalHold>",
+    "PutObjectLockConfiguration": (
+        "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>"
+        "</ObjectLockConfiguration>"
+    ),
+    "PutObjectRetention": "<Retention/>",
     "PutPublicAccessBlock": "<PublicAccessBlockConfiguration/>",
+}
+# What is asked of a bucket with object lock.
+_LOCKED = {
+    *("GetObjectLegalHold", "GetObjectRetention", "PutObjectLegalHold", "PutObjectRetention"),
+    "PutObjectLockConfiguration",
 }
 # What stands in the path, and bodies that are no documents.
 _ELSEWHERE = {"Body", "AnnotationPayload", "Policy"}
@@ -137,6 +148,10 @@ class AnswerTests(S3Case):
         super().setUp()
         self.samples: dict[str, str] = {}
         self.bucket = self.makeBucket("model")
+        self.locked = self.makeName("model")
+        self.s3.create_bucket(Bucket=self.locked, ObjectLockEnabledForBucket=True)
+        for key in ("k-one", "old"):
+            self.s3.put_object(Bucket=self.locked, Key=key, Body=b"before")
         self.renew()
         owner = self.s3.list_buckets()["Owner"]["ID"]
         self.samples["{owner}"] = owner
@@ -163,7 +178,7 @@ class AnswerTests(S3Case):
         """Write a request that succeeds, or is what the operation's is at the least."""
         http = serviceModel().operation_model(operation).http
         key, query, headers, body = "k-one", "", {}, ""
-        bucket = self.bucket
+        bucket = self.locked if operation in _LOCKED else self.bucket
         if operation in ("CreateBucket", "DeleteBucket", "PutBucketVersioning"):
             bucket = self.makeName("model")
             if operation != "CreateBucket":

@@ -37,3 +37,28 @@ class ResticTests(S3Case):
             shutil.rmtree(files / "restored")
         restic("forget", "--keep-last", "1", "--prune")
         restic("check", "--read-data")
+
+    def test_lockedBucket(self) -> None:
+        """A repository lives in a bucket whose versions are retained: nothing of it is lost."""
+        program = needTool("restic")
+        files, bucket = self.makeDirectory(), self.makeName("restic")
+        self.s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+        default = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+        self.s3.put_object_lock_configuration(
+            Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": default}
+        )
+        makeTree(files / "source", 100_000)
+        environment = resticEnvironment(self.endpoint, bucket, files)
+        for arguments in (
+            ("init",),
+            ("backup", "source"),
+            ("backup", "--force", "source"),
+            ("forget", "--keep-last", "1", "--prune"),
+            ("check", "--read-data"),
+        ):
+            runTool([program, *arguments], environment, directory=files)
+        found = self.s3.list_object_versions(Bucket=bucket)
+        self.assertTrue(found["DeleteMarkers"])
+        for each in found["Versions"]:
+            head = self.s3.head_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
+            self.assertEqual(head["ObjectLockMode"], "COMPLIANCE")

@@ -58,6 +58,23 @@ class PairDriver:
         """Enable or suspend versioning."""
         self.next().do("setVersioning", bucket=bucket, versioning=versioning)
 
+    def setObjectLock(self, bucket: str, mode: str) -> None:
+        """Enable object lock."""
+        self.next().do("setObjectLock", bucket=bucket, mode=mode)
+
+    def retain(
+        self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
+    ) -> None:
+        """Change a retention."""
+        version = self.versionId(bucket, key, age)
+        name = {"bucket": bucket, "key": key.decode(), "version": version}
+        self.next().do("retain", **name, mode=mode, untilMs=untilMs, bypass=bypass)
+
+    def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
+        """Place or release a legal hold."""
+        version = self.versionId(bucket, key, age)
+        self.next().do("hold", bucket=bucket, key=key.decode(), version=version, isOn=isOn)
+
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
         """Give the bytes of a version of an object a second name."""
         names = {"source": source.decode(), "key": key.decode()}
@@ -71,11 +88,17 @@ class PairDriver:
         )
         return removed
 
-    def deleteVersions(self, bucket: str, names: Sequence[tuple[bytes, int]]) -> list[bool]:
+    def deleteVersions(
+        self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
+    ) -> list[bool]:
         """Remove versions of keys, each the newest but so many of before."""
         versions = [self.versionId(bucket, key, age) for key, age in names]
         removed: list[bool] = self.next().do(
-            "delete", bucket=bucket, keys=[key.decode() for key, _ in names], versions=versions
+            "delete",
+            bucket=bucket,
+            keys=[key.decode() for key, _ in names],
+            versions=versions,
+            bypass=bypass,
         )
         return removed
 

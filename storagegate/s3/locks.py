@@ -1,0 +1,144 @@
+"""
+Object lock: what requests name of it in headers and in fields of forms::
+
+    x-amz-object-lock-mode              = "GOVERNANCE" / "COMPLIANCE"
+    x-amz-object-lock-retain-until-date = date        ISO 8601, in the future
+    x-amz-object-lock-legal-hold        = "ON" / "OFF"
+    x-amz-bypass-governance-retention   = "true"
+
+A retention is a mode and a date, never one without the other. Whether a version is locked, and
+what the default of its bucket adds, is decided where it is written
+(L{storagegate.storage.catalog.locks}). The documents are read by L{storagegate.s3.xml.reader}.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+
+from storagegate.s3.dates import parseDate
+from storagegate.s3.errors import fromStoreError, invalidArgument
+from storagegate.s3.xml.writer import isoTimestamp
+from storagegate.storage.errors import BucketNotLocked
+from storagegate.storage.records import (
+    RETENTION_MODES,
+    UNLOCKED,
+    Bucket,
+    ObjectLock,
+)
+
+MODE = b"x-amz-object-lock-mode"
+UNTIL = b"x-amz-object-lock-retain-until-date"
+LEGAL_HOLD = b"x-amz-object-lock-legal-hold"
+
+LOCK_FIELDS = frozenset({MODE, UNTIL, LEGAL_HOLD})
+"""What a write of an object names its lock with."""
+
+BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
+"""What enables the object lock of a new bucket."""
+
+_BYPASS = b"x-amz-bypass-governance-retention"
+HOLDS = {"ON": True, "OFF": False}
+"""Whether a legal hold is on, by its status."""
+
+_LAST = 253402300799
+"""9999-12-31T23:59:59Z, in seconds since the epoch: no later date can be written."""
+
+
+def bypasses(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request asks that a retention in governance mode gives way."""
+    return _BYPASS in headers and headers[_BYPASS].strip().lower() == b"true"
+
+
+def enablesLock(headers: Mapping[bytes, bytes]) -> bool:
+    """
+    Return whether a new bucket is to have object lock.
+
+    @raise S3Error: C{InvalidArgument}.
+    """
+    text = headers.get(BUCKET_FIELD, b"false").decode("latin-1").strip()
+    if text.lower() not in ("true", "false"):
+        raise invalidArgument(BUCKET_FIELD.decode(), text)
+    return text.lower() == "true"
+
+
+def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
+    """
+    Parse the lock that a write gives to its object.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{InvalidArgument} for a mode without a date, a date without a mode, and values
+        that are none.
+    """
+    named = {name: headers[name].decode("latin-1").strip() for name in LOCK_FIELDS & headers.keys()}
+    if not named:
+        return UNLOCKED
+    hold = named.get(LEGAL_HOLD)
+    if hold is not None and hold not in HOLDS:
+        raise invalidArgument(
+            LEGAL_HOLD.decode(), hold, "Legal Hold must be either of 'ON' or 'OFF'"
+        )
+    legalHold = None if hold is None else HOLDS[hold]
+    mode, until = named.get(MODE), named.get(UNTIL)
+    if mode is None and until is None:
+        return ObjectLock(legalHold=legalHold)
+    if mode is None or until is None:
+        message = (
+            "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"
+        )
+        name = UNTIL if until is None else MODE
+        raise invalidArgument(name.decode(), "", message)
+    if mode not in RETENTION_MODES:
+        raise invalidArgument(MODE.decode(), mode, "Unknown wormMode directive.")
+    try:
+        return ObjectLock(mode, parseUntil(until), legalHold)
+    except ValueError:
+        message = "The retain until date must be provided in ISO 8601 format"
+        raise invalidArgument(UNTIL.decode(), until, message) from None
+
+
+def parseUntil(text: str) -> int:
+    """
+    Read the date of a retention; return its milliseconds since the epoch, of whole seconds.
+
+    @raise ValueError: If it is none of ISO 8601.
+    """
+    seconds = ceil(parseDate(text))
+    if text.isdigit() or seconds > _LAST:
+        raise ValueError(f"{text!a:.80} is no date of a retention")
+    return seconds * 1000
+
+
+def checkLock(bucket: Bucket, lock: ObjectLock, nowMs: int) -> None:
+    """
+    Check that an object of a bucket can get the lock that its request names.
+
+    @param nowMs: Milliseconds since the epoch.
+    @raise S3Error: C{InvalidRequest} without object lock, C{InvalidArgument} for a date that is
+        not in the future.
+    """
+    if lock is UNLOCKED:
+        return
+    requireLock(bucket)
+    if lock.mode and lock.untilMs <= nowMs:
+        message = "The retain until date must be in the future!"
+        raise invalidArgument(UNTIL.decode(), isoTimestamp(lock.untilMs), message)
+
+
+def requireLock(bucket: Bucket) -> None:
+    """
+    Reject a request about locks in a bucket without object lock.
+
+    @raise S3Error: C{InvalidRequest}.
+    """
+    if not bucket.lockEnabled:
+        raise fromStoreError(BucketNotLocked())
+
+
+def lockHeaders(lock: ObjectLock) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a lock, as a read of its object has them."""
+    headers = []
+    if lock.mode:
+        headers.append((MODE, lock.mode.encode("ascii")))
+        headers.append((UNTIL, isoTimestamp(lock.untilMs).encode("ascii")))
+    if lock.legalHold is not None:
+        headers.append((LEGAL_HOLD, b"ON" if lock.legalHold else b"OFF"))
+    return headers
