@@ -1,4 +1,4 @@
-"""The tests: C{python -m twisted.trial tests}, on machines that others use as well."""
+"""The tests: C{python -m twisted.trial -j 2 tests}, on machines that others use as well."""
 
 import shutil
 import sys

@@ -26,7 +26,7 @@ README = documents.README.read_text()
 RUN = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/twistd -n storagegate"
 TEST = (
     "python3 -m venv .venv && .venv/bin/pip install '.[test]' &&"
-    " .venv/bin/python -m twisted.trial tests"
+    " .venv/bin/python -m twisted.trial -j 2 tests"
 )
 
 

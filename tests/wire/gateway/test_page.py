@@ -64,7 +64,8 @@ class PageCase(TestCase):
         """Serve it."""
         from twisted.internet import reactor
 
-        self.gateway = createProtocolGateway(port=0, http=self.http)
+        free = {"port": 0}
+        self.gateway = createProtocolGateway(port=0, grpc=free, tcp=free, udp=free, http=self.http)
         self.gateway.configureAuthentication(
             providers={"apikey": {"validate": lambda key, context: {"name": key}}}
         )

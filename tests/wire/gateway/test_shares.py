@@ -90,6 +90,7 @@ class CallTests(TestCase):
         }
         gateway = createProtocolGateway(
             port=0,
+            udp={"port": 0},
             hostname="127.0.0.1",
             trustedProxies="loopback",
             websocket={"maxCallsPerAddress": 2},
