@@ -21,6 +21,7 @@ from storagegate.storage.records import (
     Bucket,
     Content,
     DefaultRetention,
+    ExpiryRow,
     InlineCheck,
     InlinePosition,
     MultipartUpload,
@@ -323,7 +324,8 @@ class ICatalog(Interface):
         @param account: The account of delete markers.
         @param atMs: The time of delete markers, in milliseconds since the epoch.
         @return: For each entry what was removed, or its exception (C{PreconditionFailed},
-            C{NoSuchKey}, or C{ObjectLocked} for a version that is locked at C{atMs}).
+            C{NoSuchKey}, C{ObjectLocked} for a version that is locked at C{atMs}, and
+            C{ConcurrentChange} for a removal by a rule that is not right any more).
         @raise NoSuchBucket: The bucket does not exist.
         @raise InvalidVersionId: The store cannot have made one of the ids.
         """
@@ -408,14 +410,54 @@ class ICatalog(Interface):
         @param uploadId: The id of an upload that has ended.
         """
 
-    def abortUpload(bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
+    def abortUpload(
+        bucket: str, key: bytes, uploadId: str, generation: int | None = ...
+    ) -> Deferred[None]:
         """
         End an upload and drop its parts.
 
         @param bucket: The bucket's name.
         @param key: The key in UTF-8 that the upload was created for.
         @param uploadId: The id of the upload that ends.
+        @param generation: That which the settings of the bucket must have; L{None}: any.
         @raise NoSuchUpload: The upload does not exist (any more).
+        @raise ConcurrentChange: The settings have another generation.
+        """
+
+    async def expiryPage(
+        bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
+    ) -> list[ExpiryRow]:
+        """
+        Read a page of the versions and delete markers of a bucket by key, of each key the newest
+        first, for the search for expired ones.
+
+        What is removed then is checked again in its transaction: see C{WriteCondition.expiry}.
+
+        @param bucket: The bucket's name.
+        @param prefix: Only keys that begin with it.
+        @param after: Key and sequence of the last row of the page before; L{None} begins.
+        @param limit: The most rows in the result; fewer are the last page.
+        @raise NoSuchBucket: The bucket does not exist.
+        """
+
+    async def bucketsWith(setting: str, after: str, limit: int) -> list[str]:
+        """
+        List the names of the buckets that have a setting.
+
+        @param setting: Its name in L{putSettings}.
+        @param after: Names strictly after this one; empty begins.
+        @param limit: The most names in the result.
+        """
+
+    async def progress(task: str) -> bytes | None:
+        """Read where a task in the background has come to; L{None} if it has not begun."""
+
+    def putProgress(task: str, document: bytes) -> Deferred[None]:
+        """
+        Write where a task in the background has come to.
+
+        @param task: Its name.
+        @param document: What L{progress} returns, in this process or after a restart.
         """
 
     async def usage(limit: int) -> StoreUsage:

@@ -24,6 +24,9 @@ The id of a version that was written before versioning was enabled, or while it 
 each key there is at most one.
 """
 
+NEWER_LIMIT = 100
+"""The most noncurrent versions that a rule keeps of each key."""
+
 VERSIONING_ENABLED = "Enabled"
 VERSIONING_SUSPENDED = "Suspended"
 
@@ -352,6 +355,56 @@ class Part:
     checksum: Checksum | None = None
 
 
+class ExpiryRow(Struct, frozen=True, array_like=True, gc=False):
+    """
+    A version as the search for expired ones has it.
+
+    @ivar isDeleteMarker: Whether it is a delete marker.
+    @ivar noncurrentMs: Since when it is not current; L{None} if it is.
+    @ivar tags: Encoded.
+    @ivar retainUntilMs: When its retention ends; L{None} without one.
+    @ivar legalHold: L{None} if it was never set.
+    """
+
+    key: str
+    sequence: int
+    versionId: str
+    isDeleteMarker: int
+    size: int
+    modifiedMs: int
+    noncurrentMs: int | None
+    tags: str
+    retainUntilMs: int | None
+    legalHold: int | None
+
+    @property
+    def lock(self) -> ObjectLock:
+        """Its lock, without the mode: no rule bypasses any."""
+        return ObjectLock("", self.retainUntilMs or 0, bool(self.legalHold))
+
+
+@frozen
+class Expiry:
+    """
+    Why a version is removed by a rule: how it was when that was decided. It stays if any of this is
+    not so any more, and if it is locked, as in every removal.
+
+    @ivar sequence: Its own.
+    @ivar noncurrentMs: As that of L{ExpiryRow}; so are C{tags}.
+    @ivar generation: Of the settings of its bucket, which have the rule.
+    @ivar newer: The key must have so many noncurrent versions that are newer; at most
+        L{NEWER_LIMIT}.
+    @ivar isOnly: The key must have no other versions.
+    """
+
+    sequence: int
+    noncurrentMs: int | None
+    tags: str
+    generation: int
+    newer: int = 0
+    isOnly: bool = False
+
+
 @frozen
 class WriteCondition:
     """
@@ -363,6 +416,7 @@ class WriteCondition:
     @ivar size: An object that exists must have so many bytes; only of deletions.
     @ivar modifiedSeconds: An object that exists must be of this second since the epoch; likewise.
     @ivar bypass: Whether a retention in governance mode does not count; likewise.
+    @ivar expiry: Why a rule removes it; likewise.
     """
 
     absent: bool = False
@@ -371,6 +425,7 @@ class WriteCondition:
     size: int | None = None
     modifiedSeconds: int | None = None
     bypass: bool = False
+    expiry: Expiry | None = None
 
 
 @frozen

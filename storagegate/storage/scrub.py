@@ -13,14 +13,14 @@ import os
 from collections.abc import Callable, Sequence
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from storagegate.storage.blobs.writer import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.interfaces import IBlobReader, IBlobStore, ICatalog
+from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import BlobRow, InlinePosition, Segment
 
 
@@ -113,26 +113,22 @@ class Scrubber:
     _bytesPerSecond: int = BYTES_PER_SECOND
     _pauseSeconds: float = PAUSE_SECONDS
     _random: Callable[[int], bytes] = os.urandom
-    _running: Deferred[None] | None = field(default=None, init=False)
-    _delay: Deferred[None] | None = field(default=None, init=False)
-    _stopping: bool = field(default=False, init=False)
+    _task: PeriodicTask = field(init=False)
     bytesRead: int = field(default=0, init=False)
     rounds: int = field(default=0, init=False)
     corruptObjects: frozenset[tuple[str, bytes]] = field(factory=frozenset, init=False)
 
+    @_task.default
+    def _makeTask(self) -> PeriodicTask:
+        return PeriodicTask("the scrubber", self._clock)
+
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
-        self._running = Deferred.fromCoroutine(self._rounds()).addErrback(
-            lambda failure: self._log.failure("the scrubber has ended", failure)
-        )
+        self._task.start(self._rounds)
 
     async def stop(self) -> None:
         """Stop, when no job is left in the pool."""
-        self._stopping = True
-        if self._delay is not None:
-            self._delay.cancel()
-        if self._running is not None:
-            await self._running
+        await self._task.stop()
 
     async def scrub(self) -> None:
         """Read all blobs and all inline objects once."""
@@ -142,20 +138,20 @@ class Scrubber:
         await self._inline()
 
     async def _rounds(self) -> None:
-        await self._pause(_START_SECONDS)
-        while not self._stopping:
+        await self._task.pause(_START_SECONDS)
+        while not self._task.isStopping:
             try:
                 await self.scrub()
             except (StoreError, OSError) as error:
                 self._log.error("the round was broken off: {error}", error=str(error))
-            await self._pause(self._pauseSeconds)
+            await self._task.pause(self._pauseSeconds)
 
     async def _between(self, after: str, last: str) -> None:
         """Check the blobs after one id, up to another."""
-        while not self._stopping:
+        while not self._task.isStopping:
             rows = await self._catalog.blobRows(after, _PAGE)
             for row in rows:
-                if row.id > last or self._stopping:
+                if row.id > last or self._task.isStopping:
                     return
                 if row.refs:
                     await self._check(row)
@@ -167,13 +163,13 @@ class Scrubber:
         """Check the objects whose bytes are in the catalog."""
         corrupt: set[tuple[str, bytes]] = set()
         position: InlinePosition | None = None
-        while not self._stopping:
+        while not self._task.isStopping:
             page = await self._catalog.checkInline(position, _INLINE_PAGE)
             for bucket, key in page.damaged:
                 self._log.critical("object {bucket}/{key!r} is damaged", bucket=bucket, key=key)
             corrupt.update(page.damaged)
             self.bytesRead += page.bytesRead
-            await self._pause(page.bytesRead / self._bytesPerSecond)
+            await self._task.pause(page.bytesRead / self._bytesPerSecond)
             position = page.next
             if position is None:
                 self.rounds += 1
@@ -196,27 +192,16 @@ class Scrubber:
         blob = await self._blobs.openUncached(row.id)
         offset, crc = 0, BlobChecksum()
         try:
-            while not self._stopping:
+            while not self._task.isStopping:
                 count = await blob.digest([crc], offset, _PIECE)
                 if not count:
                     return checkBlob(row.size, row.crc, offset, crc.value)
                 offset += count
                 self.bytesRead += count
-                await self._pause(count / self._bytesPerSecond)
+                await self._task.pause(count / self._bytesPerSecond)
             return None
         finally:
             blob.close()
-
-    async def _pause(self, seconds: float) -> None:
-        if self._stopping or not seconds:
-            return
-        self._delay = deferLater(self._clock, seconds)
-        try:
-            await self._delay
-        except CancelledError:
-            pass
-        finally:
-            self._delay = None
 
 
 PIECE = 256 * 1024

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -142,6 +142,16 @@ class AccessKeySnapshot:
             return
 
 
+class BackgroundTask(Protocol):
+    """Work on a store that goes on for as long as the store is open. Reactor thread."""
+
+    def start(self) -> None:
+        """Begin. Once."""
+
+    async def stop(self) -> None:
+        """End, when nothing is in work any more."""
+
+
 class ObjectStore:
     """
     The embedded store. Methods: reactor thread.
@@ -217,8 +227,20 @@ class ObjectStore:
         self._resuming = reactor.callLater(0, self._collector.resumeCollection)
         if group is not None and not group.resumesCollection:
             self._resuming.cancel()
+        self._tasks: list[BackgroundTask] = []
         self.accessKeys = AccessKeySnapshot(catalog, reactor)
         self.accessKeys.start()
+
+    def runInOne(self, task: BackgroundTask) -> None:
+        """
+        Start a task, if this process is the one of the store's that does such work, and stop it
+        before the store is closed.
+
+        @param task: One that works with this store.
+        """
+        if self._group is None or self._group.isFirst:
+            self._tasks.append(task)
+            task.start()
 
     @classmethod
     def open(
@@ -473,6 +495,8 @@ class ObjectStore:
             self._resuming.cancel()
         try:
             await self.accessKeys.stop()
+            for task in self._tasks:
+                await task.stop()
             await self.scrubber.stop()
             await self._collector.stop()
             await self.blobs.close()

@@ -4,6 +4,7 @@ What every catalog promises, as one mixin: L{CatalogContract}.
 A case mixes it in before C{TestCase} and gives L{makeCatalog<CatalogCase.makeCatalog>}.
 """
 
+from tests.contract.catalogexpiry import ExpiryContract
 from tests.contract.catalogkeys import KeyContract
 from tests.contract.cataloglists import ListContract
 from tests.contract.cataloglocks import LockContract
@@ -24,6 +25,7 @@ class CatalogContract(
     VersionContract,
     SettingContract,
     LockContract,
+    ExpiryContract,
     ListContract,
     KeyContract,
 ):

@@ -13,6 +13,7 @@ from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.storage.catalog import locks, versions
+from storagegate.storage.catalog.expiry import stillDue
 from storagegate.storage.catalog.objects import (
     CurrentRow,
     Name,
@@ -27,11 +28,18 @@ from storagegate.storage.catalog.objects import (
 from storagegate.storage.catalog.refcounts import applyDeltas
 from storagegate.storage.catalog.versions import Key, Marker, VersionRow
 from storagegate.storage.catalog.writer import Transaction
-from storagegate.storage.errors import NoSuchBucket, ObjectLocked, StoreError, StoreFull
+from storagegate.storage.errors import (
+    ConcurrentChange,
+    NoSuchBucket,
+    ObjectLocked,
+    StoreError,
+    StoreFull,
+)
 from storagegate.storage.records import (
     NULL_VERSION,
     VERSIONING_SUSPENDED,
     Content,
+    Expiry,
     ObjectLock,
     ObjectRecord,
     Removal,
@@ -125,10 +133,13 @@ class _Removals:
         transaction = self._transaction
         named = self._findNamed()
         self._findLocks(named)
+        refused = self._findRefused()
         results: list[Removal | Exception | None] = []
         for position, (target, current) in enumerate(zip(self._targets, self._rows, strict=True)):
             if current.bucketId is None:
                 results.append(None)
+            elif position in refused:
+                results.append(ConcurrentChange())
             elif target.version is None:
                 results.append(self._removeCurrent(target, current))
             else:
@@ -143,6 +154,18 @@ class _Removals:
         if self._exposed:
             self._promote(results)
         return results
+
+    def _findRefused(self) -> set[int]:
+        """Find the targets of rules of which something is not as it was any more."""
+        positions: list[int] = []
+        rows: list[tuple[Key, Expiry]] = []
+        for position, (target, row) in enumerate(zip(self._targets, self._rows, strict=True)):
+            expiry = target.condition.expiry
+            if expiry is not None and row.bucketId is not None:
+                positions.append(position)
+                rows.append(((row.bucketId, target.name[1]), expiry))
+        due = stillDue(self._transaction, rows)
+        return {position for index, position in enumerate(positions) if index not in due}
 
     def _findNamed(self) -> dict[int, VersionRow]:
         """Look up the versions that are not in C{objects}, by the positions of their targets."""

@@ -28,6 +28,7 @@ from storagegate.storage.blobs.layout import BlobIds, BlobLayout
 from storagegate.storage.catalog import (
     buckets,
     deletions,
+    expiry,
     lists,
     locks,
     objects,
@@ -69,6 +70,7 @@ from storagegate.storage.records import (
     BlobRow,
     Bucket,
     DefaultRetention,
+    ExpiryRow,
     InlineCheck,
     InlinePosition,
     MultipartUpload,
@@ -596,10 +598,30 @@ class SQLiteCatalog:
             )
         )
 
-    def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
+    def abortUpload(
+        self, bucket: str, key: bytes, uploadId: str, generation: int | None = None
+    ) -> Deferred[None]:
         """End an upload."""
-        name = uploads.UploadName(bucket, key, uploadId)
-        return self._writer.submit(Mutation(uploads.abortUpload, name, frees=True))
+        abort = uploads.Abort(uploads.UploadName(bucket, key, uploadId), generation)
+        return self._writer.submit(Mutation(uploads.abortUpload, abort, frees=True))
+
+    async def expiryPage(
+        self, bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
+    ) -> list[ExpiryRow]:
+        """Read a page of versions for the search for expired ones."""
+        return await self._readers.read(expiry.readPage, bucket, prefix, after, limit)
+
+    async def bucketsWith(self, setting: str, after: str, limit: int) -> list[str]:
+        """List the names of buckets that have a setting."""
+        return await self._readers.read(expiry.bucketsWith, setting, after, limit)
+
+    async def progress(self, task: str) -> bytes | None:
+        """Read where a task in the background has come to."""
+        return expiry.readProgress(self._connection, task)
+
+    def putProgress(self, task: str, document: bytes) -> Deferred[None]:
+        """Write where a task in the background has come to."""
+        return self._writer.submit(Mutation(expiry.putProgress, expiry.Progress(task, document)))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
         """Issue a key."""

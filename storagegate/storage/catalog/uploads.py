@@ -7,6 +7,7 @@ from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.storage.catalog.buckets import bucketId
+from storagegate.storage.catalog.expiry import hasGeneration
 from storagegate.storage.catalog.objects import (
     evaluate,
     find,
@@ -40,6 +41,18 @@ class UploadName:
     bucket: str
     key: bytes
     uploadId: str
+
+
+@frozen(eq=False)
+class Abort:
+    """
+    A request to end an upload.
+
+    @ivar generation: Of the settings with the rule that ends it; L{None} if a client does.
+    """
+
+    upload: UploadName
+    generation: int | None = None
 
 
 @frozen(eq=False)
@@ -153,13 +166,17 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
 
 
 @oneByOne
-def abortUpload(transaction: Transaction, upload: UploadName) -> None:
+def abortUpload(transaction: Transaction, abort: Abort) -> None:
     """
     End an upload and drop its parts.
 
     @raise NoSuchUpload: The upload is not there.
+    @raise ConcurrentChange: The settings of the bucket are others.
     """
+    upload = abort.upload
     number = _bucketOf(transaction, upload)
+    if abort.generation is not None and not hasGeneration(transaction, number, abort.generation):
+        raise ConcurrentChange
     stored = _stored(transaction, upload.uploadId)
     applyDeltas(transaction, [], _segmentsOf(stored))
     _drop(transaction, upload, number, stored)

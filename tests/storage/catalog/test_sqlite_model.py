@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage import fsck
 from storagegate.storage.catalog.objects import lookUp
 from storagegate.storage.catalog.refcounts import blobRows, forgetBlobs
-from storagegate.storage.catalog.uploads import PartPut, UploadName, abortUpload, putPart
+from storagegate.storage.catalog.uploads import Abort, PartPut, UploadName, abortUpload, putPart
 from storagegate.storage.catalog.usage import recountUsage
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
@@ -197,7 +197,7 @@ class AuditTests(SynchronousTestCase):
 
     def test_abortedPartIsGarbage(self) -> None:
         """An aborted upload's counts are right as well."""
-        mutation = Mutation(ABORT, UploadName("b", b"u", "1"))
+        mutation = Mutation(ABORT, Abort(UploadName("b", b"u", "1")))
         _, garbage = runTogether(self.connection, [mutation])
         self.assertEqual(garbage, ["w"])
         self.assertEqual(fsck.recount(self.connection), [])

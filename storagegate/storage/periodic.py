@@ -1,0 +1,60 @@
+"""Work on a store in the background, which goes on in rounds for as long as the store is open."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+
+@define(eq=False)
+class PeriodicTask:
+    """
+    Runs a coroutine that pauses between its rounds, and within them, until it is stopped. All
+    methods: reactor thread.
+
+    @ivar _name: Of the work, for the log.
+    @ivar _clock: Measures the pauses.
+    @ivar isStopping: Whether the coroutine should return as soon as no job is left in a pool.
+    """
+
+    _log = Logger()
+
+    _name: str
+    _clock: IReactorTime
+    _running: Deferred[None] | None = field(default=None, init=False)
+    _delay: Deferred[None] | None = field(default=None, init=False)
+    isStopping: bool = field(default=False, init=False)
+
+    def start(self, rounds: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """
+        Begin. Once.
+
+        @param rounds: Makes the coroutine, which returns once L{isStopping}.
+        """
+        self._running = Deferred.fromCoroutine(rounds()).addErrback(
+            lambda failure: self._log.failure("{name} has ended", failure, name=self._name)
+        )
+
+    async def stop(self) -> None:
+        """End the pause, if there is one, and wait for the coroutine to return."""
+        self.isStopping = True
+        if self._delay is not None:
+            self._delay.cancel()
+        if self._running is not None:
+            await self._running
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, until L{stop} at the longest; not at all for 0 seconds."""
+        if self.isStopping or not seconds:
+            return
+        self._delay = deferLater(self._clock, seconds)
+        try:
+            await self._delay
+        except CancelledError:
+            pass
+        finally:
+            self._delay = None
