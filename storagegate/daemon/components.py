@@ -6,6 +6,7 @@ This is the only module that calls the constructors of the store, the sites and 
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,19 @@ class Components:
         )
         if meters is not None:
             watchStore(store, meters, directory)
+        self._scanLifecycles(store, options)
         return store
+
+    def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
+        """Remove what is due by the rules of buckets, in one of the processes."""
+        from storagegate.s3.expiry import LifecycleScanner, watchScanner
+        from storagegate.s3.lifecycle import Calendar
+
+        calendar = Calendar(options.lifecycleDaySeconds * 1000)
+        scanner = LifecycleScanner(store, calendar, self._reactor, time.time)
+        store.runInOne(scanner)
+        if self._isMetered:
+            watchScanner(scanner, self.meters)
 
     def monitor(self, configuration: Configuration) -> None:
         """
@@ -239,6 +252,7 @@ class Components:
             rootAccessKey=root.accessKey,
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
+            lifecycleDaySeconds=options.lifecycleDaySeconds,
         )
         self._observation = resource.observers
         if self._isMetered:

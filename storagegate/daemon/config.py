@@ -49,6 +49,7 @@ _SERVICE = re.compile(rf"[A-Za-z_][\w.]*:[A-Za-z_]\w*|{'|'.join(OWN_SERVICES)}",
 _MAXIMUM_WORKERS = 30
 # An hour: the supervisor does not wait longer anyway.
 _MAXIMUM_GRACE_SECONDS = 3600
+_DAY_SECONDS = 86400
 
 
 class ConfigurationError(ValueError):
@@ -302,6 +303,13 @@ KEYS = (
         isShared=True,
     ),
     Key(
+        "lifecycleDaySeconds",
+        "86400",
+        _wholeNumber(1, _DAY_SECONDS, "seconds"),
+        "how long a day of the rules of life cycles is, for tests",
+        isShared=True,
+    ),
+    Key(
         "verifyReads",
         "false",
         _readBoolean,
@@ -339,6 +347,7 @@ class StoreOptions:
     directory: str
     durability: str
     verifyReads: bool
+    lifecycleDaySeconds: int = _DAY_SECONDS
 
 
 @frozen
@@ -348,12 +357,14 @@ class S3Options:
 
     @ivar root: The configured root key pair; L{None}: the one in the data directory.
     @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
+    @ivar lifecycleDaySeconds: A day of the rules of life cycles.
     """
 
     region: str
     domain: str | None
     root: RootCredentials | None
     requireSignedPayload: bool
+    lifecycleDaySeconds: int = _DAY_SECONDS
 
 
 @frozen
@@ -551,9 +562,18 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
             values["admin"],
             {row.name: values[row.name] for row in listenerTransports()},
         ),
-        store=StoreOptions(values["data"], values["durability"], values["verifyReads"]),
+        store=StoreOptions(
+            values["data"],
+            values["durability"],
+            values["verifyReads"],
+            values["lifecycleDaySeconds"],
+        ),
         s3=S3Options(
-            values["region"], values.get("s3Domain"), root, values["requireSignedPayload"]
+            values["region"],
+            values.get("s3Domain"),
+            root,
+            values["requireSignedPayload"],
+            values["lifecycleDaySeconds"],
         ),
         services=values.get("service", ()),
         gateway=gateway,

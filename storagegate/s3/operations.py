@@ -18,10 +18,25 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.handlers import access, buckets, cors, get, locks, multipart, post, put
+from storagegate.s3.handlers import (
+    access,
+    buckets,
+    cors,
+    get,
+    lifecycle,
+    locks,
+    multipart,
+    post,
+    put,
+)
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.request import Access, Level, Operation, S3Request
-from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
+from storagegate.s3.xml.reader import (
+    BUCKET_LIMIT,
+    COMPLETE_LIMIT,
+    DELETE_LIMIT,
+    LIFECYCLE_LIMIT,
+)
 from storagegate.s3.xml.writer import document
 
 
@@ -52,8 +67,6 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
         *("encryption", "Get Put Delete", "BucketEncryption"),
         "ServerSideEncryptionConfigurationNotFoundError",
     ),
-    ("lifecycle", "Get Put", "BucketLifecycleConfiguration", "NoSuchLifecycleConfiguration"),
-    ("lifecycle", "Delete", "BucketLifecycle", _NOT_IMPLEMENTED),
     ("logging", "Get Put", "BucketLogging", _ok("BucketLoggingStatus")),
     (
         *("metadataConfiguration", "Get Create Delete", "BucketMetadataConfiguration"),
@@ -191,6 +204,12 @@ _STORED = (
         documentLimit=BUCKET_LIMIT,
     ),
     *_settingRows(),
+    _row(b"GET", "bucket", "read", lifecycle.getBucketLifecycleConfiguration, "lifecycle"),
+    _row(
+        *(b"PUT", "bucket", "admin", lifecycle.putBucketLifecycleConfiguration, "lifecycle"),
+        documentLimit=LIFECYCLE_LIMIT,
+    ),
+    _row(b"DELETE", "bucket", "admin", lifecycle.deleteBucketLifecycle, "lifecycle"),
     _row(b"GET", "bucket", "read", buckets.getBucketTagging, "tagging"),
     _row(
         *(b"PUT", "bucket", "admin", buckets.putBucketTagging, "tagging"),

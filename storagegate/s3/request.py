@@ -6,7 +6,7 @@ from time import time
 from typing import Any, Literal
 from urllib.parse import quote
 
-from attrs import frozen
+from attrs import field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.lifecycle import Calendar
 from storagegate.s3.locks import lockHeaders
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
@@ -258,6 +259,7 @@ class S3Services:
     @ivar accounts: The accounts that grants can name.
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @ivar calendar: The days of rules of life cycles.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
     @ivar scheduler: Divides time among responses that take long to write.
     """
@@ -271,6 +273,7 @@ class S3Services:
     accounts: AccessKeyStore
     s3Domain: str | None = None
     requireSignedPayload: bool = False
+    calendar: Calendar = field(factory=Calendar)
 
 
 # What concerns an account, and no bucket whose settings could open it.

@@ -26,6 +26,7 @@ from storagegate.s3.auth.authenticator import (
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
+from storagegate.s3.lifecycle import DAY_SECONDS, Calendar
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
@@ -250,6 +251,7 @@ def makeS3Resource(
     rootAccessKey: str,
     rootSecretKey: str,
     reactor: IReactorTime,
+    lifecycleDaySeconds: int = DAY_SECONDS,
 ) -> S3Resource:
     """
     Make the resource of an S3 listener.
@@ -259,6 +261,7 @@ def makeS3Resource(
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
     @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
+    @param lifecycleDaySeconds: A day of the rules of life cycles.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
     objects = ObjectService(store, region, time.time)
@@ -272,5 +275,6 @@ def makeS3Resource(
         accounts=credentials,
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
+        calendar=Calendar(lifecycleDaySeconds * 1000),
     )
     return S3Resource(services, reactor)

@@ -16,6 +16,7 @@ from storagegate.s3.access.acl import decodeList
 from storagegate.s3.access.decision import NO_BLOCK, OBJECT_WRITER, BucketAccess, PublicAccessBlock
 from storagegate.s3.access.policy import compilePolicy
 from storagegate.s3.cors import CORSRule
+from storagegate.s3.lifecycle import LIFECYCLE, LifecycleRule
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import Bucket
 
@@ -39,11 +40,13 @@ class BucketSettings(Struct, frozen=True, eq=False):
     @ivar documents: By name, as they are stored.
     @ivar access: What decides on access.
     @ivar cors: Which pages of other origins may use the bucket.
+    @ivar lifecycle: What becomes of its objects.
     """
 
     documents: Mapping[str, bytes]
     access: BucketAccess
     cors: tuple[CORSRule, ...] = ()
+    lifecycle: tuple[LifecycleRule, ...] = ()
 
     @property
     def size(self) -> int:
@@ -52,6 +55,7 @@ class BucketSettings(Struct, frozen=True, eq=False):
 
 
 _decodeRules = msgspec.json.Decoder(tuple[CORSRule, ...]).decode
+_decodeLifecycle = msgspec.json.Decoder(tuple[LifecycleRule, ...]).decode
 
 
 def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
@@ -64,8 +68,13 @@ def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
         NO_BLOCK if block is None else msgspec.json.decode(block, type=PublicAccessBlock),
         ownershipOf(bucket, documents) or OBJECT_WRITER,
     )
-    rules = documents.get(CORS)
-    return BucketSettings(documents, access, () if rules is None else _decodeRules(rules))
+    rules, lifecycle = documents.get(CORS), documents.get(LIFECYCLE)
+    return BucketSettings(
+        documents,
+        access,
+        () if rules is None else _decodeRules(rules),
+        () if lifecycle is None else _decodeLifecycle(lifecycle),
+    )
 
 
 def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:

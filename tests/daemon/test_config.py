@@ -181,6 +181,7 @@ class RefusalTests(ConfigurationCase):
             "logFormat": "xml",
             "logLevel": "loud",
             "accessLog": "",
+            "lifecycleDaySeconds": "0",
             "verifyReads": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})

@@ -214,6 +214,7 @@ class RowTests(SynchronousTestCase):
                 "read": {
                     "GetBucketAcl",
                     "GetBucketCors",
+                    "GetBucketLifecycleConfiguration",
                     "GetBucketOwnershipControls",
                     "GetBucketTagging",
                     "GetObjectTagging",
@@ -250,11 +251,13 @@ class RowTests(SynchronousTestCase):
                     "CreateBucket",
                     "DeleteBucket",
                     "DeleteBucketCors",
+                    "DeleteBucketLifecycle",
                     "DeleteBucketOwnershipControls",
                     "DeleteBucketPolicy",
                     "DeletePublicAccessBlock",
                     "PutBucketAcl",
                     "PutBucketCors",
+                    "PutBucketLifecycleConfiguration",
                     "PutBucketOwnershipControls",
                     "PutBucketPolicy",
                     "PutBucketVersioning",
@@ -272,7 +275,7 @@ class RowTests(SynchronousTestCase):
         settings = {
             *("PutBucketAcl", "PutBucketOwnershipControls", "PutBucketPolicy", "PutObjectAcl"),
             *("PutBucketCors", "PutBucketVersioning", "PutPublicAccessBlock"),
-            *("PutBucketTagging", "PutObjectTagging"),
+            *("PutBucketLifecycleConfiguration", "PutBucketTagging", "PutObjectTagging"),
             *("PutObjectLegalHold", "PutObjectLockConfiguration", "PutObjectRetention"),
         }
         self.assertEqual(
@@ -294,7 +297,6 @@ class RowTests(SynchronousTestCase):
             ("/b?encryption", "ServerSideEncryptionConfigurationNotFoundError", 404),
             ("/b?intelligent-tiering&id=1", "NoSuchConfiguration", 404),
             ("/b?inventory&id=1", "NoSuchConfiguration", 404),
-            ("/b?lifecycle", "NoSuchLifecycleConfiguration", 404),
             ("/b?metadataConfiguration", "MetadataConfigurationNotFound", 404),
             ("/b?metadataTable", "MetadataConfigurationNotFound", 404),
             ("/b?metrics&id=1", "NoSuchConfiguration", 404),
@@ -341,5 +343,5 @@ class RowTests(SynchronousTestCase):
             for row in OPERATIONS.values()
             if isinstance(row.handler, StaticResponse) and row.method == b"GET"
         }
-        self.assertEqual(len(fixed), 21)
+        self.assertEqual(len(fixed), 20)
         self.assertEqual(sum(level == "object" for level, _ in fixed), 1)

@@ -12,6 +12,7 @@ from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.contents import segmentsOf
 from storagegate.s3.errors import S3Error
+from storagegate.s3.handlers.lifecycle import expirationLine
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -31,7 +32,10 @@ def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
 
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
-    code, _, length, fields = _prepare(call, *await _find(call))
+    bucket, record = await _find(call)
+    code, _, length, fields = _prepare(call, bucket, record)
+    if bucket.generation and "versionId" not in call.query:
+        fields += await expirationLine(call, bucket, record)
     call.respondObject(code, fields, length=length)
 
 
@@ -39,6 +43,8 @@ async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
     bucket, record = await _find(call)
     code, start, length, fields = _prepare(call, bucket, record)
+    if bucket.generation and "versionId" not in call.query:
+        fields += await expirationLine(call, bucket, record)
     inline = record.content.inline
     if code == 304:
         call.respondObject(code, fields)

@@ -11,6 +11,7 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource
 from storagegate.s3.locks import LOCK_FIELDS
 from storagegate.s3.objects import attributesFrom, retryCopy
@@ -34,9 +35,9 @@ async def createMultipartUpload(call: S3Request) -> None:
     upload = await call.services.multipart.create(
         call, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
     )
-    headers = []
+    headers = await abortHeaders(call, upload)
     if algorithm:
-        headers = [
+        headers += [
             (b"x-amz-checksum-algorithm", algorithm.encode()),
             (b"x-amz-checksum-type", kind.encode()),
         ]
@@ -115,7 +116,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     # The checksum in this request's headers is the object's; the document has none of its own.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
-    await call.services.objects.bucket(call, call.bucket, call.key)
+    bucket = await call.services.objects.bucket(call, call.bucket, call.key)
     parts = readComplete(await call.readDocument(checked=False))
     try:
         upload = await _find(call)
@@ -136,7 +137,8 @@ async def completeMultipartUpload(call: S3Request) -> None:
         record.etag,
         record.attributes.checksum,
     )
-    call.respondXML(body, versionHeaders(record))
+    expiration = await expirationHeaders(call, bucket, record)
+    call.respondXML(body, [*versionHeaders(record), *expiration])
 
 
 async def abortMultipartUpload(call: S3Request) -> None:
@@ -153,7 +155,8 @@ async def listParts(call: S3Request) -> None:
     rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
-    call.respondXML(documents.listParts(call.bucket, query, upload, page, truncated))
+    body = documents.listParts(call.bucket, query, upload, page, truncated)
+    call.respondXML(body, await abortHeaders(call, upload))
 
 
 async def listMultipartUploads(call: S3Request) -> None:

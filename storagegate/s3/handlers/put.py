@@ -13,6 +13,7 @@ from storagegate.s3.conditions import (
     writeCondition,
 )
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
 from storagegate.s3.locks import LOCK_FIELDS, bypasses, checkLock, lockFrom
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.objects import (
@@ -58,7 +59,10 @@ async def putObject(call: S3Request) -> None:
         call.identity, call.bucket, call.key, ingested, attributes, condition
     )
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
-    call.respondObject(200, etag + checksumFields(ingested.checksum) + versionField(record))
+    fields = etag + checksumFields(ingested.checksum) + versionField(record)
+    if bucket.generation:
+        fields += await expirationLine(call, bucket, record)
+    call.respondObject(200, fields)
 
 
 class CopySource(NamedTuple):
@@ -131,8 +135,9 @@ async def copyObject(call: S3Request) -> None:
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
+    bucket = await objects.bucket(call, call.bucket, call.key)
     lock = lockFrom(call.headers)
-    checkLock(await objects.bucket(call, call.bucket, call.key), lock, objects.nowMs())
+    checkLock(bucket, lock, objects.nowMs())
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
@@ -152,7 +157,11 @@ async def copyObject(call: S3Request) -> None:
     source, record = await retryCopy(copy)
     call.respondXML(
         documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum),
-        [*versionHeaders(record), *source.headers()],
+        [
+            *versionHeaders(record),
+            *source.headers(),
+            *await expirationHeaders(call, bucket, record),
+        ],
     )
 
 

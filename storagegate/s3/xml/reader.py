@@ -45,6 +45,9 @@ COMPLETE_LIMIT = 4 * 1024 * 1024
 BUCKET_LIMIT = 64 * 1024
 """Bytes of a bucket's configuration: a region and 50 tags of 384 characters."""
 
+LIFECYCLE_LIMIT = 512 * 1024
+"""Bytes of the rules of a life cycle: a thousand of half a KiB."""
+
 _DEPTH_LIMIT = 20
 """Levels of nesting; no document of S3 has more than five."""
 
@@ -426,16 +429,16 @@ def readLegalHold(body: bytes) -> bool:
     return HOLDS[status]
 
 
-def readTree(body: bytes, root: str) -> "Element":
+def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
     """
     Parse a document whose records are nested, other than those of L{Records}.
 
-    @param body: Of at most L{BUCKET_LIMIT}, which bounds the tree.
     @param root: The name that the root must have, in any namespace.
+    @param limit: The most bytes of the document, which bound the tree.
     @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
-    if len(body) > BUCKET_LIMIT:
+    if len(body) > limit:
         raise S3Error("MalformedXML")
     from xml.etree.ElementTree import ParseError
 

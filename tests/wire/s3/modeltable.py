@@ -77,6 +77,8 @@ def _refused(
 
 _INVALID = {"status": 400, "code": "InvalidArgument"}
 _CODE = "PreconditionFailed"
+_REQUEST = "InvalidRequest"
+_TAG = "<Tag><Key>a</Key><Value/></Tag>"
 _FAILED = {"status": 412, "code": _CODE}
 _EPOCH = "Thu, 01 Jan 1970 00:00:01 GMT"
 _STRANGER = "a" * 64
@@ -118,6 +120,17 @@ def _cors(tag: str, text: str) -> str:
     found = {"AllowedOrigin": "*", "AllowedMethod": "GET", tag: text}
     inner = "".join(f"<{name}>{value}</{name}>" for name, value in found.items())
     return f"<CORSConfiguration><CORSRule>{inner}</CORSRule></CORSConfiguration>"
+
+
+def _lifecycle(path: str, content: str) -> str:
+    top, *tags = path.split("/")
+    for tag in reversed(tags):
+        content = f"<{tag}>{content}</{tag}>"
+    found = {"Status": "Enabled", "Filter": "", "Expiration": "<Days>1</Days>", top: content}
+    if top == "Prefix":
+        del found["Filter"]
+    inner = "".join(f"<{name}>{value}</{name}>" for name, value in found.items())
+    return f"<LifecycleConfiguration><Rule>{inner}</Rule></LifecycleConfiguration>"
 
 
 def _versioning(content: str) -> str:
@@ -265,6 +278,7 @@ _HEADERS = (
     _obeyed("header", "x-amz-source-expected-bucket-owner", _STRANGER, status=403),
     _obeyed("header", "x-amz-tagging", "a=b", shows="x-amz-tagging-count: 1", stored=True),
     _obeyed("header", "x-amz-tagging-directive", "NEITHER", **_INVALID),
+    _obeyed("header", "x-amz-transition-default-minimum-object-size", "7", **_INVALID),
     _refused("header", "x-amz-website-redirect-location", "/elsewhere"),
     _refused("header", "x-amz-write-offset-bytes", "6"),
 )
@@ -437,6 +451,64 @@ _ELEMENTS = (
     ),
     *(
         _obeyed(
+            *("element", f"LifecycleConfiguration/Rule/{path}"),
+            _lifecycle(path.removesuffix(f"/{tag}") if tag else path, text),
+            status=400,
+            code=code,
+        )
+        for path, tag, text, code in (
+            ("ID", "", "i" * 256, "InvalidArgument"),
+            ("Status", "", "On", "MalformedXML"),
+            ("Prefix", "", "p" * 1025, "InvalidRequest"),
+            ("Expiration/Days", "", "0", "InvalidArgument"),
+            ("Expiration/Date", "", "2030-01-01T00:00:01Z", "InvalidArgument"),
+            ("Expiration/ExpiredObjectDeleteMarker", "", "perhaps", "MalformedXML"),
+            ("NoncurrentVersionExpiration/NoncurrentDays", "", "0", "InvalidArgument"),
+            ("NoncurrentVersionExpiration/NewerNoncurrentVersions", "", "101", "InvalidArgument"),
+            ("AbortIncompleteMultipartUpload/DaysAfterInitiation", "", "0", "InvalidArgument"),
+            ("Filter/Prefix", "", "p" * 1025, "InvalidRequest"),
+            ("Filter/ObjectSizeGreaterThan", "", "-1", "InvalidRequest"),
+            ("Filter/ObjectSizeLessThan", "", "0", "InvalidRequest"),
+            ("Filter/Tag/Key", "Key", "<Key>a!</Key><Value/>", "InvalidTag"),
+            ("Filter/Tag/Value", "Value", "<Key>a</Key><Value>b!</Value>", "InvalidTag"),
+            ("Filter/And/Prefix", "Prefix", f"<Prefix>{'p' * 1025}</Prefix>{_TAG}", _REQUEST),
+            (
+                "Filter/And/ObjectSizeGreaterThan",
+                "ObjectSizeGreaterThan",
+                f"<ObjectSizeGreaterThan>-1</ObjectSizeGreaterThan>{_TAG}",
+                _REQUEST,
+            ),
+            (
+                "Filter/And/ObjectSizeLessThan",
+                "ObjectSizeLessThan",
+                f"<ObjectSizeLessThan>0</ObjectSizeLessThan>{_TAG}",
+                _REQUEST,
+            ),
+            (
+                "Filter/And/Tag/Key",
+                "Tag/Key",
+                "<Prefix/><Tag><Key>a!</Key><Value/></Tag>",
+                "InvalidTag",
+            ),
+            (
+                "Filter/And/Tag/Value",
+                "Tag/Value",
+                "<Prefix/><Tag><Key>a</Key><Value>b!</Value></Tag>",
+                "InvalidTag",
+            ),
+        )
+    ),
+    *(
+        _refused("element", f"LifecycleConfiguration/Rule/{path}", _lifecycle(path, "1"))
+        for path in (
+            *(f"Transition/{name}" for name in ("Date", "Days", "StorageClass")),
+            "NoncurrentVersionTransition/NewerNoncurrentVersions",
+            "NoncurrentVersionTransition/NoncurrentDays",
+            "NoncurrentVersionTransition/StorageClass",
+        )
+    ),
+    *(
+        _obeyed(
             *("element", f"PublicAccessBlockConfiguration/{name}"),
             _nested(f"PublicAccessBlockConfiguration/{name}"),
             status=400,
@@ -495,7 +567,6 @@ REFUSED_WITH_OPERATION = frozenset(
         *("x-amz-rename-source-if-modified-since", "x-amz-rename-source-if-none-match"),
         *("x-amz-rename-source-if-unmodified-since", "x-amz-request-route"),
         *("x-amz-request-token", "x-amz-skip-destination-validation"),
-        "x-amz-transition-default-minimum-object-size",
         *("annotation-prefix", "annotationName", "max-annotation-results"),
         "max-directory-buckets",
         # The roots of documents.
@@ -503,7 +574,7 @@ REFUSED_WITH_OPERATION = frozenset(
         *("AnnotationTableConfiguration", "BucketLoggingStatus"),
         *("IntelligentTieringConfiguration", "InventoryConfiguration"),
         *("InventoryTableConfiguration", "JournalTableConfiguration"),
-        *("LifecycleConfiguration", "MetadataConfiguration", "MetadataTableConfiguration"),
+        *("MetadataConfiguration", "MetadataTableConfiguration"),
         *("MetricsConfiguration", "NotificationConfiguration", "ObjectEncryption"),
         *(
             "ReplicationConfiguration",

@@ -91,17 +91,12 @@ class WriteTests(S3Case):
         bucket = self.makeBucket()
         client = self.impatient()
         rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
-        lifecycle = {"ID": "a", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}
         for call, arguments in (
             (
                 "put_bucket_versioning",
                 {"VersioningConfiguration": {"Status": "Enabled", "MFADelete": "Enabled"}},
             ),
             ("put_bucket_acl", {"ACL": "log-delivery-write"}),
-            (
-                "put_bucket_lifecycle_configuration",
-                {"LifecycleConfiguration": {"Rules": [lifecycle]}},
-            ),
             (
                 "put_bucket_encryption",
                 {"ServerSideEncryptionConfiguration": {"Rules": [rule]}},
@@ -110,7 +105,6 @@ class WriteTests(S3Case):
                 "put_bucket_website",
                 {"WebsiteConfiguration": {"IndexDocument": {"Suffix": "index.html"}}},
             ),
-            ("delete_bucket_lifecycle", {}),
         ):
             self.assertRefused(
                 501, "NotImplemented", getattr(client, call), Bucket=bucket, **arguments

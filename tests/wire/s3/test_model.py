@@ -25,6 +25,11 @@ _SETTINGS = {
         "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>"
         "<AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
     ),
+    **dict.fromkeys(
+        ("PutBucketLifecycle", "PutBucketLifecycleConfiguration"),
+        "<LifecycleConfiguration><Rule><Prefix/><Status>Enabled</Status><Expiration>"
+        "<Days>1000</Days></Expiration></Rule></LifecycleConfiguration>",
+    ),
     "PutBucketOwnershipControls": (
         "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule>"
         "</OwnershipControls>"

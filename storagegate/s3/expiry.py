@@ -1,0 +1,326 @@
+"""
+The scanner of life cycles: it removes what is due by the rules of the buckets, in a round a day.
+
+A round goes through the versions and uploads of each bucket with rules, in pages, which are read
+and judged in threads. What is due is removed as a client would remove it, and once more compared
+with what was judged, in the transaction that removes it. Where the round has come to is kept in the
+catalog: after a restart it goes on there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from attrs import define, field
+from msgspec.structs import replace
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from storagegate.s3.lifecycle import (
+    LIFECYCLE,
+    Calendar,
+    Judge,
+    LifecycleRule,
+    Place,
+    findAbort,
+    searchedPrefix,
+)
+from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, NoSuchUpload, StoreError
+from storagegate.storage.periodic import PeriodicTask
+from storagegate.storage.records import (
+    Bucket,
+    ExpiryRow,
+    MultipartUpload,
+    Removal,
+    WriteCondition,
+)
+from storagegate.storage.store import ObjectStore
+from storagegate.telemetry.metrics import (
+    MetricFamily,
+    MetricsRegistry,
+    counterFamily,
+    gaugeFamily,
+)
+
+if TYPE_CHECKING:
+    from storagegate.s3.settings import SettingsCache
+
+PAGE = 500
+"""Rows in a page."""
+
+_TASK = "lifecycle"
+_LONGEST_PAUSE_SECONDS = 60.0
+_SAVE_SECONDS = 1.0
+
+
+class Round(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    Where a round has come to.
+
+    @ivar day: The number of the day, from the epoch, of which it is the round.
+    @ivar startedMs: In milliseconds since the epoch.
+    @ivar isOver: Whether it has come to its end.
+    @ivar bucket: The bucket that is searched, or was searched last.
+    @ivar place: The end of the last page of its versions.
+    @ivar upload: Key and id of the last upload, once its versions are done.
+    """
+
+    day: int
+    startedMs: int
+    isOver: bool = False
+    bucket: str = ""
+    isBucketDone: bool = True
+    place: Place | None = None
+    upload: tuple[str, str] | None = None
+
+
+_decodeRound = msgspec.json.Decoder(Round).decode
+
+
+@define(eq=False)
+class LifecycleScanner:
+    """
+    Removes what is due. All methods: reactor thread.
+
+    @ivar _clock: Measures the pauses.
+    @ivar _now: Returns seconds since the epoch.
+    @ivar seen: How many versions and uploads have been judged.
+    @ivar removed: How many of them have been removed, or have got a delete marker above them.
+    @ivar kept: How many were due and stay: they are locked, or were changed meanwhile.
+    """
+
+    _log = Logger()
+
+    _store: ObjectStore
+    _calendar: Calendar
+    _clock: IReactorTime
+    _now: Callable[[], float]
+    _round: Round | None = field(default=None, init=False)
+    _task: PeriodicTask = field(init=False)
+    _savedAt: float = field(default=0.0, init=False)
+    _isSaved: bool = field(default=True, init=False)
+    seen: int = field(default=0, init=False)
+    removed: int = field(default=0, init=False)
+    kept: int = field(default=0, init=False)
+
+    @_task.default
+    def _makeTask(self) -> PeriodicTask:
+        return PeriodicTask("the scanner of life cycles", self._clock)
+
+    @cached_property
+    def _settings(self) -> "SettingsCache":
+        """The compiled settings of buckets. An idle daemon has no buckets with rules."""
+        from storagegate.s3.settings import SettingsCache
+
+        return SettingsCache(self._store.catalog)
+
+    def start(self) -> None:
+        """Scan, round after round, until L{stop}. Once."""
+        self._task.start(self._rounds)
+
+    async def stop(self) -> None:
+        """Stop, when no page is in work, and keep the place."""
+        await self._task.stop()
+
+    @property
+    def ageSeconds(self) -> float:
+        """The time since the round that runs, or the last one, began; 0 before the first."""
+        return 0.0 if self._round is None else max(0.0, self._now() - self._round.startedMs / 1000)
+
+    async def scan(self) -> None:
+        """Go on with the round of today, or begin it; nothing if it is over."""
+        if self._round is None:
+            document = await self._store.catalog.progress(_TASK)
+            self._round = None if document is None else _decodeRound(document)
+        nowMs = self._nowMs()
+        day = nowMs // self._calendar.dayMs
+        if self._round is None or (self._round.isOver and self._round.day != day):
+            self._round = Round(day, nowMs)
+        if self._round.isOver:
+            return
+        try:
+            await self._buckets()
+        finally:
+            await self._save(isEnd=True)
+
+    def _nowMs(self) -> int:
+        return int(self._now() * 1000)
+
+    async def _rounds(self) -> None:
+        daySeconds = self._calendar.dayMs / 1000
+        longest = min(_LONGEST_PAUSE_SECONDS, daySeconds)
+        # A daemon that starts has more urgent things to do.
+        await self._task.pause(longest)
+        while not self._task.isStopping:
+            pause = min(longest, daySeconds - self._now() % daySeconds)
+            try:
+                await self.scan()
+            except (StoreError, OSError) as error:
+                self._log.error("the round was broken off: {error}", error=str(error))
+                pause = longest
+            except Exception:
+                # The next one may come through.
+                self._log.failure("the round was broken off")
+                pause = longest
+            await self._task.pause(pause)
+
+    async def _move(self, **changes: Any) -> None:
+        """Note where the round has come to."""
+        assert self._round is not None, "it runs"
+        self._round = replace(self._round, **changes)
+        self._isSaved = False
+        await self._save()
+
+    async def _save(self, isEnd: bool = False) -> None:
+        now = self._clock.seconds()
+        if self._isSaved or (not isEnd and now - self._savedAt < _SAVE_SECONDS):
+            return
+        self._savedAt, self._isSaved = now, True
+        await self._store.catalog.putProgress(_TASK, msgspec.json.encode(self._round))
+
+    async def _buckets(self) -> None:
+        """Go on with the round from where it is to its end, or to L{stop}."""
+        assert self._round is not None, "it runs"
+        if not self._round.isBucketDone:
+            await self._bucket(self._round.bucket)
+        while not self._task.isStopping:
+            names = await self._store.catalog.bucketsWith(LIFECYCLE, self._round.bucket, 1)
+            if not names:
+                # Without rules nothing is written.
+                if self._round.bucket:
+                    await self._move(isOver=True)
+                else:
+                    self._round = replace(self._round, isOver=True)
+                return
+            await self._move(bucket=names[0], isBucketDone=False, place=None, upload=None)
+            await self._bucket(names[0])
+
+    async def _bucket(self, name: str) -> None:
+        assert self._round is not None, "it runs"
+        isDone = False
+        try:
+            if self._round.upload is None:
+                while not isDone and not self._task.isStopping:
+                    isDone = await self._versions(name)
+            isDone = False
+            while not isDone and not self._task.isStopping:
+                isDone = await self._uploads(name)
+        except NoSuchBucket:
+            isDone = True
+        if isDone:
+            await self._move(isBucketDone=True)
+
+    async def _rules(self, name: str) -> tuple[Bucket, Sequence[LifecycleRule]]:
+        bucket: Bucket | None = await self._store.catalog.bucket(name)
+        if bucket is None:
+            raise NoSuchBucket
+        return bucket, (await self._settings.find(bucket)).lifecycle
+
+    async def _versions(self, name: str) -> bool:
+        """Judge a page of versions and remove what is due; return whether it was the last page."""
+        assert self._round is not None, "it runs"
+        place = self._round.place
+        bucket, rules = await self._rules(name)
+        prefix = searchedPrefix(rules)
+        if prefix is None:
+            await self._move(upload=("", ""))
+            return True
+        judge = Judge(
+            rules,
+            self._calendar,
+            bucket.generation,
+            self._nowMs(),
+        )
+        after = None if place is None else (place.key.encode(), place.sequence)
+        rows: list[ExpiryRow] = await self._store.catalog.expiryPage(
+            name, prefix.encode(), after, PAGE
+        )
+        judgement = await self._store.run(judge.page, rows, place)
+        if judgement.expired:
+            entries = [
+                (each.key, each.versionId, WriteCondition(expiry=each.expiry))
+                for each in judgement.expired
+            ]
+            began = self._clock.seconds()
+            results = await self._store.deleteObjects(name, entries, bucket.account, judge.nowMs)
+            done = sum(isinstance(each, Removal) for each in results)
+            self.removed += done
+            if done < len(results) and (await self._rules(name))[0] != bucket:
+                # It has other rules: the page is judged by them.
+                return False
+            self.kept += len(results) - done
+            # Clients have as much time for their writes.
+            await self._task.pause(min(1.0, self._clock.seconds() - began))
+        self.seen += len(rows)
+        self.kept += judgement.kept
+        isLast = len(rows) < PAGE
+        if judgement.place is not None:
+            await self._move(place=judgement.place)
+        if isLast:
+            await self._move(upload=("", ""))
+        return isLast
+
+    async def _uploads(self, name: str) -> bool:
+        """Judge a page of uploads and abort what is due; return whether it was the last page."""
+        assert self._round is not None, "it runs"
+        bucket, rules = await self._rules(name)
+        if all(rule.abortDays is None for rule in rules):
+            return True
+        key, uploadId = self._round.upload or ("", "")
+        page: Sequence[MultipartUpload]
+        page, _, after = await self._store.catalog.uploads(
+            name, b"", b"", key.encode(), uploadId, PAGE
+        )
+        nowMs = self._nowMs()
+
+        def judge() -> list[MultipartUpload]:
+            found = []
+            for each in page:
+                due = findAbort(rules, self._calendar, each.key.decode(), each.startedMs)
+                if due is not None and due.atMs <= nowMs:
+                    found.append(each)
+            return found
+
+        for each in await self._store.run(judge):
+            if self._task.isStopping:
+                return False
+            try:
+                await self._store.catalog.abortUpload(
+                    name, each.key, each.uploadId, bucket.generation
+                )
+            except NoSuchUpload:
+                continue
+            except ConcurrentChange:
+                return False
+            self.removed += 1
+        self.seen += len(page)
+        if after is None:
+            return True
+        await self._move(upload=after)
+        return False
+
+
+def watchScanner(scanner: LifecycleScanner, meters: MetricsRegistry) -> None:
+    """
+    Register the metrics of a scanner.
+
+    @param meters: Receives them.
+    """
+
+    def families() -> Iterable[MetricFamily]:
+        for name, help, value in (
+            ("seen", "Versions and uploads that were judged by rules of life cycles.", "seen"),
+            ("removed", "Versions and uploads that rules have removed.", "removed"),
+            ("kept", "Versions that were due and stay: locked, or changed.", "kept"),
+        ):
+            samples = [((), getattr(scanner, value))]
+            yield counterFamily(f"storagegate_lifecycle_{name}_total", help, (), samples)
+        yield gaugeFamily(
+            "storagegate_lifecycle_round_age_seconds",
+            "Time since the round that runs, or the last one, began.",
+            scanner.ageSeconds,
+            "max",
+        )
+
+    meters.watch(families)

@@ -1,0 +1,97 @@
+"""The life cycle of a bucket's objects: reading and setting its rules, and what responses show."""
+
+import msgspec
+
+from storagegate.net.http.message import encodeLines
+from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.lifecycle import (
+    LIFECYCLE,
+    abortFields,
+    expirationField,
+    findAbort,
+    findExpiration,
+)
+from storagegate.s3.request import S3Request
+from storagegate.s3.settings import BucketSettings
+from storagegate.storage.records import Bucket, MultipartUpload, ObjectRecord
+
+_MINIMUM_SIZE = b"x-amz-transition-default-minimum-object-size"
+_MINIMUM_SIZES = (b"all_storage_classes_128K", b"varies_by_storage_class")
+
+
+async def _find(call: S3Request) -> BucketSettings:
+    """Look up the settings of the bucket; the request is decided on."""
+    objects = call.services.objects
+    return await objects.settings.find(await objects.bucket(call, call.bucket))
+
+
+async def getBucketLifecycleConfiguration(call: S3Request) -> None:
+    """Respond with the rules."""
+    from storagegate.s3.xml.lifecycle import writeLifecycle
+
+    settings = await _find(call)
+    if not settings.lifecycle:
+        raise S3Error("NoSuchLifecycleConfiguration", fields={"BucketName": call.bucket})
+    call.respondXML(writeLifecycle(settings.lifecycle))
+
+
+async def putBucketLifecycleConfiguration(call: S3Request) -> None:
+    """Set the rules."""
+    # Many buckets never get any.
+    from storagegate.s3.xml.lifecycle import readLifecycle
+
+    await _find(call)
+    # A size is of transitions only, of which there are none.
+    size = call.headers.get(_MINIMUM_SIZE, _MINIMUM_SIZES[0])
+    if size not in _MINIMUM_SIZES:
+        raise invalidArgument(_MINIMUM_SIZE.decode(), size.decode("latin-1"))
+    rules = readLifecycle(await call.readDocument())
+    document = msgspec.json.encode(rules)
+    await call.services.objects.putSettings(call.bucket, {LIFECYCLE: document})
+    call.respond(200)
+
+
+async def deleteBucketLifecycle(call: S3Request) -> None:
+    """Remove the rules; those that do not exist count as removed."""
+    await _find(call)
+    await call.services.objects.putSettings(call.bucket, {LIFECYCLE: None})
+    call.respond(204)
+
+
+async def expirationHeaders(
+    call: S3Request, bucket: Bucket, record: ObjectRecord
+) -> list[tuple[bytes, bytes]]:
+    """
+    Return the header that says when an object is deleted, if a rule deletes it.
+
+    @param bucket: As it was looked up for the request.
+    @param record: The current object: of a version that a request names it is not known whether it
+        is the current one.
+    """
+    if not bucket.generation:
+        return []
+    settings = call.services.objects.settings
+    rules = (settings.kept(bucket) or await settings.find(bucket)).lifecycle
+    if not rules:
+        return []
+    key, tags = record.key.decode(), record.attributes.tags
+    calendar = call.services.calendar
+    due = findExpiration(rules, calendar, key, record.size, tags, record.modifiedMs)
+    return [] if due is None else [expirationField(due)]
+
+
+async def expirationLine(call: S3Request, bucket: Bucket, record: ObjectRecord) -> bytes:
+    """Return L{expirationHeaders}, encoded."""
+    headers = await expirationHeaders(call, bucket, record)
+    return encodeLines(headers) if headers else b""
+
+
+async def abortHeaders(call: S3Request, upload: MultipartUpload) -> list[tuple[bytes, bytes]]:
+    """Return the headers that say when an upload is aborted, if a rule aborts it."""
+    objects = call.services.objects
+    bucket = await objects.find(upload.bucket)
+    if not bucket.generation:
+        return []
+    rules = (await objects.settings.find(bucket)).lifecycle
+    due = findAbort(rules, call.services.calendar, upload.key.decode(), upload.startedMs)
+    return [] if due is None else abortFields(due)
