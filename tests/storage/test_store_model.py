@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.s3.lifecycle import LifecycleRule
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.fsck import check
 from storagegate.storage.records import (
@@ -29,7 +30,7 @@ from storagegate.storage.records import (
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
-from tests.support.model import DEFAULT_MS, Model, etagOf
+from tests.support.model import DAY, Model, etagOf
 from tests.support.stores import StoreDriver, fastDirectory
 
 BUCKETS = st.sampled_from(["one", "two"])
@@ -50,6 +51,19 @@ CONDITIONS = st.one_of(
 )
 STATES = st.sampled_from([VERSIONING_ENABLED, VERSIONING_ENABLED, VERSIONING_SUSPENDED])
 AGES = st.integers(0, 3)
+TAGS = st.sampled_from(["", "t=1", "t=1&u=2"])
+ALL_RULES = (
+    LifecycleRule("days", True, days=1),
+    LifecycleRule("prefix", True, prefix="a/", days=1, noncurrentDays=1),
+    LifecycleRule("tag", True, tags={"t": "1"}, days=2, noncurrentDays=2),
+    LifecycleRule("large", True, greaterThan=101, days=1, noncurrentDays=1),
+    LifecycleRule("small", True, lessThan=6, noncurrentDays=1, newer=2),
+    LifecycleRule("date", True, dateMs=3 * DAY, abortDays=1),
+    LifecycleRule("old", True, noncurrentDays=1, newer=1),
+    LifecycleRule("markers", True, markers=True, noncurrentDays=1),
+    LifecycleRule("off", False, days=1, noncurrentDays=1, abortDays=1),
+)
+RULES = st.lists(st.sampled_from(ALL_RULES), max_size=3, unique_by=lambda rule: rule.id).map(tuple)
 FAULTS = (StoreFull, StoreReadOnly, StoreBusy, OSError)
 
 
@@ -92,6 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         """There is a bucket to begin with."""
+        self.driver.setTime(self.model.nowMs)
         self.driver.createBucket("one")
         self.model.createBucket("one")
 
@@ -153,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         name=st.tuples(BUCKETS, KEYS, AGES),
         retention=st.sampled_from(
-            [("", 0), *((mode, at) for mode in RETENTION_MODES for at in (2, 3, DEFAULT_MS + 1))]
+            [("", 0), *((mode, at) for mode in RETENTION_MODES for at in (1, 2, 2 * DAY))]
         ),
         bypass=st.booleans(),
     )
@@ -161,10 +176,52 @@ class StoreMachine(RuleBasedStateMachine):
         self, name: tuple[str, bytes, int], retention: tuple[str, int], bypass: bool
     ) -> None:
         """Change a retention: lift it, shorten or extend it, change its mode."""
+        mode, after = retention
+        untilMs = self.model.nowMs + after if mode else 0
         self.agree(
-            lambda: self.driver.retain(*name, *retention, bypass),
-            lambda: self.model.retain(*name, *retention, bypass),
+            lambda: self.driver.retain(*name, mode, untilMs, bypass),
+            lambda: self.model.retain(*name, mode, untilMs, bypass),
         )
+
+    @rule(bucket=BUCKETS, rules=RULES)
+    def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
+        """Give a bucket a life cycle."""
+        self.agree(
+            lambda: self.driver.setRules(bucket, rules), lambda: self.model.setRules(bucket, rules)
+        )
+
+    @rule(days=st.sampled_from([1, 1.5, 2, 4]))
+    def scan(self, days: float) -> None:
+        """Let time go by, and have a round of the scanner."""
+        self.scanAfter(days)
+
+    def scanAfter(self, days: float) -> tuple[int, int]:
+        """The same, on a disk that works; say how much was removed, and how much was locked."""
+        if self.files.fault is not None:
+            self.restart()
+        self.model.nowMs += int(days * DAY)
+        self.driver.setTime(self.model.nowMs)
+        locked = self.locked()
+        counts = self.model.scan()
+        self.agree(self.driver.scan, lambda: counts)
+        self.compare()
+        assert self.locked() == locked
+        return counts
+
+    def locked(self) -> set[int]:
+        """The versions of the model that are locked."""
+        return {
+            id(version)
+            for bucket in self.model.buckets.values()
+            for stack in bucket.stacks.values()
+            for version in stack
+            if version.isLocked(self.model.nowMs)
+        }
+
+    @rule(name=st.tuples(BUCKETS, KEYS, AGES), tags=TAGS)
+    def tag(self, name: tuple[str, bytes, int], tags: str) -> None:
+        """Give a version tags."""
+        self.agree(lambda: self.driver.tag(*name, tags), lambda: self.model.tag(*name, tags))
 
     @rule(name=st.tuples(BUCKETS, KEYS, AGES), isOn=st.booleans())
     def hold(self, name: tuple[str, bytes, int], isOn: bool) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.s3.tags import decodeTags
 from storagegate.storage.errors import (
     BucketLocked,
     BucketNotEmpty,
@@ -28,11 +30,8 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 
-MADE_MS, CHANGED_MS = 1, 2
-"""When objects are written, and when they are removed and locks change."""
-
-DEFAULT_MS = 1000 + 86_400_000
-"""When the default of a day ends: with a whole second."""
+DAY = 86_400_000
+"""Milliseconds, of the clock of the model and of rules."""
 
 
 @define
@@ -41,6 +40,7 @@ class ModelUpload:
 
     bucket: str
     key: bytes
+    startedMs: int
     parts: dict[int, bytes] = field(factory=dict)
 
 
@@ -53,18 +53,45 @@ class ModelVersion:
     @ivar isNull: Whether its id is C{null}.
     @ivar mode: Of its retention; empty without one.
     @ivar untilMs: When that ends.
+    @ivar noncurrentMs: Since when it is not the newest; L{None} if it is.
     """
 
     body: bytes | None
     isNull: bool
+    madeMs: int
+    noncurrentMs: int | None = None
+    tags: str = ""
     mode: str = ""
     untilMs: int = 0
     isHeld: bool = False
 
-    def isLocked(self, bypass: bool) -> bool:
+    def isLocked(self, atMs: int, bypass: bool = False) -> bool:
         """Whether it must not be removed."""
-        isRetained = self.untilMs > CHANGED_MS and not (bypass and self.mode == GOVERNANCE)
+        isRetained = self.untilMs > atMs and not (bypass and self.mode == GOVERNANCE)
         return isRetained or self.isHeld
+
+    def passes(self, key: bytes, rule: LifecycleRule) -> bool:
+        """Whether a rule is about it."""
+        if not rule.isEnabled or not key.decode().startswith(rule.prefix or ""):
+            return False
+        if self.body is None:
+            return not rule.tags and rule.greaterThan is None and rule.lessThan is None
+        if rule.greaterThan is not None and len(self.body) <= rule.greaterThan:
+            return False
+        if rule.lessThan is not None and len(self.body) >= rule.lessThan:
+            return False
+        return set(rule.tags.items()) <= set(decodeTags(self.tags).items())
+
+    def hasExpired(self, key: bytes, rule: LifecycleRule, atMs: int) -> bool:
+        """Whether a rule deletes it as the newest version."""
+        isOld = rule.days is not None and midnights(self.madeMs, atMs) > rule.days
+        isLate = rule.dateMs is not None and atMs >= rule.dateMs
+        return self.passes(key, rule) and (isOld or isLate)
+
+
+def midnights(sinceMs: int, atMs: int) -> int:
+    """Count the beginnings of days after one time, up to another."""
+    return atMs // DAY - sinceMs // DAY
 
 
 @define
@@ -74,22 +101,76 @@ class ModelBucket:
 
     @ivar stacks: Of each key that has some, the newest last.
     @ivar defaultMode: Of the retention of new versions; empty for none.
+    @ivar rules: Of the life cycle.
     """
 
     versioning: str = ""
     isLocked: bool = False
     defaultMode: str = ""
+    rules: tuple[LifecycleRule, ...] = ()
     stacks: dict[bytes, list[ModelVersion]] = field(factory=dict)
 
-    def push(self, key: bytes, body: bytes | None) -> None:
+    def push(self, key: bytes, body: bytes | None, atMs: int) -> None:
         """Put a version on top, as the versioning of this moment says."""
         stack = self.stacks.setdefault(key, [])
         isNull = self.versioning != VERSIONING_ENABLED
         if isNull:
             stack[:] = [each for each in stack if not each.isNull]
-        stack.append(ModelVersion(body, isNull))
+        if stack and stack[-1].noncurrentMs is None:
+            stack[-1].noncurrentMs = atMs
+        stack.append(ModelVersion(body, isNull, atMs))
         if self.defaultMode and body is not None:
-            stack[-1].mode, stack[-1].untilMs = self.defaultMode, DEFAULT_MS
+            # It ends with a whole second.
+            stack[-1].mode, stack[-1].untilMs = self.defaultMode, -(-(atMs + DAY) // 1000) * 1000
+
+    def pull(self, key: bytes, version: ModelVersion) -> None:
+        """Remove a version; the newest that is left becomes current."""
+        left = [each for each in self.stacks[key] if each is not version]
+        if left:
+            left[-1].noncurrentMs = None
+            self.stacks[key] = left
+        else:
+            del self.stacks[key]
+
+    def scan(self, atMs: int) -> tuple[int, int]:
+        """Do what the rules say; say how many versions are removed, and how many stay locked."""
+        removed = kept = 0
+        for key, stack in list(self.stacks.items()):
+            top = stack[-1]
+            doomed = []
+            isExpired = any(top.hasExpired(key, rule, atMs) for rule in self.rules)
+            hasMarkerRule = any(rule.markers and top.passes(key, rule) for rule in self.rules)
+            if top.body is None and len(stack) == 1 and (isExpired or hasMarkerRule):
+                doomed.append(top)
+            left = 0
+            for version in reversed(stack[:-1]):
+                isDue = any(self._isOld(key, version, rule, left, atMs) for rule in self.rules)
+                if isDue and not version.isLocked(atMs):
+                    doomed.append(version)
+                else:
+                    kept += isDue
+                    left += 1
+            for version in doomed:
+                self.pull(key, version)
+            if isExpired and top.body is not None:
+                removed += 1
+                if self.versioning:
+                    self.push(key, None, atMs)
+                else:
+                    del self.stacks[key]
+            removed += len(doomed)
+        return removed, kept
+
+    def _isOld(
+        self, key: bytes, version: ModelVersion, rule: LifecycleRule, newer: int, atMs: int
+    ) -> bool:
+        assert version.noncurrentMs is not None
+        return (
+            rule.noncurrentDays is not None
+            and midnights(version.noncurrentMs, atMs) > rule.noncurrentDays
+            and newer >= (rule.newer or 0)
+            and version.passes(key, rule)
+        )
 
     def objects(self) -> dict[bytes, bytes]:
         """The current objects by key."""
@@ -108,8 +189,11 @@ class Model:
 
     Every method raises the error that the store would, and changes nothing then. The ETag of a
     body is what L{etagOf} says.
+
+    @ivar nowMs: The time, of writes; what removes and changes is later by C{1}.
     """
 
+    nowMs: int = 1
     buckets: dict[str, ModelBucket] = field(factory=dict)
     uploads: dict[str, ModelUpload] = field(factory=dict)
 
@@ -137,6 +221,31 @@ class Model:
             raise BucketNotVersioned(bucket)
         found.isLocked, found.defaultMode = True, mode
 
+    def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
+        """Give a bucket a life cycle."""
+        self._bucket(bucket).rules = rules
+
+    def scan(self) -> tuple[int, int]:
+        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        counts = [bucket.scan(self.nowMs) for bucket in self.buckets.values()]
+        aborted = [
+            uploadId
+            for uploadId, upload in self.uploads.items()
+            for rule in self.buckets[upload.bucket].rules
+            if rule.isEnabled
+            and rule.abortDays is not None
+            and upload.key.decode().startswith(rule.prefix or "")
+            and midnights(upload.startedMs, self.nowMs) > rule.abortDays
+        ]
+        for uploadId in set(aborted):
+            del self.uploads[uploadId]
+        removed = sum(count for count, _ in counts) + len(set(aborted))
+        return removed, sum(count for _, count in counts)
+
+    def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
+        """Give the newest version of a key but so many tags."""
+        self._named(bucket, key, age).tags = tags
+
     def retain(
         self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
     ) -> None:
@@ -144,7 +253,7 @@ class Model:
         found = self._lockable(bucket, key, age)
         isLonger = mode == found.mode and untilMs >= found.untilMs
         isBound = found.mode == COMPLIANCE or not bypass
-        if found.untilMs > CHANGED_MS and isBound and not isLonger:
+        if found.untilMs > self.nowMs + 1 and isBound and not isLonger:
             raise ObjectLocked(key)
         found.mode, found.untilMs = mode, untilMs
 
@@ -153,10 +262,12 @@ class Model:
         self._lockable(bucket, key, age).isHeld = isOn
 
     def _lockable(self, bucket: str, key: bytes, age: int) -> ModelVersion:
-        found = self._bucket(bucket)
-        if not found.isLocked:
+        if not self._bucket(bucket).isLocked:
             raise BucketNotLocked(bucket)
-        stack = found.stacks.get(key, [])
+        return self._named(bucket, key, age)
+
+    def _named(self, bucket: str, key: bytes, age: int) -> ModelVersion:
+        stack = self._bucket(bucket).stacks.get(key, [])
         if age >= len(stack) or stack[-1 - age].body is None:
             raise NoSuchKey(key)
         return stack[-1 - age]
@@ -164,14 +275,14 @@ class Model:
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition) -> None:
         """Store an object."""
         self._judge(bucket, key, condition)
-        self.buckets[bucket].push(key, body)
+        self.buckets[bucket].push(key, body, self.nowMs)
 
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
         """Store an object with the bytes of a version of a key, the newest but so many."""
         body = self.version(bucket, source, age)
         if body is None:
             raise NoSuchKey(source)
-        self.buckets[bucket].push(key, body)
+        self.buckets[bucket].push(key, body, self.nowMs)
 
     def version(self, bucket: str, key: bytes, age: int) -> bytes | None:
         """The bytes of the newest version but so many; L{None} for a marker, and without one."""
@@ -185,7 +296,7 @@ class Model:
         for key in keys:
             removed.append(key in found.objects())
             if found.versioning:
-                found.push(key, None)
+                found.push(key, None, self.nowMs + 1)
             else:
                 found.stacks.pop(key, None)
         return removed
@@ -194,7 +305,8 @@ class Model:
         self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
     ) -> list[bool]:
         """Remove versions of keys, each the newest but so many of before; say which were there."""
-        stacks = self._bucket(bucket).stacks
+        bucketOf = self._bucket(bucket)
+        stacks = bucketOf.stacks
         before = {key: list(stack) for key, stack in stacks.items()}
         removed = []
         for key, age in names:
@@ -203,11 +315,9 @@ class Model:
             found = next(
                 (e for e in stacks.get(key, ()) if age < len(stack) and e is stack[-1 - age]), None
             )
-            removed.append(found is not None and not found.isLocked(bypass))
+            removed.append(found is not None and not found.isLocked(self.nowMs + 1, bypass))
             if found is not None and removed[-1]:
-                stacks[key] = [each for each in stacks[key] if each is not found]
-                if not stacks[key]:
-                    del stacks[key]
+                bucketOf.pull(key, found)
         return removed
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
@@ -225,7 +335,7 @@ class Model:
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
         """Begin a multipart upload."""
         self._bucket(bucket)
-        self.uploads[uploadId] = ModelUpload(bucket, key)
+        self.uploads[uploadId] = ModelUpload(bucket, key, self.nowMs)
 
     def putPart(self, uploadId: str, number: int, body: bytes) -> None:
         """Store a part."""
@@ -238,7 +348,7 @@ class Model:
             raise InvalidPart(uploadId)
         self._judge(upload.bucket, upload.key, condition)
         body = b"".join(upload.parts[number] for number in numbers)
-        self.buckets[upload.bucket].push(upload.key, body)
+        self.buckets[upload.bucket].push(upload.key, body, self.nowMs)
         del self.uploads[uploadId]
 
     def abort(self, uploadId: str) -> None:

@@ -3,9 +3,13 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from storagegate.s3.expiry import LifecycleScanner
+from storagegate.s3.lifecycle import LIFECYCLE, Calendar, LifecycleRule
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import NoSuchKey, ObjectLocked
@@ -40,6 +44,11 @@ def fastDirectory(case: Any) -> str:
     return os.path.join(path, "data")
 
 
+def secondsOf(nowMs: int) -> Callable[[], float]:
+    """A clock that stands still; its milliseconds are the whole part of a product of floats."""
+    return lambda: (nowMs + 0.5) / 1000
+
+
 class StoreDriver:
     """
     The operations of a store, each awaited to its end. Each raises what the store fails with.
@@ -47,6 +56,7 @@ class StoreDriver:
     @ivar store: The store that is open.
     @ivar inlineLimit: Objects up to this many bytes are kept in the catalog; so few that small
         bodies make blobs.
+    @ivar nowMs: The time of what is written; what removes and changes is later by one.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class StoreDriver:
         self.catalog = catalog
         self.blobs = blobs
         self.inlineLimit = 100
+        self.nowMs = 1
         self.open()
 
     def open(self) -> None:
@@ -103,6 +114,26 @@ class StoreDriver:
         """Enable or suspend versioning."""
         self.reactor.settle(self.store.catalog.setVersioning(bucket, versioning))
 
+    def setTime(self, nowMs: int) -> None:
+        """Turn the clock."""
+        self.nowMs = nowMs
+
+    def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
+        """Give a bucket a life cycle."""
+        document = {LIFECYCLE: msgspec.json.encode(rules)}
+        self.reactor.settle(self.store.catalog.putSettings(bucket, document))
+
+    def scan(self) -> tuple[int, int]:
+        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
+        self.reactor.settleWith(scanner.scan(), lambda: self.reactor.advance(1))
+        return scanner.removed, scanner.kept
+
+    def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
+        """Give the newest version of a key but so many tags."""
+        version = self.versionId(bucket, key, age)
+        self.reactor.settle(self.store.catalog.putTags(bucket, key, version, tags))
+
     def setObjectLock(self, bucket: str, mode: str) -> None:
         """Enable object lock, with a default of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
@@ -114,7 +145,9 @@ class StoreDriver:
         """Change the retention of the newest version of a key but so many."""
         version = self.versionId(bucket, key, age)
         self.reactor.settle(
-            self.store.catalog.putRetention(bucket, key, version, mode, untilMs, 2, bypass)
+            self.store.catalog.putRetention(
+                bucket, key, version, mode, untilMs, self.nowMs + 1, bypass
+            )
         )
 
     def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
@@ -177,7 +210,9 @@ class StoreDriver:
         ]
 
     def _delete(self, bucket: str, entries: Sequence[Any]) -> list[bool | Exception]:
-        removed = self.reactor.settle(self.store.deleteObjects(bucket, entries, "account", 2))
+        removed = self.reactor.settle(
+            self.store.deleteObjects(bucket, entries, "account", self.nowMs + 1)
+        )
         return [
             each.isFound
             if isinstance(each, Removal)
@@ -238,7 +273,7 @@ class StoreDriver:
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
         """Begin a multipart upload."""
-        upload = MultipartUpload(bucket, key, uploadId, "account", 1, Attributes())
+        upload = MultipartUpload(bucket, key, uploadId, "account", self.nowMs, Attributes())
         self.reactor.settle(self.store.catalog.createUpload(upload))
 
     def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:
@@ -283,4 +318,7 @@ class StoreDriver:
 
     def record(self, bucket: str, key: bytes, content: Content, etag: str) -> ObjectRecord:
         """Describe an object."""
-        return ObjectRecord(bucket, key, content.size, etag, 1, "account", Attributes(), content)
+        attributes = Attributes()
+        return ObjectRecord(
+            bucket, key, content.size, etag, self.nowMs, "account", attributes, content
+        )

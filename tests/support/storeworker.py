@@ -21,6 +21,8 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
 from storagegate.s3.accounts import AccessKeyStore
+from storagegate.s3.expiry import LifecycleScanner
+from storagegate.s3.lifecycle import LIFECYCLE, Calendar
 from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.records import (
     AccessKey,
@@ -40,6 +42,7 @@ from storagegate.storage.store import ObjectStore
 from storagegate.storage.versionids import VersionIds
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import etagOf
+from tests.support.stores import secondsOf
 
 _INLINE_LIMIT = 100
 # So few that small bodies make blobs.
@@ -58,6 +61,7 @@ class Worker:
         self.sharing = sharing
         self.store: Any = None
         self.credentials: AccessKeyStore | None = None
+        self.nowMs = 1
         self.changes: list[list[Any]] = []
         self._reading: Deferred[None] = Deferred()
 
@@ -93,7 +97,7 @@ class Worker:
     ) -> str:
         """Store an object; give its ETag."""
         sink, content = await self._upload(body.encode(), _INLINE_LIMIT)
-        record = _record(bucket, key, content, etagOf(body.encode()))
+        record = self._record(bucket, key, content, etagOf(body.encode()))
         await self.store.putObject(record, sink, conditionOf(condition or {}))
         return record.etag
 
@@ -103,7 +107,7 @@ class Worker:
         if there is None or there.isDeleteMarker:
             raise NoSuchKey(source)
         await self.store.putObject(
-            _record(bucket, key, there.content, there.etag), None, WriteCondition()
+            self._record(bucket, key, there.content, there.etag), None, WriteCondition()
         )
 
     async def get(
@@ -148,6 +152,25 @@ class Worker:
     def _versionId(self, version: str) -> str:
         return version or VersionIds(self.store.catalog.secret()).make(1 << 40)
 
+    async def setTime(self, nowMs: int) -> None:
+        """Turn the clock."""
+        self.nowMs = nowMs
+
+    async def setRules(self, bucket: str, rules: str) -> None:
+        """Give a bucket a life cycle."""
+        await self.store.catalog.putSettings(bucket, {LIFECYCLE: rules.encode()})
+
+    async def scan(self) -> list[int]:
+        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
+        await scanner.scan()
+        return [scanner.removed, scanner.kept]
+
+    async def tag(self, bucket: str, key: str, version: str, tags: str) -> None:
+        """Give a version tags; an empty id is one of no version."""
+        version = self._versionId(version)
+        await self.store.catalog.putTags(bucket, key.encode(), version, tags)
+
     async def setObjectLock(self, bucket: str, mode: str) -> None:
         """Enable object lock, with a default of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
@@ -159,7 +182,7 @@ class Worker:
         """Change the retention of a version; an empty id is one of no version."""
         version = self._versionId(version)
         await self.store.catalog.putRetention(
-            bucket, key.encode(), version, mode, untilMs, 2, bypass
+            bucket, key.encode(), version, mode, untilMs, self.nowMs + 1, bypass
         )
 
     async def hold(self, bucket: str, key: str, version: str, isOn: bool) -> None:
@@ -192,7 +215,7 @@ class Worker:
         ids = [None] * len(keys) if versions is None else [each or none for each in versions]
         condition = WriteCondition(bypass=bypass)
         entries = [(key.encode(), id, condition) for key, id in zip(keys, ids, strict=True)]
-        removed = await self.store.deleteObjects(bucket, entries, "account", 2)
+        removed = await self.store.deleteObjects(bucket, entries, "account", self.nowMs + 1)
         return [isinstance(each, Removal) and each.isFound for each in removed]
 
     async def listing(self, bucket: str, prefix: str = "") -> list[str]:
@@ -202,7 +225,9 @@ class Worker:
 
     async def createUpload(self, uploadId: str, bucket: str, key: str) -> None:
         """Begin a multipart upload."""
-        upload = MultipartUpload(bucket, key.encode(), uploadId, "account", 1, Attributes())
+        upload = MultipartUpload(
+            bucket, key.encode(), uploadId, "account", self.nowMs, Attributes()
+        )
         await self.store.catalog.createUpload(upload)
 
     async def putPart(self, bucket: str, key: str, uploadId: str, number: int, body: str) -> None:
@@ -221,7 +246,7 @@ class Worker:
         condition: dict[str, Any] | None = None,
     ) -> None:
         """Make an object of parts: number and ETag."""
-        record = _record(bucket, key, Content(0), etag)
+        record = self._record(bucket, key, Content(0), etag)
         named = [(number, name) for number, name in parts]
         await self.store.completeUpload(uploadId, record, named, conditionOf(condition or {}))
 
@@ -235,7 +260,9 @@ class Worker:
         begun = memory.word(STARTED, memory.slot)
         bodies = [b"%d" % number for number in range(count)]
         records = [
-            _record(bucket, f"{self.sharing.index}/{body.decode()}", Content(len(body), body), "e")
+            self._record(
+                bucket, f"{self.sharing.index}/{body.decode()}", Content(len(body), body), "e"
+            )
             for body in bodies
         ]
         await gatherResults(
@@ -289,6 +316,12 @@ class Worker:
         etag = None if change.record is None else change.record.etag
         self.changes.append([change.bucket, key, etag])
 
+    def _record(self, bucket: str, key: str, content: Content, etag: str) -> ObjectRecord:
+        name, attributes = key.encode(), Attributes()
+        return ObjectRecord(
+            bucket, name, content.size, etag, self.nowMs, "account", attributes, content
+        )
+
     async def _upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
         sink = self.store.blobs.writer(inlineLimit)
         for start in range(0, len(body), 200_000):
@@ -297,11 +330,6 @@ class Worker:
                 await waiting
         content: Content = await sink.finish()
         return sink, content
-
-
-def _record(bucket: str, key: str, content: Content, etag: str) -> ObjectRecord:
-    name = key.encode()
-    return ObjectRecord(bucket, name, content.size, etag, 1, "account", Attributes(), content)
 
 
 class Lines(LineReceiver):

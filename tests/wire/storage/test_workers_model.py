@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from attrs import asdict
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.s3.lifecycle import LifecycleRule
 from storagegate.storage.records import NULL_VERSION, WriteCondition
+from tests.storage.test_lifecycle_model import liveOn
 from tests.storage.test_store_model import StoreMachine
 from tests.support.model import VersionSummary, etagOf
 from tests.support.stores import ALWAYS, fastDirectory
@@ -57,6 +60,25 @@ class PairDriver:
     def setVersioning(self, bucket: str, versioning: str) -> None:
         """Enable or suspend versioning."""
         self.next().do("setVersioning", bucket=bucket, versioning=versioning)
+
+    def setTime(self, nowMs: int) -> None:
+        """Turn the clocks."""
+        for process in self._workers.processes:
+            process.do("setTime", nowMs=nowMs)
+
+    def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
+        """Give a bucket a life cycle."""
+        self.next().do("setRules", bucket=bucket, rules=msgspec.json.encode(rules).decode())
+
+    def scan(self) -> tuple[int, int]:
+        """Do what the rules of all buckets say."""
+        removed, kept = self.next().do("scan")
+        return removed, kept
+
+    def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
+        """Give a version tags."""
+        version = self.versionId(bucket, key, age)
+        self.next().do("tag", bucket=bucket, key=key.decode(), version=version, tags=tags)
 
     def setObjectLock(self, bucket: str, mode: str) -> None:
         """Enable object lock."""
@@ -192,14 +214,22 @@ class PairModelTests(SynchronousTestCase):
 
     timeout = 60
 
-    def test_agree(self) -> None:
-        """Two processes do what one would, whichever of them is asked."""
+    def setUp(self) -> None:
+        """Start them, without a store."""
         # Their parent alone has the lock, for the store is checked while they live.
         workers = StoreWorkers(self, fastDirectory(self), inherits=False)
         workers.closeStores()
-        machine = type("Machine", (PairMachine,), {"workers": workers})
+        self.machine = type("Machine", (PairMachine,), {"workers": workers})
+
+    def test_lifecycle(self) -> None:
+        """Rounds of the scanner, of whichever of them, remove what one would."""
+        removed, _ = liveOn(self.machine, seeds=3, steps=50)
+        self.assertGreater(removed, 10)
+
+    def test_agree(self) -> None:
+        """Two processes do what one would, whichever of them is asked."""
         run_state_machine_as_test(
-            machine,
+            self.machine,
             settings=settings(
                 max_examples=12,
                 stateful_step_count=25,
