@@ -19,11 +19,14 @@ class Written:
 
     @ivar etag: As the server has to say it, with its quotes.
     @ivar sha256: Of the whole content, in hex.
+    @ivar lock: What keeps it from being removed: C{ON}, a legal hold, or the mode of a retention
+        that does not end; empty for nothing.
     """
 
     etag: str
     size: int
     sha256: str
+    lock: str = ""
 
 
 def whole(body: bytes) -> Written:
@@ -80,6 +83,16 @@ def afterWrite(stack: Stack, status: str, content: State) -> Stack:
 def without(stack: Stack, versionId: str) -> Stack:
     """Return the versions of a key after the deletion of one."""
     return tuple(each for each in stack if each.id != versionId)
+
+
+def relocked(stack: Stack, versionId: str, lock: str) -> Stack:
+    """Return the versions of a key after the lock of one, which is no marker, has changed."""
+    return tuple(
+        evolve(each, content=evolve(each.content, lock=lock))
+        if each.id == versionId and each.content is not None
+        else each
+        for each in stack
+    )
 
 
 def fits(found: Stack, allowed: Stack) -> bool:

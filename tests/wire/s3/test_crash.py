@@ -25,12 +25,14 @@ class CrashTests(SynchronousTestCase):
         """After each kill all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journals = {"crash": Journal(), "versions": Journal()}
+        journals = {"crash": Journal(), "versions": Journal(), "locked": Journal()}
         daemon = makeDaemon(ownDirectory("crash") / "data")
         self.addCleanup(daemon.kill)
         daemon.start()
         for bucket in journals:
-            botoClient(daemon.url()).create_bucket(Bucket=bucket)
+            botoClient(daemon.url()).create_bucket(
+                Bucket=bucket, ObjectLockEnabledForBucket=bucket == "locked"
+            )
         for number in range(ROUNDS):
             status = setVersioning(daemon, "versions", number)
             loads = (
@@ -38,10 +40,16 @@ class CrashTests(SynchronousTestCase):
                 Load(
                     daemon.address(), "versions", journals["versions"], -number - seed, 4, 6, status
                 ),
+                Load(
+                    *(daemon.address(), "locked", journals["locked"], number - seed, 2, 6),
+                    *("Enabled", True),
+                ),
             )
             with Writers(*loads) as writers:
                 writers.let(moments.uniform(0.05, 0.9))
                 daemon.kill()
+            if number % 4 == 3:
+                runStoragegate("fsck", "--repair", "--data", daemon.data)
             daemon.start()
             self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
             for bucket, journal in journals.items():

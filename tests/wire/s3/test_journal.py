@@ -1,5 +1,6 @@
 """The journal and the verdict are the judges of the crash tests: so they are judged first."""
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.journal import (
@@ -10,6 +11,7 @@ from tests.support.journal import (
     afterWrite,
     fits,
     inParts,
+    relocked,
     whole,
     without,
 )
@@ -92,6 +94,22 @@ class JournalTests(SynchronousTestCase):
         )
         self.assertEqual(afterWrite((null,), "", None), ())
 
+    def test_locks(self) -> None:
+        """A lock that was acknowledged is found, and goes only by a write that takes it away."""
+        journal = Journal()
+        held = evolve(whole(b"a"), lock="ON")
+        journal.attempt("k", afterWrite((), ENABLED, held))
+        journal.acknowledge("k", "1")
+        journal.attempt("k", afterWrite(journal.newest("k"), ENABLED, None))
+        journal.acknowledge("k", "2")
+        [stack] = journal.allowed("k")
+        marker, version = stack
+        self.assertEqual(version, Version("1", held))
+        self.assertFalse(fits((marker, Version("1", whole(b"a"))), stack))
+        free = relocked(stack, "1", "")
+        self.assertEqual(free, (marker, Version("1", whole(b"a"))))
+        self.assertEqual(relocked(free, "1", "ON"), stack)
+
     def test_bodies(self) -> None:
         """A body in parts is known by the digests of its parts, of one piece by its own."""
         self.assertEqual(whole(b"").etag, '"d41d8cd98f00b204e9800998ecf8427e"')
@@ -101,6 +119,25 @@ class JournalTests(SynchronousTestCase):
 
 class VerdictTests(S3Case):
     """What the verdict finds of versions."""
+
+    def test_locks(self) -> None:
+        """A lock that is gone is found, and one that nothing has placed."""
+        bucket = self.makeName("locked")
+        self.s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+        journal, named = Journal(), {"Bucket": bucket, "Key": "k"}
+        put = self.s3.put_object(**named, Body=b"a", ObjectLockLegalHoldStatus="ON")
+        held = evolve(whole(b"a"), lock="ON")
+        journal.attempt("k", afterWrite((), ENABLED, held))
+        journal.acknowledge("k", put["VersionId"])
+        judge(self.daemon, bucket, journal, "so far")
+        self.s3.put_object_legal_hold(**named, LegalHold={"Status": "OFF"})
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
+        journal.attempt("k", relocked(journal.newest("k"), put["VersionId"], ""))
+        judge(self.daemon, bucket, journal, "settled")
+        self.s3.put_object_legal_hold(**named, LegalHold={"Status": "ON"})
+        with self.assertRaisesRegex(AssertionError, "late: k has the versions"):
+            judge(self.daemon, bucket, journal, "late")
 
     def test_versions(self) -> None:
         """A version that is gone, one that nobody wrote and one under another id are found."""

@@ -82,7 +82,7 @@ class PowerCutTests(SynchronousTestCase):
         """After each cut all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journals = {"power": Journal(), "versions": Journal()}
+        journals = {"power": Journal(), "versions": Journal(), "locked": Journal()}
         disk = Disk(ownDirectory("power"))
         self.addCleanup(disk.unmount)
         disk.mount()
@@ -90,13 +90,17 @@ class PowerCutTests(SynchronousTestCase):
         self.addCleanup(daemon.kill)
         daemon.start()
         for bucket in journals:
-            botoClient(daemon.url()).create_bucket(Bucket=bucket)
+            botoClient(daemon.url()).create_bucket(
+                Bucket=bucket, ObjectLockEnabledForBucket=bucket == "locked"
+            )
         for number in range(ROUNDS):
             status = setVersioning(daemon, "versions", number)
             loads = [
-                Load(daemon.address(), bucket, journal, seed + number, 3, 5, versioning)
-                for (bucket, journal), versioning in zip(
-                    journals.items(), ("", status), strict=True
+                Load(daemon.address(), bucket, journals[bucket], seed + number, writers, 5, *kind)
+                for bucket, writers, *kind in (
+                    ("power", 3),
+                    ("versions", 3, status),
+                    ("locked", 2, "Enabled", True),
                 )
             ]
             with Writers(*loads) as writers:
@@ -107,6 +111,8 @@ class PowerCutTests(SynchronousTestCase):
                 daemon.kill()
             disk.unmount()
             disk.mount()
+            if number % 2:
+                runStoragegate("fsck", "--repair", "--data", daemon.data)
             daemon.start()
             self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
             for bucket, journal in journals.items():

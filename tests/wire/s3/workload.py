@@ -7,12 +7,14 @@ Each writer has keys of its own, so that the journal's rule holds: one writer a 
 import hashlib
 import random
 import re
+from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from threading import Event, Thread
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from storagegate.storage.records import COMPLIANCE, GOVERNANCE
 from tests.support.clients import ROOT, botoClient
 from tests.support.daemon import Daemon
 from tests.support.journal import (
@@ -22,6 +24,7 @@ from tests.support.journal import (
     Written,
     afterWrite,
     inParts,
+    relocked,
     whole,
     without,
 )
@@ -29,12 +32,21 @@ from tests.wire.s3.bulk import connect, objectTarget
 from tests.wire.s3.fixture import eventually
 
 MIB = 1 << 20
+_NO_HEADERS: Mapping[str, str] = {}
 
 # Chosen so that a second of load has all of them, and most are small: those share commits.
 _KINDS = ("small", "small", "small", "small", "medium", "medium", "large", "delete", "parts")
 
 _DEEPEST = 4
 """A key with so many versions gets no other until one is deleted: they all are read each round."""
+
+_HOLD = "ON"
+_PLACE = b"<LegalHold><Status>ON</Status></LegalHold>"
+_RELEASE = b"<LegalHold><Status>OFF</Status></LegalHold>"
+_LOCKS = ("", "", _HOLD, GOVERNANCE, COMPLIANCE)
+
+_LOCK_LIMIT = 4_000
+"""Bytes of a version that may be locked for ever: the disk of a test is small."""
 
 _LOAD = 10
 """So many writes are acknowledged before the server may be harmed."""
@@ -48,6 +60,7 @@ class Load:
     @ivar writers: How many write at once.
     @ivar keys: How many keys each has: few, so that most writes are overwrites.
     @ivar status: Of the bucket's versioning; empty for none.
+    @ivar isLocked: Whether it has object lock: some versions get a lock then.
     """
 
     address: tuple[str, int]
@@ -57,6 +70,7 @@ class Load:
     writers: int = 6
     keys: int = 12
     status: str = ""
+    isLocked: bool = False
 
 
 class Writer:
@@ -89,7 +103,7 @@ class Writer:
         key = f"w{self._number}/{self._random.randrange(self._load.keys):03d}"
         stack = self._load.journal.newest(key)
         if self._load.status and len(stack) >= self._random.randint(1, _DEEPEST):
-            self._deleteVersion(connection, key, stack)
+            self._dropVersion(connection, key, stack)
         elif kind == "delete":
             self._delete(connection, key)
         elif kind == "parts":
@@ -105,36 +119,67 @@ class Writer:
         return (word * (size // 16 + 1))[:size]
 
     def _put(self, connection: HTTPConnection, key: str, body: bytes) -> None:
-        self._write(connection, key, whole(body), "PUT", body=body)
+        content = self._locked(key, whole(body))
+        after = self._after(key, content)
+        self._write(connection, key, after, "PUT", body=body, headers=_lockHeaders(content.lock))
 
     def _delete(self, connection: HTTPConnection, key: str) -> None:
-        self._write(connection, key, None, "DELETE")
+        self._write(connection, key, self._after(key, None), "DELETE")
 
-    def _deleteVersion(self, connection: HTTPConnection, key: str, stack: Stack) -> None:
-        versionId = self._random.choice(stack).id
-        self._load.journal.attempt(key, without(stack, versionId))
-        target = f"{objectTarget(self._load.bucket, key)}?versionId={versionId}"
-        self._ask(connection, "DELETE", target)
-        self._load.journal.acknowledge(key)
+    def _after(self, key: str, content: State) -> Stack:
+        return afterWrite(self._load.journal.newest(key), self._load.status, content)
+
+    def _dropVersion(self, connection: HTTPConnection, key: str, stack: Stack) -> None:
+        # A locked one stays, and loses its lock if that is possible.
+        version = self._random.choice(stack)
+        lock = "" if version.content is None else version.content.lock
+        query = f"?versionId={version.id}"
+        if lock:
+            target = objectTarget(self._load.bucket, key) + query
+            self._ask(connection, "DELETE", target, status=403)
+            free = relocked(stack, version.id, "")
+            if lock == _HOLD:
+                self._write(connection, key, free, "PUT", f"{query}&legal-hold", _RELEASE)
+            elif lock == GOVERNANCE:
+                body, bypass = b"<Retention/>", {"x-amz-bypass-governance-retention": "true"}
+                self._write(connection, key, free, "PUT", f"{query}&retention", body, bypass)
+        elif self._load.isLocked and version.content is not None and self._random.random() < 0.2:
+            held = relocked(stack, version.id, _HOLD)
+            self._write(connection, key, held, "PUT", f"{query}&legal-hold", _PLACE)
+        else:
+            self._write(connection, key, without(stack, version.id), "DELETE", query)
 
     def _write(
         self,
         connection: HTTPConnection,
         key: str,
-        content: State,
+        after: Stack,
         method: str,
         query: str = "",
         body: bytes = b"",
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
-        journal = self._load.journal
-        journal.attempt(key, afterWrite(journal.newest(key), self._load.status, content))
+        self._load.journal.attempt(key, after)
         target = objectTarget(self._load.bucket, key) + query
-        journal.acknowledge(key, self._ask(connection, method, target, body)[1])
+        versionId = self._ask(connection, method, target, body, headers)[1]
+        self._load.journal.acknowledge(key, versionId)
+
+    def _locked(self, key: str, content: Written) -> Written:
+        if not self._load.isLocked:
+            return content
+        lock = self._random.choice(_LOCKS)
+        stack = self._load.journal.newest(key)
+        isKept = any(each.content is not None and each.content.lock == lock for each in stack)
+        if lock == COMPLIANCE and (isKept or content.size > _LOCK_LIMIT):
+            lock = ""
+        return evolve(content, lock=lock)
 
     def _putParts(self, connection: HTTPConnection, key: str) -> None:
         target = objectTarget(self._load.bucket, key)
         parts = [self._body(5 * MIB, 5 * MIB), self._body(1, 300_000)]
-        made, _ = self._ask(connection, "POST", f"{target}?uploads=")
+        content = self._locked(key, inParts(parts))
+        headers = _lockHeaders(content.lock)
+        made, _ = self._ask(connection, "POST", f"{target}?uploads=", headers=headers)
         found = re.search(rb"<UploadId>(.+?)</UploadId>", made)
         assert found is not None, made
         upload = found[1].decode()
@@ -145,20 +190,35 @@ class Writer:
             listed.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
         document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>"
         query = f"?uploadId={upload}"
-        self._write(connection, key, inParts(parts), "POST", query, document.encode())
+        after = self._after(key, content)
+        self._write(connection, key, after, "POST", query, document.encode())
 
     def _ask(
-        self, connection: HTTPConnection, method: str, target: str, body: bytes = b""
+        self,
+        connection: HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = _NO_HEADERS,
+        status: int = 0,
     ) -> tuple[bytes, str]:
         # Returns the body, and the id of the version.
-        connection.request(method, target, body, ROOT.plainHeaders())
+        connection.request(method, target, body, {**ROOT.plainHeaders(), **headers})
         with connection.getresponse() as response:
             answer = response.read()
             if response.status >= 500:
                 # The store has seen its disk go: it may say so before it goes itself.
                 raise ConnectionError(response.status)
-            assert response.status in (200, 204), (method, target, response.status, answer)
+            expected = (status,) if status else (200, 204)
+            assert response.status in expected, (method, target, response.status, answer)
             return answer, response.headers.get("x-amz-version-id", "")
+
+
+def _lockHeaders(lock: str) -> dict[str, str]:
+    if lock in ("", _HOLD):
+        return {"x-amz-object-lock-legal-hold": lock} if lock else {}
+    until = "2099-01-01T00:00:00Z"
+    return {"x-amz-object-lock-mode": lock, "x-amz-object-lock-retain-until-date": until}
 
 
 class Writers:
@@ -228,4 +288,6 @@ def observe(connection: HTTPConnection, bucket: str, key: str, versionId: str = 
         assert response.status == 200, (key, versionId, response.status, body[:300])
         length = int(response.headers["content-length"])
         assert length == len(body), (key, versionId, length, len(body))
-        return Written(response.headers["etag"], length, hashlib.sha256(body).hexdigest())
+        held = response.headers.get("x-amz-object-lock-legal-hold") == _HOLD
+        lock = response.headers.get("x-amz-object-lock-mode", _HOLD if held else "")
+        return Written(response.headers["etag"], length, hashlib.sha256(body).hexdigest(), lock)
