@@ -18,7 +18,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.support.clients import ROOT, Account, botoClient, findTool, runTool
+from tests.support.clients import ROOT, Account, botoClient, findTool, runTool, writeS3cmdConfig
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
 
@@ -125,6 +125,17 @@ class S3Case(SynchronousTestCase):
     def makeDirectory(self, label: str = "files") -> Path:
         """Make an empty directory for a test."""
         return ownDirectory(label)
+
+    def s3cmd(self, account: Account = ROOT) -> Callable[..., str]:
+        """
+        Prepare s3cmd, with nothing but its endpoint and a key pair set.
+
+        @return: Runs it with arguments, and gives its output.
+        """
+        program, home = needTool("s3cmd"), self.makeDirectory("s3cmd")
+        writeS3cmdConfig(self.endpoint, home / "s3cfg", account)
+        command = [program, "--config", home / "s3cfg", "--no-progress"]
+        return lambda *arguments: runTool([*command, *arguments], {"HOME": str(home)})
 
     def impatient(self, account: Account = ROOT) -> Any:
         """Give a client that takes the first answer, for what is expected to fail."""

@@ -3,7 +3,6 @@
 import json
 import socket
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,7 +17,6 @@ from tests.support.clients import (
     awsEnvironment,
     botoClient,
     runTool,
-    writeS3cmdConfig,
 )
 from tests.support.s3signer import Outgoing, exchange
 from tests.wire.s3.fixture import S3Case, needTool
@@ -395,15 +393,7 @@ class ToolTests(AccessCase):
 
     def test_s3cmd(self) -> None:
         """setpolicy, info, delpolicy and setacl of a bucket."""
-        program = needTool("s3cmd")
-        configuration = self.files / "s3cfg"
-        writeS3cmdConfig(self.endpoint, configuration, self.accounts[0])
-
-        def s3cmd(*arguments: str | Path) -> str:
-            return runTool(
-                [program, "--config", configuration, *arguments], {"HOME": str(self.files)}
-            )
-
+        s3cmd = self.s3cmd(self.accounts[0])
         target = f"s3://{self.bucket}"
         policy = self.files / "policy.json"
         policy.write_text(json.dumps({"Statement": [statement(self.bucket, "*", "s3:GetObject")]}))

@@ -71,6 +71,23 @@ class ConfigurationTests(CORSCase):
             )
         self.assertEqual(len(self.s3.get_bucket_cors(Bucket=self.bucket)["CORSRules"]), 2)
 
+    def test_s3cmd(self) -> None:
+        """C{s3cmd setcors} and C{delcors}."""
+        s3cmd, target = self.s3cmd(), f"s3://{self.bucket}"
+        document = self.makeDirectory() / "cors.xml"
+        document.write_text(
+            "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>"
+            "<AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
+        )
+        s3cmd("setcors", document, target)
+        found = self.s3.get_bucket_cors(Bucket=self.bucket)["CORSRules"]
+        self.assertEqual(found, [{"AllowedOrigins": ["*"], "AllowedMethods": ["GET"]}])
+        self.assertIn("AllowedOrigin", s3cmd("info", target))
+        s3cmd("delcors", target)
+        self.assertRefused(
+            404, "NoSuchCORSConfiguration", self.s3.get_bucket_cors, Bucket=self.bucket
+        )
+
     def test_long(self) -> None:
         """A document of more than 64 KiB is refused before it is read."""
         target = f"/{self.bucket}?cors"

@@ -4,7 +4,7 @@ import json
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from tests.support.clients import awsEnvironment, botoClient, runTool, writeS3cmdConfig
+from tests.support.clients import awsEnvironment, botoClient, runTool
 from tests.support.s3signer import Outgoing, Signer, exchange
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
 
@@ -184,23 +184,16 @@ class ConfigurationTests(S3Case):
 
     def test_s3cmd(self) -> None:
         """C{s3cmd expire}, which has the old form."""
-        program, files = needTool("s3cmd"), self.makeDirectory()
-        writeS3cmdConfig(self.endpoint, files / "s3cfg")
-
-        def s3cmd(*arguments: str) -> str:
-            target = f"s3://{self.bucket}"
-            command = [program, "--config", files / "s3cfg", *arguments, target]
-            return runTool(command, {"HOME": str(files)})
-
-        s3cmd("expire", "--expiry-days=7", "--expiry-prefix=tmp/")
+        s3cmd, target = self.s3cmd(), f"s3://{self.bucket}"
+        s3cmd("expire", "--expiry-days=7", "--expiry-prefix=tmp/", target)
         (rule,) = self.s3.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
         self.assertEqual((rule["Status"], rule["Expiration"]), ("Enabled", {"Days": 7}))
         self.assertEqual(rule.get("Prefix", rule.get("Filter", {}).get("Prefix")), "tmp/")
-        self.assertIn("7", s3cmd("getlifecycle"))
-        s3cmd("expire", "--expiry-date=2040-01-01")
+        self.assertIn("7", s3cmd("getlifecycle", target))
+        s3cmd("expire", "--expiry-date=2040-01-01", target)
         (rule,) = self.s3.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
         self.assertEqual(rule["Expiration"]["Date"].year, 2040)
-        s3cmd("dellifecycle")
+        s3cmd("dellifecycle", target)
 
 
 class ScannerTests(S3Case):

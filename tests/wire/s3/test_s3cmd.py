@@ -1,9 +1,6 @@
 """s3cmd with nothing but its endpoint set: the first version of lists, C{?location} first."""
 
-from pathlib import Path
-
-from tests.support.clients import runTool, writeS3cmdConfig
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
 
@@ -11,45 +8,36 @@ class S3cmdTests(S3Case):
     """What a user types."""
 
     def setUp(self) -> None:
-        """Find the program and write its configuration."""
+        """Prepare the program, and have a directory."""
         super().setUp()
-        self.program = needTool("s3cmd")
+        self.call = self.s3cmd()
         self.files = self.makeDirectory()
-        self.configuration = self.files / "s3cfg"
-        writeS3cmdConfig(self.endpoint, self.configuration)
-
-    def s3cmd(self, *arguments: str | Path) -> str:
-        """Run a command and give its output."""
-        return runTool(
-            [self.program, "--config", self.configuration, "--no-progress", *arguments],
-            {"HOME": str(self.files)},
-        )
 
     def test_fromBucketToNothing(self) -> None:
         """mb, put in parts of 15 MiB, ls, info, get, del, rb."""
         bucket = self.makeName("s3cmd")
         tree = self.files / "tree"
         makeTree(tree, 20_000_000)
-        self.s3cmd("mb", f"s3://{bucket}")
-        self.s3cmd("put", tree / "large.bin", f"s3://{bucket}/in/large.bin")
+        self.call("mb", f"s3://{bucket}")
+        self.call("put", tree / "large.bin", f"s3://{bucket}/in/large.bin")
         self.assertRegex(self.s3.head_object(Bucket=bucket, Key="in/large.bin")["ETag"], r'-2"$')
-        self.s3cmd("put", tree / "with space.txt", f"s3://{bucket}")
-        listed = self.s3cmd("ls", f"s3://{bucket}")
+        self.call("put", tree / "with space.txt", f"s3://{bucket}")
+        listed = self.call("ls", f"s3://{bucket}")
         self.assertIn(f"DIR  s3://{bucket}/in/", listed)
         self.assertIn(f"s3://{bucket}/with space.txt", listed)
-        self.assertIn("20000000", self.s3cmd("info", f"s3://{bucket}/in/large.bin"))
-        self.s3cmd("info", f"s3://{bucket}")
-        self.s3cmd("get", f"s3://{bucket}/in/large.bin", self.files / "back")
+        self.assertIn("20000000", self.call("info", f"s3://{bucket}/in/large.bin"))
+        self.call("info", f"s3://{bucket}")
+        self.call("get", f"s3://{bucket}/in/large.bin", self.files / "back")
         self.assertTrue((self.files / "back").read_bytes() == (tree / "large.bin").read_bytes())
-        self.s3cmd("del", "--recursive", "--force", f"s3://{bucket}")
-        self.s3cmd("rb", f"s3://{bucket}")
-        self.assertNotIn(bucket, self.s3cmd("ls"))
+        self.call("del", "--recursive", "--force", f"s3://{bucket}")
+        self.call("rb", f"s3://{bucket}")
+        self.assertNotIn(bucket, self.call("ls"))
 
     def test_tags(self) -> None:
         """Tags in a header of a put arrive."""
         bucket = self.makeBucket("s3cmd")
         (self.files / "k").write_bytes(b"x")
-        self.s3cmd("put", "--add-header=x-amz-tagging:a=b", self.files / "k", f"s3://{bucket}")
+        self.call("put", "--add-header=x-amz-tagging:a=b", self.files / "k", f"s3://{bucket}")
         found = self.s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]
         self.assertEqual(found, [{"Key": "a", "Value": "b"}])
 
@@ -59,17 +47,17 @@ class S3cmdTests(S3Case):
         up, down = self.files / "up", self.files / "down"
         makeTree(up)
         down.mkdir()
-        self.s3cmd("sync", f"{up}/", f"s3://{bucket}/tree/")
-        self.assertNotIn("upload:", self.s3cmd("sync", f"{up}/", f"s3://{bucket}/tree/"))
-        self.s3cmd("sync", f"s3://{bucket}/tree/", f"{down}/")
+        self.call("sync", f"{up}/", f"s3://{bucket}/tree/")
+        self.assertNotIn("upload:", self.call("sync", f"{up}/", f"s3://{bucket}/tree/"))
+        self.call("sync", f"s3://{bucket}/tree/", f"{down}/")
         self.assertEqual(readTree(down), readTree(up))
 
     def test_copyAndMove(self) -> None:
         """Objects are copied and moved inside the server."""
         bucket = self.makeBucket("s3cmd")
         self.s3.put_object(Bucket=bucket, Key="a", Body=b"content")
-        self.s3cmd("cp", f"s3://{bucket}/a", f"s3://{bucket}/b")
-        self.s3cmd("mv", f"s3://{bucket}/a", f"s3://{bucket}/c")
+        self.call("cp", f"s3://{bucket}/a", f"s3://{bucket}/b")
+        self.call("mv", f"s3://{bucket}/a", f"s3://{bucket}/c")
         self.assertMissing(bucket, "a")
         for key in ("b", "c"):
             self.assertHolds(bucket, key, b"content")
