@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +140,10 @@ class _OverheadServer(_Watched, overheadmeasuring.OverheadServer):
 
 
 class _GrowthServer(_Watched, growthmeasuring.GrowthS3Server):
-    """A daemon with many keys, with a record."""
+    """A daemon with a setting of the growth bench, with a record."""
 
-    def __init__(self, recipe: Any, parent: Path) -> None:
-        super().__init__(growthrecipes.KEYS, parent)
+    def __init__(self, setting: growthrecipes.Setting, recipe: Any, parent: Path) -> None:
+        super().__init__(setting, parent)
         self.recipe = recipe
 
 
@@ -245,15 +245,20 @@ def _collector() -> int:
     return stack.enter_context(overheadmeasuring.collecting())
 
 
-def _keys(name: str) -> ProfiledCell:
-    """Describe a cell of S3 in which a thousand keys with policies take turns."""
+def _growth(name: str, setting: growthrecipes.Setting) -> ProfiledCell:
+    """Describe a cell of the growth bench, of a daemon that serves S3."""
     case = growthrecipes.CASES[name]
 
     def measure(server: Any, seconds: int, connections: int) -> Cell:
         return growthmeasuring.measure(server, case, connections, seconds)
 
-    recipe = growthrecipes.makeS3Recipe(growthrecipes.KEYS)
-    return ProfiledCell(lambda folder: recipe, _GrowthServer, lambda files: measure)
+    recipe = growthrecipes.makeS3Recipe(setting)
+    return ProfiledCell(
+        lambda folder: recipe,
+        partial(_GrowthServer, setting),
+        lambda files: measure,
+        case.connections[0],
+    )
 
 
 _STREAM_MESSAGES = 100
@@ -287,7 +292,12 @@ CELLS: Mapping[str, ProfiledCell] = {
         for name in ("echo", "get4k")
         for setting in overheadrecipes.MONITORING
     },
-    **{f"{name}-keys": _keys(name) for name in ("get4k", "head", "put4k")},
+    **{f"{name}-keys": _growth(name, growthrecipes.KEYS) for name in ("get4k", "head", "put4k")},
+    **{
+        f"{name}-{setting.name}": _growth(name, setting)
+        for name in ("overwrite4k", "list10k", "list1k", "getone", "get4k-policy")
+        for setting in growthrecipes.CASES[name].settings
+    },
     **{f"grpc{name}": _grpc(name) for name in ("unary", "server", "bidi")},
 }
 
