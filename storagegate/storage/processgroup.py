@@ -322,19 +322,19 @@ class SharedRecordCache(RecordCache):
         """Publish to other processes that blobs may be read from now on."""
         self._epoch.startRead()
 
-    def find(self, bucket: str, key: bytes) -> CachedObject | None:
-        """Return a cached object that is still current, and its bucket."""
+    def find(self, bucket: str, key: bytes, versionId: str | None = None) -> CachedObject | None:
+        """Return a cached object that no commit has changed, and its bucket."""
         self._epoch.startRead()
-        return super().find(bucket, key) if self._isFresh() else None
+        return super().find(bucket, key, versionId) if self._isFresh() else None
 
     def findBucket(self, name: str) -> Bucket | None:
         """Return a cached bucket that is still current."""
         return super().findBucket(name) if self._isFresh() else None
 
-    def add(self, bucket: Bucket, record: ObjectRecord) -> None:
+    def add(self, bucket: Bucket, record: ObjectRecord, versionId: str | None = None) -> None:
         """Cache a record that was read since the last L{find}, unless a commit came between."""
         if self._isSame():
-            super().add(bucket, record)
+            super().add(bucket, record, versionId)
 
     def addBucket(self, bucket: Bucket) -> None:
         """Cache a bucket that was read since the last L{findBucket}, likewise."""

@@ -132,6 +132,26 @@ class LockContract(CatalogCase):
         self.assertEqual((await self.catalog.object("b", b"k"))[1], old)
         self.assertEqual(await self.removes(old), [False])
 
+    async def test_neverStale(self) -> None:
+        """A version that was read, current or not, is shown with the lock that it has now."""
+        await self.enableLock()
+        records = [await self.putLocked() for _ in range(2)]
+
+        async def assertLocked(lock: ObjectLock) -> None:
+            for _ in range(3):
+                for record in records:
+                    _, found = await self.catalog.object("b", b"k", record.versionId)
+                    self.assertEqual(found.attributes.lock, lock)
+
+        await assertLocked(UNLOCKED)
+        for mode, untilMs in ((GOVERNANCE, NOW + 1000), (COMPLIANCE, NOW + 2000)):
+            for isOn in (True, False):
+                for record in records:
+                    name = ("b", b"k", record.versionId)
+                    await self.catalog.putRetention(*name, mode, untilMs, NOW, True)
+                    await self.catalog.putLegalHold(*name, isOn)
+                await assertLocked(ObjectLock(mode, untilMs, isOn))
+
     async def test_nullVersion(self) -> None:
         """A version from before versioning can be locked, above others and below."""
         await self.put(inlineRecord(b"k"))

@@ -99,6 +99,48 @@ class VersionContract(CatalogCase):
         with self.assertRaises(InvalidVersionId):
             self.catalog.checkVersionId("x")
 
+    async def test_versionIsNeverStale(self) -> None:
+        """
+        A version that was read is not shown as it was before an acknowledged change: of its tags,
+        of its bucket, of what C{null} names, and its end.
+        """
+        catalog = self.catalog
+        null = await self.stored(b"k", b"null")
+        bucket = await self.setVersioning()
+        made = [await self.stored(b"k", b"%d" % n) for n in range(2)]
+
+        async def assertFound(version: str, record: ObjectRecord | None) -> None:
+            for _ in range(3):
+                self.assertEqual(await catalog.object("b", b"k", version), (bucket, record))
+
+        async def assertAllFound() -> None:
+            for each in (null, *made):
+                await assertFound(each.versionId, each)
+
+        await assertAllFound()
+        for index, tags in enumerate(("a=1", "b=2")):
+            await catalog.putTags("b", b"k", made[index].versionId, tags)
+            attributes = replace(made[index].attributes, tags=tags)
+            made[index] = replace(made[index], attributes=attributes)
+            await assertAllFound()
+        bucket = await self.setVersioning(VERSIONING_SUSPENDED)
+        await assertAllFound()
+        generation = await catalog.putSettings("b", {"policy": b"{}"})
+        bucket = replace(bucket, generation=generation)
+        await assertAllFound()
+        null = await self.stored(b"k", b"null again")
+        await assertAllFound()
+        await self.remove((b"k", made[0].versionId))
+        await assertFound(made[0].versionId, None)
+        await assertFound(made[1].versionId, made[1])
+        await self.remove((b"k", None))
+        for _ in range(3):
+            _, found = await catalog.object("b", b"k", "null")
+            self.assertTrue(found.isDeleteMarker)
+        await self.remove((b"k", "null"), (b"k", made[1].versionId))
+        await assertFound("null", None)
+        await assertFound(made[1].versionId, None)
+
     async def test_deleteMarkers(self) -> None:
         """A delete puts a marker on top, which is found by its id, and as the newest version."""
         await self.setVersioning()

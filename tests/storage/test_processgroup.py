@@ -39,13 +39,16 @@ class SharedHotRecordsTests(SynchronousTestCase):
         """Look up, and keep what was found."""
         self.assertIsNone(self.cache.find("b", b"k"))
         self.cache.add(HOME, RECORD)
+        self.assertIsNone(self.cache.find("b", b"k", "old"))
+        self.cache.add(HOME, RECORD, "old")
         self.cache.findBucket("b")
         self.cache.addBucket(HOME)
 
     def isKept(self) -> bool:
-        """Say whether it is given again."""
+        """Say whether it is given again, and a version of it."""
         found = self.cache.find("b", b"k")
         self.assertEqual(found is None, self.cache.findBucket("b") is None)
+        self.assertEqual(found is None, self.cache.find("b", b"k", "old") is None)
         return found is not None
 
     def test_kept(self) -> None:
@@ -76,8 +79,10 @@ class SharedHotRecordsTests(SynchronousTestCase):
         self.assertIsNone(self.cache.find("b", b"k"))
         self.other.commitStarted()
         self.cache.add(HOME, replace(RECORD, etag="old"))
+        self.cache.add(HOME, replace(RECORD, etag="old"), "older")
         self.other.commitEnded()
         self.assertIsNone(self.cache.find("b", b"k"))
+        self.assertIsNone(self.cache.find("b", b"k", "older"))
 
     def test_lookUpsAreTold(self) -> None:
         """A look-up is told of before it is made, past the records too."""

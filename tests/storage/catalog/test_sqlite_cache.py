@@ -3,15 +3,15 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.catalog.sqlite import RecordCache
-from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
+from storagegate.storage.records import NULL_VERSION, Attributes, Bucket, Content, ObjectRecord
 
 HOME = Bucket("home", "ada", 0, "us-east-1")
 
 
-def record(key: bytes, size: int = 0) -> ObjectRecord:
+def record(key: bytes, size: int = 0, versionId: str = NULL_VERSION) -> ObjectRecord:
     """A record with C{size} inline bytes."""
     content = Content(size, b"x" * size)
-    return ObjectRecord("home", key, size, "etag", 0, "ada", Attributes(), content)
+    return ObjectRecord("home", key, size, "etag", 0, "ada", Attributes(), content, versionId)
 
 
 class HotRecordsTests(SynchronousTestCase):
@@ -90,3 +90,58 @@ class HotRecordsTests(SynchronousTestCase):
         self.assertIsNone(cache.find("home", b"a"))
         cache.add(HOME, record(b"b", 100))
         self.assertIsNotNone(cache.find("home", b"b"))
+
+    def test_versions(self) -> None:
+        """Versions are found by their ids, and the current object without one or by its own."""
+        cache = RecordCache()
+        old, current = record(b"a", 1, "v1"), record(b"a", 2, "v2")
+        cache.add(HOME, old, "v1")
+        self.assertIsNone(cache.find("home", b"a"))
+        cache.add(HOME, current)
+        found = [cache.find("home", b"a", each) for each in ("v1", "v2", None, "v3", NULL_VERSION)]
+        self.assertEqual(found, [(HOME, old), (HOME, current), (HOME, current), None, None])
+
+    def test_changedKeyHasNoVersions(self) -> None:
+        """With a name all versions of it are forgotten, those that had to make room too."""
+        cache = RecordCache()
+        for _ in range(2):
+            for number in range(3):
+                cache.add(HOME, record(b"a", versionId=f"v{number}"), f"v{number}")
+            cache.add(HOME, record(b"b", versionId="v1"), "v1")
+            cache.forget([("home", b"a")])
+            found = [cache.find("home", b"a", f"v{number}") for number in range(3)]
+            self.assertEqual(found, [None] * 3)
+            self.assertIsNotNone(cache.find("home", b"b", "v1"))
+
+    def test_changedBucketHasNoVersions(self) -> None:
+        """With a bucket all versions in it are forgotten: each is kept with the bucket."""
+        cache = RecordCache()
+        cache.add(HOME, record(b"a", versionId="v1"), "v1")
+        cache.forget([("home", b"")])
+        self.assertIsNone(cache.find("home", b"a", "v1"))
+        cache.add(HOME, record(b"a", versionId="v1"), "v1")
+        cache.clear()
+        self.assertIsNone(cache.find("home", b"a", "v1"))
+
+    def test_versionsAreBounded(self) -> None:
+        """Versions and current objects have one bound; their room is given back, however often."""
+        cache = RecordCache(limit=5 * 2048)
+        for _ in range(100):
+            for number in range(8):
+                cache.add(HOME, record(b"a", 1024, f"v{number}"), f"v{number}")
+            cache.add(HOME, record(b"a", 1024))
+            kept = [cache.find("home", b"a", f"v{number}") for number in range(8)]
+            self.assertLessEqual(sum(each is not None for each in kept), 5)
+            cache.forget([("home", b"a")])
+        for key in (b"a", b"b", b"c"):
+            cache.add(HOME, record(key, 1024))
+        cache.add(HOME, record(b"d", 1024, "v1"), "v1")
+        cache.add(HOME, record(b"e", 1024, "v1"), "v1")
+        for key, versionId in (
+            (b"a", None),
+            (b"b", None),
+            (b"c", None),
+            (b"d", "v1"),
+            (b"e", "v1"),
+        ):
+            self.assertIsNotNone(cache.find("home", key, versionId), key)

@@ -1,4 +1,4 @@
-"""A setting of a bucket that one worker has acknowledged is the one by which the other answers."""
+"""What one worker has acknowledged, the other answers by: settings of a bucket, and versions."""
 
 import json
 import os
@@ -179,6 +179,61 @@ class SettingsOfWorkersTests(SynchronousTestCase):
                 self.assertEqual("x-amz-version-id" in headers, status == "Enabled")
                 headers, _ = self.assertSeen(204, "DELETE", "/box/k")
                 self.assertEqual(headers["x-amz-version-id"] == "null", status == "Suspended")
+            self.swap()
+
+    def test_versionsByIds(self) -> None:
+        """
+        A version that a worker has read again and again is shown by it as another has changed it:
+        gone, with other tags, and C{null} as the newest one.
+        """
+        enabled, suspended = (
+            b"<VersioningConfiguration><Status>%b</Status></VersioningConfiguration>" % status
+            for status in (b"Enabled", b"Suspended")
+        )
+        document = b"<Tagging><TagSet><Tag><Key>a</Key><Value>v</Value></Tag></TagSet></Tagging>"
+        for number in range(ROUNDS):
+            self.change("PUT", "/box?versioning", enabled)
+            _, headers, _ = self.ask(self.writer, "PUT", "/box/k", b"old %d" % number)
+            target = f"/box/k?versionId={headers['x-amz-version-id']}"
+            self.change("PUT", "/box/k", b"new")
+            _, body = self.assertSeen(200, "GET", target)
+            self.assertEqual(body, b"old %d" % number)
+            self.change("PUT", f"{target}&tagging", document)
+            headers, _ = self.assertSeen(200, "GET", target)
+            self.assertEqual(headers["x-amz-tagging-count"], "1")
+            self.change("DELETE", target)
+            self.assertSeen(404, "GET", target)
+            self.change("PUT", "/box?versioning", suspended)
+            for body in (b"null %d" % number, b"and %d" % number):
+                self.change("PUT", "/box/k", body)
+                _, found = self.assertSeen(200, "GET", "/box/k?versionId=null")
+                self.assertEqual(found, body)
+            self.change("DELETE", "/box/k?versionId=null")
+            self.assertSeen(404, "GET", "/box/k?versionId=null")
+            self.swap()
+
+    def test_locks(self) -> None:
+        """A version is shown with the legal hold that another worker has placed or released."""
+        self.change(
+            "PUT",
+            "/box?versioning",
+            b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
+        )
+        self.change(
+            "PUT",
+            "/box?object-lock",
+            b"<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>"
+            b"</ObjectLockConfiguration>",
+        )
+        _, headers, _ = self.ask(self.writer, "PUT", "/box/k", b"old")
+        target = f"/box/k?versionId={headers['x-amz-version-id']}"
+        self.change("PUT", "/box/k", b"new")
+        for _ in range(ROUNDS):
+            for status in ("ON", "OFF"):
+                document = f"<LegalHold><Status>{status}</Status></LegalHold>"
+                self.change("PUT", f"{target}&legal-hold", document.encode())
+                headers, _ = self.assertSeen(200, "HEAD", target)
+                self.assertEqual(headers["x-amz-object-lock-legal-hold"], status)
             self.swap()
 
     def test_tags(self) -> None:
