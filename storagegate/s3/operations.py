@@ -311,7 +311,7 @@ def findOperation(
         operation = _PLAIN.get((method, hasKey))
     else:
         operation = _select(method, hasKey, query)
-        if operation is not None and "versionId" in query and operation.name in _WITHOUT_VERSION:
+        if "versionId" in query and operation is not None and operation.name in _WITHOUT_VERSION:
             message = "This operation does not accept a version-id."
             raise invalidArgument("versionId", query["versionId"], message)
     if operation is None:
@@ -322,11 +322,11 @@ def findOperation(
 
 
 def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation | None:
-    selectors = [name for name in query if name in _SELECTORS]
-    if len(selectors) > 1:
-        message = "Conflicting query string parameters: " + ", ".join(selectors)
-        raise invalidArgument("ResourceType", selectors[0], message)
-    if selectors:
+    if not _SELECTORS.isdisjoint(query):
+        selectors = [name for name in query if name in _SELECTORS]
+        if len(selectors) > 1:
+            message = "Conflicting query string parameters: " + ", ".join(selectors)
+            raise invalidArgument("ResourceType", selectors[0], message)
         selector = selectors[0]
         level: Level = "object" if hasKey else "bucket"
         row = _ROWS.get((method, level, f"{selector}&id")) if "id" in query else None

@@ -148,6 +148,7 @@ _OVERRIDES = {
     "response-content-disposition": b"content-disposition",
     "response-content-encoding": b"content-encoding",
 }
+_OVERRIDING = frozenset(_OVERRIDES)
 
 
 def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, bytes]:
@@ -161,7 +162,9 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
     @raise S3Error: C{InvalidArgument} for a value that no header can hold; C{InvalidRequest}
         without a signature.
     """
-    changed = {}
+    changed: dict[bytes, bytes] = {}
+    if _OVERRIDING.isdisjoint(query):
+        return changed
     for parameter, name in _OVERRIDES.items():
         value = query.get(parameter)
         if value is not None:

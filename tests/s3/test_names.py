@@ -1,13 +1,20 @@
 """Bucket names, keys, and how a request names them."""
 
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.errors import S3Error
-from storagegate.s3.names import checkBucketName, checkKey, parseCopySource, splitTarget
+from storagegate.s3.names import (
+    PARAMETER_LIMIT,
+    checkBucketName,
+    checkKey,
+    parseCopySource,
+    parseQuery,
+    splitTarget,
+)
 
 DOMAIN = "s3.example.com"
 
@@ -189,6 +196,42 @@ class SplitTargetTests(SynchronousTestCase):
             if key is not None:
                 self.assertTrue(bucket and 1 <= len(key) <= 1024)
                 key.decode()
+
+
+class QueryTests(SynchronousTestCase):
+    """Queries."""
+
+    def test_good(self) -> None:
+        """Escapes are undone once, and a plus is a space; bytes that are no escapes are UTF-8."""
+        for raw, query in {
+            b"": {},
+            b"acl": {"acl": ""},
+            b"a=1&b=2": {"a": "1", "b": "2"},
+            b"&a=b=c&&": {"a": "b=c"},
+            b"p=a+b%2Bc%252F": {"p": "a b+c%2F"},
+            "p=ä".encode(): {"p": "ä"},
+            b"p=%C3\xa4": {"p": "ä"},
+            b"%70=1&=2": {"p": "1", "": "2"},
+        }.items():
+            self.assertEqual(parseQuery(raw), query, raw)
+
+    def test_refused(self) -> None:
+        """A bad escape, bytes that are not UTF-8, a name that comes twice, and too many."""
+        for raw, code in {
+            b"a=%": "InvalidURI",
+            b"a=%zz": "InvalidURI",
+            b"a=%ff": "InvalidURI",
+            b"\xff": "InvalidURI",
+            b"a&a": "InvalidArgument",
+            b"a=1&%61=2": "InvalidArgument",
+            b"&" * PARAMETER_LIMIT: "InvalidArgument",
+        }.items():
+            self.assertEqual(self.assertRaises(S3Error, parseQuery, raw).code, code, raw)
+
+    @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5))
+    def test_anyQuery(self, query: dict[str, str]) -> None:
+        """What a client encodes is read as it was meant."""
+        self.assertEqual(parseQuery(urlencode(query).encode()), query)
 
 
 class CopySourceTests(SynchronousTestCase):

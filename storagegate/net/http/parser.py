@@ -254,7 +254,7 @@ def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None
         _ABSOLUTE.fullmatch(target) or (target == b"*" and method == b"OPTIONS")
     ):
         raise BadRequest(400, "The request target is malformed")
-    if b"#" in target:
+    if target.find(b"#") >= 0:
         raise BadRequest(400, "The request target is malformed")
 
 

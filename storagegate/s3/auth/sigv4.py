@@ -349,7 +349,7 @@ def isPresigned(queryString: bytes) -> bool:
 
     @param queryString: As it was sent, without the question mark.
     """
-    if b"X-Amz-" not in queryString:
+    if queryString.find(b"X-Amz-") < 0:
         return False
     return any(pair.partition(b"=")[0] in _MARKS for pair in queryString.split(b"&"))
 
@@ -442,6 +442,9 @@ _UNRESERVED = rb"A-Za-z0-9._~-"
 _ESCAPES = rb"%(?:[0189A-F][0-9A-F]|2[0-9A-C]|3[A-F]|40|5[B-E]|60|7[B-DF])"
 _CANONICAL_PATH = re.compile(rb"(?:[/" + _UNRESERVED + rb"]++|" + _ESCAPES + rb")*+")
 _CANONICAL_COMPONENT = re.compile(rb"(?:[" + _UNRESERVED + rb"]++|%2F|" + _ESCAPES + rb")*+")
+_UNRESERVED_BYTES = b"".join(re.findall(b"[" + _UNRESERVED + b"]", bytes(range(128))))
+_SIGNS = b"=&" * 100
+"""What stands between the names and values of a query; longer ones are rare."""
 
 
 class SignedRequest(Struct, frozen=True, eq=False):
@@ -469,7 +472,7 @@ def canonicalRequest(request: SignedRequest, scope: SignatureScope, payloadHash:
     headers = request.headers
     values = [headers.get(name, b"") for name in scope.signedHeaders]
     joined = b"".join(values)
-    if b" " in joined or b"\t" in joined:
+    if joined.find(b" ") >= 0 or joined.find(b"\t") >= 0:
         values = [b" ".join(value.split()) for value in values]
     return scope.template % (
         request.method,
@@ -495,16 +498,21 @@ def canonicalQuery(queryString: bytes) -> bytes:
     C{+} is a space, as it is when the parameters are read: S3 takes C{a+b} for what was signed as
     C{a%20b}.
     """
-    if not queryString:
-        return b""
-    pairs = []
-    for pair in queryString.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        # Only the name as it is written everywhere: an escaped twin is a parameter like any other.
-        if pair and name != _SIGNATURE:
-            pairs.append((_canonicalComponent(name), _canonicalComponent(value)))
+    # What SDKs send is mostly plain: to look at all bytes at once takes half of the time.
+    signs = queryString.translate(None, _UNRESERVED_BYTES)
+    if signs == b"=" and not queryString.startswith(_SIGNATURE):
+        return queryString
+    isPlain = len(signs) % 2 == 1 and signs == _SIGNS[: len(signs)]
+    # Only the name as it is written everywhere: an escaped twin is a parameter like any other.
+    pairs = [
+        parts
+        for pair in queryString.split(b"&")
+        if pair and (parts := pair.partition(b"="))[0] != _SIGNATURE
+    ]
+    if not isPlain:
+        pairs = [(_encoded(name), b"=", _encoded(value)) for name, _, value in pairs]
     pairs.sort()
-    return b"&".join([name + b"=" + value for name, value in pairs])
+    return b"&".join([name + b"=" + value for name, _, value in pairs])
 
 
 def decodeComponent(raw: bytes) -> bytes:
@@ -516,7 +524,7 @@ def decodeComponent(raw: bytes) -> bytes:
     return unquote_to_bytes(raw.replace(b"+", b" "))
 
 
-def _canonicalComponent(raw: bytes) -> bytes:
+def _encoded(raw: bytes) -> bytes:
     if _CANONICAL_COMPONENT.fullmatch(raw):
         return raw
     return quote_from_bytes(decodeComponent(raw), safe="").encode()
