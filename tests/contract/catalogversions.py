@@ -141,6 +141,28 @@ class VersionContract(CatalogCase):
         await assertFound("null", None)
         await assertFound(made[1].versionId, None)
 
+    async def test_pagesOfVersions(self) -> None:
+        """Pages of any size show all versions in order, of high stacks and of low ones."""
+        bucket = (await self.setVersioning()).name
+        heights = {b"a": 1, b"a!": 5, b"b/1": 1, b"b/2": 3, b"c\xc3\xa4": 2, b"d": 1, b"e": 1}
+        wanted = []
+        for key, height in heights.items():
+            made = [(await self.stored(key, b"x")).versionId for _ in range(height)]
+            if key in (b"b/2", b"d"):
+                [removal] = await self.remove((key, None))
+                assert isinstance(removal, Removal)
+                made.append(removal.versionId)
+            wanted += [(key.decode(), version, version == made[-1]) for version in reversed(made)]
+        for limit in range(1, len(wanted) + 2):
+            found, after, versionAfter, isLast = [], b"", None, False
+            while not isLast:
+                page = await self.catalog.listVersions(bucket, b"", b"", after, versionAfter, limit)
+                self.assertLessEqual(len(page.versions), limit)
+                found += [(row.key, row.versionId, bool(row.isLatest)) for row in page.versions]
+                after, versionAfter = (page.last or "").encode(), page.lastVersion
+                isLast = page.last is None
+            self.assertEqual(found, wanted, limit)
+
     async def test_deleteMarkers(self) -> None:
         """A delete puts a marker on top, which is found by its id, and as the newest version."""
         await self.setVersioning()

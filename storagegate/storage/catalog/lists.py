@@ -13,6 +13,7 @@ possible key after C{x} is C{x || 00}.
 
 import sys
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from sqlite3 import Connection
 from typing import TypeVar
 
@@ -197,15 +198,21 @@ _OBJECTS = {
 _VERSION = f"{_LISTED}, o.versionId, o.sequence, o.deleteMarker"
 _VERSION_SHOWN = f"{_SHOWN}, versionId, sequence, deleteMarker, latest"
 
-# Two ordered runs are merged, row by row: the limit ends both.
+# In the order of their keys the current objects, and all other versions of as many keys: no further
+# than what fills a page. SQLite would merge both, in half as much time again.
 _VERSIONS = f"""
-    SELECT json_group_array(json_array({_VERSION_SHOWN})), '[]' FROM (
-        SELECT {_VERSION}, 1 AS latest, o.key AS position FROM objects AS o
-        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
-        UNION ALL
-        SELECT {_VERSION}, o.noncurrentMs IS NULL, o.key FROM versions AS o
-        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
-        ORDER BY position, sequence DESC LIMIT :most)
+    SELECT
+        (SELECT json_group_array(json_array({_VERSION_SHOWN})) FROM (
+            SELECT {_VERSION}, 1 AS latest FROM objects AS o
+            WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key <= ifnull(
+                (SELECT key FROM versions
+                WHERE bucketId = :bucket AND key >= :floor AND key < :end
+                ORDER BY key LIMIT 1 OFFSET :most - 1), :end)
+            ORDER BY o.key LIMIT :most)),
+        (SELECT json_group_array(json_array({_VERSION_SHOWN})) FROM (
+            SELECT {_VERSION}, o.noncurrentMs IS NULL AS latest FROM versions AS o
+            WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+            ORDER BY o.key, o.sequence DESC LIMIT :most))
 """
 
 # Of one key, those that are older than a version.
@@ -271,6 +278,7 @@ _BUCKETS_OF = _bucketsSQL("account = :account")
 
 _decodeObjects = msgspec.json.Decoder(list[ListedObject]).decode
 _decodeVersions = msgspec.json.Decoder(list[ListedVersion]).decode
+_keyOf = attrgetter("key")
 _decodeChecksum = msgspec.json.Decoder(Checksum).decode
 _decodeTexts = msgspec.json.Decoder(list[str]).decode
 _decodeBuckets = msgspec.json.Decoder(list[Bucket]).decode
@@ -359,11 +367,18 @@ def listVersions(
     prefixes: list[str] = []
     if len(versions) <= limit:
         # What is committed between the two reads is of other keys or newer than the first.
-        sql = _GROUPED_VERSIONS if where.delimiter else _VERSIONS
-        values = where.parameters(number, limit + 1 - len(versions))
-        ((rows, parts),) = connection.execute(sql, values).fetchall()
-        versions += _decodeVersions(rows)
-        prefixes = _decodeTexts(parts)
+        most = limit + 1 - len(versions)
+        values = where.parameters(number, most)
+        if where.delimiter:
+            ((rows, parts),) = connection.execute(_GROUPED_VERSIONS, values).fetchall()
+            versions += _decodeVersions(rows)
+            prefixes = _decodeTexts(parts)
+        else:
+            ((current, others),) = connection.execute(_VERSIONS, values).fetchall()
+            found = _decodeVersions(current) + _decodeVersions(others)
+            # The sort is stable: a current object is newer than all versions of its key.
+            found.sort(key=_keyOf)
+            versions += found[:most]
     last = cutPage(versions, lambda each: (each.key, ""), prefixes, limit)
     if last is None:
         return VersionListing(tuple(versions), tuple(prefixes), None, None)
