@@ -394,10 +394,11 @@ class ObjectService:
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion};
             C{MethodNotAllowed} for a version that is a delete marker.
         """
-        if versionId is not None:
-            self._checkVersionId("versionId", versionId)
         record: ObjectRecord | None
-        home, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
+        try:
+            home, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
+        except InvalidVersionId as error:
+            raise _invalidId("versionId", versionId or "") from error
         if home is None:
             raise S3Error("NoSuchBucket", fields={"BucketName": bucket})
         account = caller.identity.account
@@ -492,8 +493,7 @@ class ObjectService:
         try:
             self._catalog.checkVersionId(versionId)
         except InvalidVersionId as error:
-            message = "Invalid version id specified" if versionId else _EMPTY_ID
-            raise invalidArgument(name, versionId, message) from error
+            raise _invalidId(name, versionId) from error
 
     def putObject(
         self,
@@ -691,6 +691,11 @@ class ObjectService:
         if isinstance(result, Exception):
             raise result
         return result
+
+
+def _invalidId(parameter: str, versionId: str) -> S3Error:
+    message = "Invalid version id specified" if versionId else _EMPTY_ID
+    return invalidArgument(parameter, versionId, message)
 
 
 def _markerHeaders(marker: ObjectRecord) -> list[tuple[bytes, bytes]]:
