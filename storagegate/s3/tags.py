@@ -127,7 +127,7 @@ def decodeTags(text: str) -> Tags:
 
     @param text: From L{encodeTags}.
     """
-    return dict(parse_qsl(text, keep_blank_values=True))
+    return dict(parse_qsl(text, keep_blank_values=True)) if text else {}
 
 
 def encodeTags(tags: Tags) -> str:

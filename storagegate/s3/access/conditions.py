@@ -14,7 +14,6 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
@@ -64,8 +63,13 @@ def _parseBinary(text: str) -> bytes:
         raise ValueError(f"{text!a:.80} is not Base64") from None
 
 
-# Clients are few, and a text takes longer to read than to compare.
-@lru_cache(maxsize=256)
+_ADDRESS_LENGTH = 64
+"""Characters: no address is longer, its zone included."""
+
+_KNOWN_ADDRESSES = 64
+"""Of one condition: clients beyond these take longer."""
+
+
 def parseAddress(text: str) -> IPv4Address | IPv6Address:
     """
     Read an address; one of IPv4 that is written as IPv6 is one of IPv4.
@@ -211,12 +215,25 @@ def _addresses(values: Sequence[str], variables: bool) -> _Match:
         except ValueError:
             raise ValueError(f"{value!a:.80} is no network") from None
 
+    # Clients are few, and an address takes 3 microseconds to read and to compare.
+    known: dict[str, bool] = {}
+
     def matches(text: str, context: AccessContext) -> bool:
         try:
-            address = parseAddress(text)
-        except ValueError:
+            return known[text]
+        except KeyError:
+            pass
+        if len(text) > _ADDRESS_LENGTH:
             return False
-        return any(address in network for network in networks)
+        try:
+            address = parseAddress(text)
+            found = any(address in network for network in networks)
+        except ValueError:
+            found = False
+        if len(known) >= _KNOWN_ADDRESSES:
+            known.clear()
+        known[text] = found
+        return found
 
     return matches
 
@@ -330,11 +347,16 @@ def _null(key: ConditionKey, wanted: set[bool]) -> Test:
 
 
 def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -> Test:
+    name = key.name
     read: Callable[[AccessContext], Any] = key.read
     whenAbsent = isNegated or ifExists
 
     def holds(context: AccessContext) -> bool:
-        value = read(context)
+        # Many statements ask for the same.
+        try:
+            value = context.values[name]
+        except KeyError:
+            value = context.values[name] = read(context)
         return whenAbsent if value is None else match(value, context) is not isNegated
 
     return holds

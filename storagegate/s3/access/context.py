@@ -7,10 +7,10 @@ have is L{None}: a policy can tell it from an empty text.
 
 from collections.abc import Callable, Mapping
 from time import gmtime, strftime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
-from msgspec import Struct
+from msgspec import Struct, field
 
 from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.dates import parseDate
@@ -93,6 +93,7 @@ class AccessContext(Struct, frozen=True, eq=False):
     @ivar operation: Amazon's name; a copy reads its source as C{GetObject} does.
     @ivar versionId: The version that the request names; L{None} if it names none.
     @ivar existingTags: Of the object as it is stored.
+    @ivar values: Those of condition keys that were read already, by name.
     """
 
     identity: Identity
@@ -103,6 +104,7 @@ class AccessContext(Struct, frozen=True, eq=False):
     operation: str
     versionId: str | None = None
     existingTags: Mapping[str, str] = _NOTHING
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 Value = str | tuple[str, ...] | None

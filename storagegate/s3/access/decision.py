@@ -210,7 +210,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if policy is not None:
             if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
                 return True
-            denies, grants = policy.rules(action)
+            denies, grants = policy.rules[action]
             if denies.rows:
                 described = context()
                 if denies.hold(described):
@@ -258,7 +258,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
             return True
-        if self.policy is not None and self.policy.rules(action)[1].couldHold(identity):
+        if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
 

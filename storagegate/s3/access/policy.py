@@ -156,23 +156,26 @@ class Rules(Struct, frozen=True):
     """
     The statements of one effect that concern one action.
 
-    A statement on objects whose key does not begin as its patterns is passed by without a call: of
-    20 statements that takes 2 microseconds, and with a call for each of them 7.
+    Statements on objects whose keys begin otherwise are passed by without a call, and with one look
+    at the key if it begins as in none of them: of 20 statements that takes 2 microseconds, and with
+    a call for each of them 7.
 
     @ivar rows: For each statement the beginnings of keys, or L{None} and a test of the key, or
         twice L{None} for every key; a test of the identity, or L{None} for all; the conditions.
-    @ivar beginnings: Those of all statements; L{None} if one of them has none.
+    @ivar beginnings: Those of all statements that have some.
+    @ivar others: The rows of the other statements.
     """
 
     rows: tuple[_Row, ...]
-    beginnings: tuple[str, ...] | None
+    beginnings: tuple[str, ...]
+    others: tuple[_Row, ...]
 
     def hold(self, context: AccessContext) -> bool:
         """Return whether one of the statements applies to a request."""
-        key, identity, beginnings = context.key, context.identity, self.beginnings
-        if beginnings is not None and not key.startswith(beginnings):
-            return False
-        for starts, keys, principals, conditions in self.rows:
+        key, identity = context.key, context.identity
+        for starts, keys, principals, conditions in (
+            self.rows if key.startswith(self.beginnings) else self.others
+        ):
             if starts is not None:
                 if not key.startswith(starts):
                     continue
@@ -194,56 +197,29 @@ class Rules(Struct, frozen=True):
 
 def _makeRules(rows: Iterable[_Row]) -> Rules:
     found = tuple(rows)
-    beginnings = [starts for starts, *_ in found]
-    if not found or None in beginnings:
-        return Rules(found, None)
-    return Rules(found, tuple({each for starts in beginnings if starts for each in starts}))
+    beginnings = {each for starts, *_ in found for each in starts or ()}
+    return Rules(found, tuple(beginnings), tuple(row for row in found if row[0] is None))
 
 
-class BucketPolicy:
+_Compiled = tuple[Statement, Callable[[Identity], bool] | None, _KeyTest | None, tuple[Test, ...]]
+
+
+class _RulesByAction(dict[str, tuple[Rules, Rules]]):
     """
-    A compiled policy.
+    The statements that deny an action, and those that allow it, made when they are looked up first.
 
-    @ivar document: As it was put.
-    @ivar isPublic: Whether a statement of it allows something to the public.
+    Actions are few, and a look-up that finds them calls nothing.
     """
 
-    def __init__(self, document: bytes, statements: Iterable[Statement], variables: bool) -> None:
-        """
-        @param variables: Whether its version has variables.
-        @raise ValueError: A condition cannot be compiled.
-        """
-        self.document = document
-        self._compiled = [
-            (
-                statement,
-                _principalTest(statement),
-                _keyTest(statement),
-                tuple(each.compiled(variables) for each in statement.conditions),
-            )
-            for statement in statements
-        ]
-        self.isPublic = any(statement.isPublic for statement, *_ in self._compiled)
-        # One entry for each action that was asked for; actions are few.
-        self._rules: dict[str, tuple[Rules, Rules]] = {}
+    def __init__(self, compiled: Iterable[_Compiled]) -> None:
+        """@param compiled: Statements, with the tests of their principals, keys and conditions."""
+        super().__init__()
+        self._compiled = tuple(compiled)
 
-    def rules(self, action: str) -> tuple[Rules, Rules]:
-        """Return the statements that deny an action, and those that allow it."""
-        found = self._rules.get(action)
-        if found is None:
-            denies, allows = (_makeRules(self._rows(action, each)) for each in (False, True))
-            found = self._rules[action] = denies, allows
-        return found
-
-    def evaluate(self, action: str, context: AccessContext) -> bool | None:
-        """
-        Return what the policy says of a request: L{False} if a statement denies it, L{True} if one
-        allows it, L{None} if it says nothing.
-        """
-        denies, allows = self.rules(action)
-        if denies.hold(context):
-            return False
-        return True if allows.hold(context) else None
+    def __missing__(self, action: str) -> tuple[Rules, Rules]:
+        denies, allows = (_makeRules(self._rows(action, each)) for each in (False, True))
+        self[action] = denies, allows
+        return denies, allows
 
     def _rows(self, action: str, isAllow: bool) -> Iterator[_Row]:
         kind = ACTIONS.get(action)
@@ -255,6 +231,44 @@ class BucketPolicy:
                 yield starts, keys, principals, conditions
             elif statement.onBucket is not statement.isNotResource:
                 yield None, None, principals, conditions
+
+
+class BucketPolicy:
+    """
+    A compiled policy.
+
+    @ivar document: As it was put.
+    @ivar isPublic: Whether a statement of it allows something to the public.
+    @ivar rules: By action.
+    """
+
+    def __init__(self, document: bytes, statements: Iterable[Statement], variables: bool) -> None:
+        """
+        @param variables: Whether its version has variables.
+        @raise ValueError: A condition cannot be compiled.
+        """
+        self.document = document
+        found = tuple(statements)
+        self.rules = _RulesByAction(
+            (
+                statement,
+                _principalTest(statement),
+                _keyTest(statement),
+                tuple(each.compiled(variables) for each in statement.conditions),
+            )
+            for statement in found
+        )
+        self.isPublic = any(statement.isPublic for statement in found)
+
+    def evaluate(self, action: str, context: AccessContext) -> bool | None:
+        """
+        Return what the policy says of a request: L{False} if a statement denies it, L{True} if one
+        allows it, L{None} if it says nothing.
+        """
+        denies, allows = self.rules[action]
+        if denies.hold(context):
+            return False
+        return True if allows.hold(context) else None
 
 
 def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:
