@@ -150,7 +150,7 @@ _QUIET = "quiet"
 GROWTH_GOALS = (
     *(
         Goal(case, connections, 0.9, _QUIET, ours=setting, isPaired=True)
-        for setting in ("objects1m", "keys1000")
+        for setting in ("objects1m", "scanned1m", "keys1000")
         for case, connections in (("get4k", 64), ("head", 16), ("put4k", 64))
     ),
     *(

@@ -16,6 +16,7 @@ from bench.filling import ensureBenchBucket, fillBucketToList
 from bench.gatewaycases import CASES as GATEWAY_CASES
 from bench.gatewaymeasuring import GatewayServer
 from bench.growthrecipes import (
+    GROWN,
     S3_CASES,
     TCP,
     Case,
@@ -25,6 +26,7 @@ from bench.growthrecipes import (
     policyOf,
 )
 from bench.keyfill import credentialsOf, signWithKeys
+from bench.lifecyclescan import RULES
 from bench.measuring import MeasureError
 from bench.places import CHECKPOINTS, IDLE_CONNECTIONS
 from bench.processes import Server
@@ -33,6 +35,7 @@ from bench.s3cases import BUCKET, GROUP, MIB, requestsOf, storedPaths
 from bench.s3cases import Case as S3Case
 from bench.s3server import S3Server
 from bench.signing import Request, signer
+from storagegate.s3.xml.lifecycle import writeLifecycle
 
 LISTED = S3_CASES["list10k"]
 UPLOAD_SIZE = 64 * MIB
@@ -100,12 +103,15 @@ class GrowthS3Server(S3Server):
                 self._configure("policy", policyOf(self.setting.statements))
             if self.setting.history == "enabled":
                 self._configure("versioning", _ENABLED)
+            if self.setting.isScanned:
+                rules = writeLifecycle(RULES)
+                self._configure("lifecycle", rules, f"/{GROWN}")
         if self.setting.beside == "list":
             fillBucketToList(self, LISTED)
 
-    def _configure(self, name: str, document: bytes) -> None:
-        """Set something of the bench's bucket."""
-        request = Request("PUT", BUCKET, ((name, ""),), length=len(document))
+    def _configure(self, name: str, document: bytes, bucket: str = BUCKET) -> None:
+        """Set something of a bucket."""
+        request = Request("PUT", bucket, ((name, ""),), length=len(document))
         answer = self.send(request, document)
         if answer.status not in (200, 204):
             raise MeasureError(f"{name}: {answer.status} {answer.body[:200]!r}")

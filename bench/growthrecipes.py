@@ -24,6 +24,9 @@ from bench.s3cases import Case as S3Case
 from bench.s3recipes import S3Recipe
 
 QUIET = "quiet"
+GROWN = "grown"
+"""The bucket of the other objects."""
+
 TCP = "tcp"
 
 
@@ -41,6 +44,7 @@ class Setting:
     @ivar isOld: Whether versions are requested in place of objects: a page of them, or one.
     @ivar statements: How many statements the policy of the bucket has; L{None} if the root key
         asks, and not an issued one, which a policy binds.
+    @ivar isScanned: Whether the other objects are scanned for expired ones all the time.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Setting:
     history: str = ""
     isOld: bool = False
     statements: int | None = None
+    isScanned: bool = False
 
 
 @frozen
@@ -70,7 +75,12 @@ class Case:
 
 KEYS = Setting("keys1000", hasKeys=True)
 
-_GROWN = (Setting(QUIET), Setting("objects1m", objects=1_000_000), KEYS)
+_GROWN = (
+    Setting(QUIET),
+    Setting("objects1m", objects=1_000_000),
+    Setting("scanned1m", objects=1_000_000, isScanned=True),
+    KEYS,
+)
 _OLDER = Setting("versions10", objects=10_000, history="versions")
 _POLICIES = (
     Setting(QUIET, statements=0),
@@ -171,6 +181,10 @@ def policyOf(count: int) -> bytes:
 def makeS3Recipe(setting: Setting) -> S3Recipe:
     """Describe a daemon."""
     recipe = s3recipes.storagegate("full")
+    if setting.isScanned:
+        # A round takes longer than such a day, so that the next one follows at once.
+        day = {"STORAGEGATE_LIFECYCLE_DAY_SECONDS": "1"}
+        recipe = evolve(recipe, environment={**recipe.environment, **day})
 
     def prepare(folder: Path, port: int) -> None:
         environment = {**os.environ, **recipe.environment}
@@ -180,7 +194,7 @@ def makeS3Recipe(setting: Setting) -> S3Recipe:
             words = [setting.history, str(setting.objects)]
             commands.append([sys.executable, str(VERSION_FILL), data, *words])
         elif setting.objects:
-            words = ["grown", str(setting.objects), str(LISTED_SIZE)]
+            words = [GROWN, str(setting.objects), str(LISTED_SIZE)]
             commands.append([sys.executable, str(BULK_FILL), data, *words])
         if setting.hasKeys or setting.statements is not None:
             commands.append([sys.executable, str(KEY_FILL), data])

@@ -17,9 +17,11 @@ from bench.growthrecipes import (
     policyOf,
     shrink,
 )
+from bench.lifecyclescan import RULES
 from bench.signing import Request
 from storagegate.s3.access.policy import compilePolicy
 from storagegate.s3.accounts import KeyPolicy
+from storagegate.s3.xml.lifecycle import readLifecycle, writeLifecycle
 from tests.bench.test_tables import cell
 
 RUN = results.Run("2026-03-09", "Z80", 2, "6.1", "ext4", 2, 2, {}, "growth")
@@ -68,6 +70,16 @@ class ServerTests(SynchronousTestCase):
                 self.assertEqual(server.recipe.name, setting.name)
             if case.s3:
                 self.assertIn(case.s3, S3_CASES)
+
+    def test_scanned(self) -> None:
+        """A store that is scanned has rules that S3 takes, and short days."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        [setting] = [each for each in CASES["get4k"].settings if each.isScanned]
+        self.assertEqual(shrink(setting).objects, 10_000)
+        recipe = GrowthS3Server(setting, folder).recipe
+        self.assertEqual(recipe.environment["STORAGEGATE_LIFECYCLE_DAY_SECONDS"], "1")
+        self.assertEqual(readLifecycle(writeLifecycle(RULES)), RULES)
 
     def test_room(self) -> None:
         """A gateway has room for more than the idle connections."""
