@@ -4,11 +4,14 @@ from typing import Any
 
 import msgspec
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.s3 import expiry
 from storagegate.s3.expiry import PAGE, LifecycleScanner, Round
 from storagegate.s3.lifecycle import Calendar, LifecycleRule
 from storagegate.storage.files import Files
+from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import (
     COMPLIANCE,
     VERSIONING_ENABLED,
@@ -115,6 +118,32 @@ class ScannerTests(SynchronousTestCase):
             self.restart()
         self.scan()
         self.assertEqual(self.driver.listing("a", b""), [])
+
+    def test_busy(self) -> None:
+        """Each page waits for ten turns of a busy loop, and of an idle one for none."""
+        self.put("a", b"k")
+        self.set("a", LifecycleRule("late", True, days=1000))
+        reactor = self.driver.reactor
+        pauses: list[float] = []
+
+        async def pause(task: PeriodicTask, seconds: float) -> None:
+            pauses.append(seconds)
+
+        self.patch(PeriodicTask, "pause", pause)
+        for turn, seconds in (0.0, None), (0.01, 0.1), (1.0, 0.2):
+
+            def later(clock: Any, delay: float, turn: float = turn) -> Any:
+                reactor.rightNow += turn
+                return deferLater(clock, delay)
+
+            self.patch(expiry, "deferLater", later)
+            self.now += DAY
+            reactor.settle(self.scanner.scan())
+            # A page of versions, and one of uploads.
+            self.assertEqual(len(pauses), 0 if seconds is None else 2)
+            for each in pauses:
+                self.assertAlmostEqual(each, seconds)
+            pauses.clear()
 
     def test_place(self) -> None:
         """A round that was cut goes on where it was, with what it has to know of the key."""
