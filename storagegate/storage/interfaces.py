@@ -217,6 +217,18 @@ class ICatalog(Interface):
         @raise NoSuchKey: There is no such object or version, or it is a delete marker.
         """
 
+    def putAcl(bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
+        """
+        Replace the access control list of an object; nothing else of it changes.
+
+        @param bucket: The bucket's name.
+        @param key: The object's key in UTF-8.
+        @param sequence: That of the record whose list changes, which need not be current any more.
+        @param acl: Text that the catalog does not read; empty for the private list.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise NoSuchKey: There is no such version any more.
+        """
+
     def setObjectLock(bucket: str, default: DefaultRetention | None) -> Deferred[None]:
         """
         Enable the object lock of a bucket, which nothing disables, and set its default.

@@ -184,6 +184,8 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     @ivar tags: URL-encoded, as C{x-amz-tagging} has them; a column of its own in the row of an
         object, for they change without it.
     @ivar lock: Likewise, in columns of their own.
+    @ivar acl: The access control list, as C{encodeList} of C{storagegate.s3.access.acl} writes it;
+        empty for the private one. Like C{tags} a column of its own.
     @ivar uploadId: The multipart upload that made the object, by which a completion that is
         repeated finds it; empty if none did.
     """
@@ -197,6 +199,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     uploadId: str = ""
     tags: str = ""
     lock: ObjectLock = UNLOCKED
+    acl: str = ""
 
 
 class ObjectRecord(msgspec.Struct, frozen=True):

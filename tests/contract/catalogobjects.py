@@ -1,5 +1,7 @@
 """The catalog's contract: buckets and objects."""
 
+from typing import Any
+
 from msgspec.structs import replace
 from twisted.internet.defer import DeferredList
 
@@ -111,6 +113,7 @@ class ObjectContract(CatalogCase):
             (PartSummary(1, 5, Checksum("CRC32", "AAAAAA==")), PartSummary(2, 0)),
             "STANDARD_IA",
             tags="a=b",
+            acl='[["*","READ"]]',
         )
         record = inlineRecord(b"k", b"\0\xff bytes", attributes=attributes)
         stored = await self.catalog.putObject(record, ALWAYS)
@@ -121,24 +124,35 @@ class ObjectContract(CatalogCase):
 
     async def test_tags(self) -> None:
         """Tags are replaced and removed, of what is there, and nothing else of it changes."""
-        stored = await self.catalog.putObject(inlineRecord(b"k"), ALWAYS)
+        await self._assertReplaced("tags", "a=b&c=", "d=1", "")
+
+    async def test_acl(self) -> None:
+        """So are the lists of who may."""
+        await self._assertReplaced("acl", '[["*","READ"]]', "[]", "")
+
+    async def _assertReplaced(self, name: str, *texts: str) -> None:
+        isTags = name == "tags"
+        put: Any = self.catalog.putTags if isTags else self.catalog.putAcl
+        attributes = Attributes(tags="kept=1", acl="[1]")
+        stored = await self.catalog.putObject(inlineRecord(b"k", attributes=attributes), ALWAYS)
         await self.put(blobRecord(b"blobs", "x"))
-        for tags in ("a=b&c=", "d=1", ""):
-            await self.catalog.putTags("b", b"k", None, tags)
+        for text in texts:
+            await put("b", b"k", None if isTags else stored.sequence, text)
             for verify in (False, True):
                 _, found = await self.catalog.object("b", b"k", verify=verify)
-                self.assertEqual(found.attributes.tags, tags)
-                plain = replace(found, attributes=replace(found.attributes, tags=""))
-                self.assertEqual(plain, stored)
-        await self.catalog.putTags("b", b"blobs", "null", "a=b")
-        self.assertEqual((await self.catalog.object("b", b"blobs"))[1].attributes.tags, "a=b")
+                changed = replace(stored.attributes, **{name: text})
+                self.assertEqual(found, replace(stored, attributes=changed))
+        _, found = await self.catalog.object("b", b"blobs")
+        await put("b", b"blobs", "null" if isTags else found.sequence, texts[0])
+        _, found = await self.catalog.object("b", b"blobs")
+        self.assertEqual(getattr(found.attributes, name), texts[0])
         for bucket, key, version, error in (
-            ("none", b"k", None, NoSuchBucket),
-            ("b", b"none", None, NoSuchKey),
-            ("b", b"k", self.otherVersion(), NoSuchKey),
+            ("none", b"k", None if isTags else stored.sequence, NoSuchBucket),
+            ("b", b"none", None if isTags else stored.sequence, NoSuchKey),
+            ("b", b"k", self.otherVersion() if isTags else 1 << 40, NoSuchKey),
         ):
             with self.assertRaises(error):
-                await self.catalog.putTags(bucket, key, version, "a=b")
+                await put(bucket, key, version, texts[0])
 
     async def test_segmentsComeBackInOrder(self) -> None:
         """An object of blobs names the same runs of bytes, in the same order."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from sqlite3 import Connection
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -270,7 +270,8 @@ def stack(transaction: Transaction, rows: Sequence[Row]) -> list[Segment]:
 
 _INSERTED = (
     "bucketId, key, sequence, versionId, deleteMarker, size, etag, modifiedMs, account,"
-    " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments, tags"
+    " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments, tags,"
+    " acl"
 )
 
 
@@ -390,25 +391,27 @@ def _insertSQL(table: str, columns: int, count: int) -> str:
     return f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
 
 
-class TagsChange(msgspec.Struct, frozen=True):
+class TextChange(msgspec.Struct, frozen=True):
     """
-    A request to change the tags of an object.
+    A request to change the tags or the access control list of an object.
 
     @ivar version: The number of the write of a version, or L{NULL_VERSION}; L{None} for the object
         that is current.
-    @ivar tags: See L{Attributes}.
+    @ivar column: C{"tags"} or C{"acl"}.
+    @ivar text: See L{Attributes}; empty for none.
     """
 
     bucket: str
     key: bytes
     version: int | str | None
-    tags: str
+    column: Literal["tags", "acl"]
+    text: str
 
 
 @oneByOne
-def putTags(transaction: Transaction, change: TagsChange) -> None:
+def putText(transaction: Transaction, change: TextChange) -> None:
     """
-    Replace the tags of an object; nothing else of it changes.
+    Replace the tags or the list of an object; nothing else of it changes.
 
     @raise NoSuchBucket: It does not exist.
     @raise NoSuchKey: There is no such object or version, or it is a delete marker.
@@ -423,9 +426,9 @@ def putTags(transaction: Transaction, change: TagsChange) -> None:
         name.append(change.version)
     for table in ("objects",) if change.version is None else ("objects", "versions"):
         found = transaction.value(
-            f"UPDATE {table} SET tags = ? WHERE bucketId = ? AND key = ? {which}"
+            f"UPDATE {table} SET {change.column} = ? WHERE bucketId = ? AND key = ? {which}"
             " AND NOT deleteMarker RETURNING sequence",
-            [change.tags or None, *name],
+            [change.text or None, *name],
         )
         if found is not None:
             return
@@ -460,10 +463,10 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
     @param record: Its C{sequence} is not used: the row's is 0 until it is numbered.
     """
     attributes, content = record.attributes, record.content
-    checksum, tags = attributes.checksum, attributes.tags
-    if tags or attributes.lock is not UNLOCKED:
+    checksum, tags, acl = attributes.checksum, attributes.tags, attributes.acl
+    if tags or acl or attributes.lock is not UNLOCKED:
         # These have columns of their own, for they change.
-        attributes = replace(attributes, tags="", lock=UNLOCKED)
+        attributes = replace(attributes, tags="", acl="", lock=UNLOCKED)
     return (
         record.versionId,
         0,
@@ -478,6 +481,7 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         asJSON(attributes),
         segmentsText(content),
         tags or None,
+        acl or None,
     )
 
 
@@ -489,7 +493,7 @@ def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
 _FOUND = (
     "b.account, b.createdMs, b.region, b.ownership, b.versioning, b.lockEnabled, b.generation,"
     " i.bytes, o.storageChecksum, o.deleteMarker, o.size, o.etag, o.modifiedMs, o.account,"
-    " o.attributes, o.versionId, o.sequence, o.segments, o.tags,"
+    " o.attributes, o.versionId, o.sequence, o.segments, o.tags, o.acl,"
     " iif(b.lockEnabled, json_array(o.retainMode, o.retainUntilMs, o.legalHold), NULL)"
 )
 
@@ -571,7 +575,7 @@ def _lookUp(
         bucket, account, createdMs, region, ownership, versioning, bool(isLocked), generation
     )
     inline, checksum, marker, size, etag, modifiedMs, writer, attributes, *rest = row
-    version, sequence, segments, tags, lock = rest
+    version, sequence, segments, tags, acl, lock = rest
     # Without a sequence there is no such object.
     if sequence is None:
         return found, None
@@ -579,8 +583,8 @@ def _lookUp(
         raise CorruptObject(f"object {bucket}/{key!r} is damaged")
     content = Content(size, inline, readSegments(segments))
     described = readAttributes(attributes)
-    if tags is not None:
-        described = replace(described, tags=tags)
+    if tags is not None or acl is not None:
+        described = replace(described, tags=tags or "", acl=acl or "")
     if lock is not None:
         described = replace(described, lock=locks.readLock(lock))
     return found, ObjectRecord(

@@ -563,8 +563,16 @@ class SQLiteCatalog:
 
     def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
         """Replace the tags of an object."""
-        change = objects.TagsChange(bucket, key, self._versionOf(versionId), tags)
-        return self._writer.submit(Mutation(objects.putTags, change, names=((bucket, key),)))
+        version = self._versionOf(versionId)
+        return self._putText(objects.TextChange(bucket, key, version, "tags", tags))
+
+    def putAcl(self, bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
+        """Replace the access control list of an object."""
+        return self._putText(objects.TextChange(bucket, key, sequence, "acl", acl))
+
+    def _putText(self, change: objects.TextChange) -> Deferred[None]:
+        name = (change.bucket, change.key)
+        return self._writer.submit(Mutation(objects.putText, change, names=(name,)))
 
     def _versionOf(self, versionId: str | None) -> int | str | None:
         if versionId is None or versionId == NULL_VERSION:
