@@ -249,6 +249,8 @@ class Components:
             region=options.region,
             s3Domain=options.domain,
             requireSignedPayload=options.requireSignedPayload,
+            ownership=options.ownership,
+            trustedProxies=options.trustedProxies,
             rootAccessKey=root.accessKey,
             rootSecretKey=root.secretKey,
             reactor=self._reactor,

@@ -18,6 +18,7 @@ from storagegate.core.files import readSmallFile
 from storagegate.core.options import parseDecimal, readSize
 from storagegate.daemon.rootcredentials import CREDENTIAL, RootCredentials, checkCredential
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.net.forwarded import compileTrust
 from storagegate.telemetry.log import LEVELS
 
 PREFIX = "STORAGEGATE_"
@@ -50,6 +51,10 @@ _MAXIMUM_WORKERS = 30
 # An hour: the supervisor does not wait longer anyway.
 _MAXIMUM_GRACE_SECONDS = 3600
 _DAY_SECONDS = 86400
+
+
+# Those of storagegate.s3.access.decision, which comes with the first S3 request.
+_OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
 
 
 class ConfigurationError(ValueError):
@@ -272,6 +277,13 @@ KEYS = (
         reloads=True,
     ),
     Key(
+        "objectOwnership",
+        "",
+        _oneOf(*_OWNERSHIPS),
+        "the object ownership of new buckets that name none",
+        reloads=True,
+    ),
+    Key(
         "shutdownGraceSeconds",
         "30",
         _wholeNumber(0, _MAXIMUM_GRACE_SECONDS, "seconds"),
@@ -358,6 +370,8 @@ class S3Options:
     @ivar root: The configured root key pair; L{None}: the one in the data directory.
     @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
     @ivar lifecycleDaySeconds: A day of the rules of life cycles.
+    @ivar ownership: The object ownership of new buckets; empty for none.
+    @ivar trustedProxies: Those whose C{X-Forwarded-For} names clients, as in the gateway's table.
     """
 
     region: str
@@ -365,6 +379,8 @@ class S3Options:
     root: RootCredentials | None
     requireSignedPayload: bool
     lifecycleDaySeconds: int = _DAY_SECONDS
+    ownership: str = ""
+    trustedProxies: Any = False
 
 
 @frozen
@@ -548,6 +564,16 @@ def _read(item: _Found) -> Any:
         raise ConfigurationError(f"{item.key.name} ({item.origin}): {error}{got}") from error
 
 
+def _trustedProxies(gateway: Mapping[str, Any]) -> Any:
+    """Return the gateway's option, which is the S3 listener's, too."""
+    value = gateway.get("trustedProxies", False)
+    try:
+        compileTrust(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"gateway.trustedProxies: {error}") from error
+    return value
+
+
 def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
     root = None
     if "accessKey" in values:
@@ -574,6 +600,8 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
             root,
             values["requireSignedPayload"],
             values["lifecycleDaySeconds"],
+            values.get("objectOwnership", ""),
+            _trustedProxies(gateway),
         ),
         services=values.get("service", ()),
         gateway=gateway,

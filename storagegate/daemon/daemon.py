@@ -255,5 +255,6 @@ class Daemon(ProcessService):
         if "s3" in self._sites and self._store is not None:
             resource = self._parts.s3Resource(self._store, self._configuration.s3, root)
             self._sites["s3"].resource = resource
+            self._sites["s3"].trust = resource.services.trust
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)

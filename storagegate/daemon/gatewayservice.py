@@ -324,7 +324,14 @@ class DaemonGatewayService:
         self._gateway.authentication.ownKeys["Storage"] = keys
         limits, cutHiding = maxItemBytes(), cutHidingTransports()
         self._add(
-            makeStorageService(store, credentials, region, maxItemBytes=limits, cutHiding=cutHiding)
+            makeStorageService(
+                store,
+                credentials,
+                region,
+                maxItemBytes=limits,
+                cutHiding=cutHiding,
+                ownership=self._configuration.s3.ownership,
+            )
         )
 
     def _add(self, service: ServiceDefinition) -> None:

@@ -72,13 +72,19 @@ class MultipartService:
         @param algorithm: Of the checksum; empty if the client named none.
         @param kind: Of the checksum; empty if the client named none.
         """
-        home = await self._service.bucket(caller, bucket, key)
+        home, owner = await self._service.checkWrite(caller, bucket, key)
         checkLock(home, attributes.lock, self._service.nowMs())
+        account = caller.identity.account
+        if owner.acl is not None:
+            from storagegate.s3.access.acl import encodeList
+
+            # Whose the object is, is decided with its completion: until then it is the initiator's.
+            attributes = replace(attributes, acl=encodeList(owner.acl, account) or "")
         upload = MultipartUpload(
             bucket,
             key,
             secrets.token_hex(24),
-            caller.identity.account,
+            account,
             self._service.nowMs(),
             attributes,
             algorithm,
@@ -96,8 +102,10 @@ class MultipartService:
         @param uploadId: As L{create} made it.
         @raise S3Error: C{NoSuchUpload}, and the errors of looking up the bucket.
         """
-        await self._service.bucket(caller, bucket, key)
         found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
+        # Its initiator may end it.
+        initiator = None if found is None else found.account
+        await self._service.bucket(caller, bucket, key, initiator=initiator)
         if found is None:
             raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
         return found
@@ -203,15 +211,17 @@ class MultipartService:
             # The count of a composite checksum may be left out.
             if value not in (checksum.value, checksum.value.partition("-")[0]):
                 raise S3Error("BadDigest")
+        owner = await self._service.ownershipOf(upload)
         record = ObjectRecord(
             upload.bucket,
             upload.key,
             size,
             multipartETag([part.etag for part in chosen]),
             self._service.nowMs(),
-            upload.account,
+            owner.account,
             replace(
                 upload.attributes,
+                acl=owner.text,
                 checksum=checksum,
                 parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
             ),

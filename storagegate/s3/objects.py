@@ -7,29 +7,26 @@ L{S3Error<storagegate.s3.errors.S3Error>} to refuse. The limits of a key are jud
 L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which every adapter calls first;
 all else is decided with the look-up of the bucket, in every method
 (L{storagegate.s3.access.decision}).
-
-Every adapter passes the attributes of a write as S3's header fields: lower-case names and values as
-C{bytes}. The store keeps text.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from email.header import Header
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve, frozen
+from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity
+from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.checksums import IngestedBody, encodeDigest, newHasher
 from storagegate.s3.contents import digest
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import LOCK_FIELDS, checkLock, lockFrom
+from storagegate.s3.locks import checkLock
 from storagegate.s3.names import checkBucketName
-from storagegate.s3.tags import Tags, encodeTags, tagsOfHeader
+from storagegate.s3.tags import Tags, encodeTags
 from storagegate.storage.errors import (
     BucketExists,
     BucketNotEmpty,
@@ -45,6 +42,7 @@ from storagegate.storage.records import (
     Bucket,
     Checksum,
     DefaultRetention,
+    MultipartUpload,
     ObjectListing,
     ObjectLock,
     ObjectRecord,
@@ -55,7 +53,9 @@ from storagegate.storage.records import (
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:
+    from storagegate.s3.access.acl import AccessControlList, AccountDirectory
     from storagegate.s3.access.context import Caller
+    from storagegate.s3.access.decision import BucketAccess
     from storagegate.s3.settings import SettingsCache
 
 _Copied = TypeVar("_Copied")
@@ -63,96 +63,11 @@ _Copied = TypeVar("_Copied")
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
 
-TAGGING = b"x-amz-tagging"
-METADATA_PREFIX = b"x-amz-meta-"
-METADATA_LIMIT = 2048
-"""Bytes of user metadata, names and values together: S3's own limit."""
-
-KEPT = (
-    b"content-encoding",
-    b"content-disposition",
-    b"content-language",
-    b"cache-control",
-    b"expires",
-)
-"""Headers that are stored as they came and returned, besides C{Content-Type}."""
-
-_STORAGE_CLASSES = {
-    name.encode(): name
-    for name in (
-        "STANDARD",
-        "REDUCED_REDUNDANCY",
-        "STANDARD_IA",
-        "ONEZONE_IA",
-        "INTELLIGENT_TIERING",
-    )
-}
 
 _EMPTY_ID = "Version id cannot be the empty string"
 
 _BUCKET_TAGS = "tagging"
 """The name of the setting that holds them."""
-
-_AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
-
-
-def _text(value: bytes) -> str:
-    """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
-    try:
-        return value.decode("ascii")
-    except UnicodeDecodeError:
-        pass
-    try:
-        return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-# A client sends the same fields with each request.
-@lru_cache(maxsize=64)
-def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    metadata = [name for name in names if name.startswith(METADATA_PREFIX)]
-    return (*(name for name in (*KEPT, TAGGING, *LOCK_FIELDS) if name in names), *metadata)
-
-
-def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
-    """
-    Parse the attributes that a write gives to its object.
-
-    @param headers: Values by lower-case name.
-    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}, C{InvalidArgument}.
-    """
-    kept = {}
-    metadata = {}
-    tags = ""
-    lock = UNLOCKED
-    size = 0
-    for name in _attributeNames(tuple(headers)):
-        value = headers[name]
-        if name.startswith(METADATA_PREFIX):
-            start = len(METADATA_PREFIX)
-            size += len(name) - start + len(value)
-            metadata[name[start:].decode("latin-1")] = _text(value)
-            continue
-        if name == TAGGING:
-            tags = encodeTags(tagsOfHeader(value))
-            continue
-        if name in LOCK_FIELDS:
-            lock = lockFrom(headers)
-            continue
-        if name == b"content-encoding":
-            # aws-chunked describes the transfer, not the object.
-            value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
-        if value:
-            kept[name.decode("ascii")] = _text(value)
-    if size > METADATA_LIMIT:
-        fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
-        raise S3Error("MetadataTooLarge", fields=fields)
-    storageClass = _STORAGE_CLASSES.get(headers.get(b"x-amz-storage-class", b"STANDARD"))
-    if storageClass is None:
-        raise S3Error("InvalidStorageClass")
-    contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
-    return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags, lock=lock)
 
 
 @frozen
@@ -169,22 +84,55 @@ class DeleteEntry:
     condition: WriteCondition = UNCONDITIONAL
 
 
+class Ownership(Struct, frozen=True):
+    """
+    Whose a new object is.
+
+    @ivar account: The owner.
+    @ivar acl: The list that the request names; L{None} for the private one.
+    """
+
+    account: str
+    acl: "AccessControlList | None" = None
+
+    @property
+    def text(self) -> str:
+        """The list as it is stored."""
+        if self.acl is None:
+            return ""
+        from storagegate.s3.access.acl import encodeList
+
+        return encodeList(self.acl, self.account) or ""
+
+
 class ObjectService:
     """
     Buckets and objects of one store.
 
     @ivar region: The region of new buckets.
+    @ivar ownership: The object ownership of new buckets that name none; empty for none.
     """
 
-    def __init__(self, store: ObjectStore, region: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        region: str,
+        now: Callable[[], float],
+        accounts: "AccountDirectory",
+        ownership: str = "",
+    ) -> None:
         """
         @param store: An open store, whose catalog holds the buckets and objects.
         @param region: The region of new buckets.
         @param now: Returns seconds since the epoch.
+        @param accounts: Those that lists can name.
+        @param ownership: The object ownership of new buckets that name none; empty for none.
         """
         self.store = store
         self.region = region
         self._now = now
+        self._accounts = accounts
+        self.ownership = ownership
         self._catalog = store.catalog
         self._verifies = store.verifier is not None
 
@@ -200,21 +148,64 @@ class ObjectService:
         return int(self._now() * 1000)
 
     async def checkWrite(
-        self, caller: "Caller", bucket: str, key: bytes, condition: WriteCondition
-    ) -> Bucket:
+        self, caller: "Caller", bucket: str, key: bytes, condition: WriteCondition = UNCONDITIONAL
+    ) -> tuple[Bucket, Ownership]:
         """
-        Reject a write before its body is read, if it cannot succeed; return its bucket.
+        Reject a write before its body is read, if it cannot succeed.
 
         The condition is evaluated again, and finally, in the transaction that writes.
 
         @param condition: Of it, only that the key is absent is evaluated here.
+        @return: Its bucket; whose the object will be, and with which list.
+        @raise S3Error: Also the problem with the list that the headers of the request name.
         """
         found = await self.bucket(caller, bucket, key)
         if condition.absent:
             _, record = await self._catalog.object(bucket, key)
             if record is not None:
                 raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
-        return found
+        writer, headers = caller.identity.account, caller.headers
+        isNamed = not LIST_FIELDS.isdisjoint(headers)
+        if not isNamed and not found.generation and found.account == writer:
+            return found, Ownership(writer)
+        access = await self.accessOf(found)
+        if not isNamed:
+            return found, Ownership(access.ownerOf(writer, None))
+        from storagegate.s3.access.acl import listFrom
+
+        acl = listFrom(headers, writer, self._accounts, found.account)
+        owner = access.ownerOf(writer, acl)
+        if owner != writer:
+            # A canned list names the owner.
+            acl = listFrom(headers, owner, self._accounts, found.account)
+        assert acl is not None, "the headers name one"
+        access.checkList(acl)
+        return found, Ownership(owner, acl)
+
+    async def accessOf(self, bucket: Bucket) -> "BucketAccess":
+        """Return the settings of a bucket that decide on access."""
+        return (self.settings.kept(bucket) or await self.settings.find(bucket)).access
+
+    async def ownerOfAll(self, name: str) -> str | None:
+        """
+        Return the account that owns all objects of a bucket; L{None} if each has its own.
+
+        @raise S3Error: C{NoSuchBucket}.
+        """
+        bucket = await self.find(name)
+        # Without a change of settings each object has the owner that it was written with.
+        if bucket.generation and (await self.accessOf(bucket)).isEnforced:
+            return bucket.account
+        return None
+
+    async def ownershipOf(self, upload: MultipartUpload) -> Ownership:
+        """Find whose the object of an upload will be, and with which list."""
+        from storagegate.s3.access.acl import decodeList
+
+        bucket = await self.find(upload.bucket)
+        access = await self.accessOf(bucket)
+        acl = decodeList(upload.attributes.acl) if upload.attributes.acl else None
+        return Ownership(access.ownerOf(upload.account, acl), acl)
 
     async def find(self, name: str) -> Bucket:
         """
@@ -228,19 +219,26 @@ class ObjectService:
         return found
 
     async def bucket(
-        self, caller: "Caller", name: str, key: bytes = b"", operation: str = ""
+        self,
+        caller: "Caller",
+        name: str,
+        key: bytes = b"",
+        operation: str = "",
+        initiator: str | None = None,
     ) -> Bucket:
         """
         Look up a bucket, and decide on a request for it or for a key in it.
 
         @param key: Empty for the bucket itself.
         @param operation: See L{object}.
+        @param initiator: The account that began the upload which the request names, if there is
+            one.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}.
         """
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
             settings = self.settings.kept(found) or await self.settings.find(found)
-            settings.access.decide(caller, found, key, operation=operation)
+            settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
         return found
 
     async def buckets(
@@ -276,7 +274,7 @@ class ObjectService:
         @param name: The name, by the rules of
             L{checkBucketName<storagegate.s3.names.checkBucketName>}.
         @param region: The requested region; empty for this server's.
-        @param ownership: Kept, and shown.
+        @param ownership: The object ownership; empty for that of all new buckets.
         @param tags: Of the bucket, if it gets any.
         @param locked: Whether it has object lock, and with it versioning.
         """
@@ -286,8 +284,9 @@ class ObjectService:
         if region and region != self.region:
             raise S3Error("IllegalLocationConstraintException")
         versioning = VERSIONING_ENABLED if locked else ""
+        owned = ownership or self.ownership
         bucket = Bucket(
-            name, identity.account, self.nowMs(), self.region, ownership, versioning, locked
+            name, identity.account, self.nowMs(), self.region, owned, versioning, locked
         )
         try:
             await self._catalog.createBucket(bucket)
@@ -332,6 +331,19 @@ class ObjectService:
             # It was deleted meanwhile.
             raise await self._absent(found[0], key, versionId) from None
         return found
+
+    async def putAcl(self, record: ObjectRecord, acl: str) -> None:
+        """
+        Replace the list of an object, of which nothing else changes. Access was decided on before.
+
+        @param record: The object as it was looked up: the list is of that and of no later one.
+        @param acl: As it is stored; empty for the private one.
+        """
+        try:
+            await self._catalog.putAcl(record.bucket, record.key, record.sequence, acl)
+        except NoSuchKey:
+            # It was replaced or deleted meanwhile.
+            raise S3Error("OperationAborted") from None
 
     async def putSettings(self, name: str, documents: Mapping[str, bytes | None]) -> None:
         """
@@ -497,7 +509,7 @@ class ObjectService:
 
     def putObject(
         self,
-        identity: Identity,
+        owner: Ownership,
         bucket: str,
         key: bytes,
         ingested: IngestedBody,
@@ -507,6 +519,7 @@ class ObjectService:
         """
         Store an ingested body. Access was authorised before it was read.
 
+        @param owner: From L{checkWrite}.
         @param attributes: Those of the object, without its checksum.
         """
         content = ingested.content
@@ -516,15 +529,15 @@ class ObjectService:
             content.size,
             ingested.etag,
             int(self._now() * 1000),
-            identity.account,
-            replace(attributes, checksum=ingested.checksum),
+            owner.account,
+            replace(attributes, checksum=ingested.checksum, acl=owner.text),
             content,
         )
         return self.store.putObject(record, ingested.sink, condition)
 
     async def copyObject(
         self,
-        identity: Identity,
+        owner: Ownership,
         source: ObjectRecord,
         bucket: str,
         key: bytes,
@@ -537,6 +550,7 @@ class ObjectService:
         """
         Give an object's bytes a second name; the ETag stays, for it names the same bytes.
 
+        @param owner: From L{checkWrite}: a copy has none of its source's list.
         @param source: The object as it was looked up.
         @param attributes: Those of the new object; L{None} takes over the source's.
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
@@ -567,9 +581,10 @@ class ObjectService:
             source.size,
             source.etag,
             self.nowMs(),
-            identity.account,
+            owner.account,
             replace(
                 attributes or source.attributes,
+                acl=owner.text,
                 checksum=checksum,
                 parts=source.attributes.parts,
                 uploadId="",

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.core.httpurls import schemeOf
+from storagegate.net.forwarded import Trust
 from storagegate.net.http.message import (
     ChannelRequest,
     checkedFields,
@@ -20,6 +21,7 @@ from storagegate.net.http.message import (
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
+from storagegate.s3.attributes import TAGGING
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -27,7 +29,7 @@ from storagegate.s3.lifecycle import Calendar
 from storagegate.s3.locks import lockHeaders
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import bucketOfHost
-from storagegate.s3.objects import TAGGING, ObjectService
+from storagegate.s3.objects import ObjectService
 from storagegate.s3.tags import Tags, tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
@@ -263,6 +265,7 @@ class S3Services:
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @ivar calendar: The days of rules of life cycles.
+    @ivar trust: Which peers are proxies that name the client; L{None}: none is.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
     @ivar scheduler: Divides time among responses that take long to write.
     """
@@ -277,6 +280,7 @@ class S3Services:
     s3Domain: str | None = None
     requireSignedPayload: bool = False
     calendar: Calendar = field(factory=Calendar)
+    trust: Trust | None = None
 
 
 # What concerns an account, and no bucket whose settings could open it.
@@ -318,8 +322,8 @@ class S3Request(Struct, eq=False):
 
     @property
     def address(self) -> str:
-        """The address of the client."""
-        return self.request.clientHost
+        """The address of the client, behind trusted proxies."""
+        return self.request.clientAddress(self.services.trust)
 
     @property
     def secure(self) -> bool:

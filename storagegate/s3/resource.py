@@ -14,6 +14,7 @@ from itertools import count
 from twisted.internet.interfaces import IReactorTime
 
 from storagegate.auth.throttle import AuthFailureThrottle
+from storagegate.net.forwarded import TrustedProxies, compileTrust
 from storagegate.net.http.message import ChannelRequest, encodeLines
 from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
@@ -105,7 +106,7 @@ class S3Resource(CoroutineResource):
                     return
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; no other body is read before authentication.
-            form = None
+            form = head = None
             if request.method == b"POST" and bucket is not None and key is None:
                 form = self._openForm(request)
             try:
@@ -147,8 +148,8 @@ class S3Resource(CoroutineResource):
             if form is not None and operation.name == "PostObject":
                 await self._postObject(call, form)
                 return
-            if authenticated.source is SignatureSource.FORM:
-                # The fields of a form are signed to store its file, for no other operation.
+            if head is not None:
+                # The fields of a form are there to store its file, for no other operation.
                 raise S3Error("AccessDenied")
             call.authorise()
             if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
@@ -185,7 +186,8 @@ class S3Resource(CoroutineResource):
     async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
         """Let a client wait whose credentials were refused too often."""
         if error.status in (401, 403):
-            await self._throttle.wait(self._throttle.failed(request.clientHost))
+            address = request.clientAddress(self.services.trust)
+            await self._throttle.wait(self._throttle.failed(address))
 
     async def _prepare(self) -> None:
         """Load the keys, and the operations, which an idle daemon does not have."""
@@ -235,7 +237,7 @@ class S3Resource(CoroutineResource):
             request.path,
             request.queryString,
             headers.get(b"user-agent", b""),
-            request.clientHost,
+            request.clientAddress(self.services.trust),
             request.secure,
         )
         self.observers.inFlight += 1
@@ -248,6 +250,8 @@ def makeS3Resource(
     region: str,
     s3Domain: str | None,
     requireSignedPayload: bool = False,
+    ownership: str = "",
+    trustedProxies: TrustedProxies = False,
     rootAccessKey: str,
     rootSecretKey: str,
     reactor: IReactorTime,
@@ -260,11 +264,13 @@ def makeS3Resource(
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
     @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @param ownership: The object ownership of new buckets; empty for none.
+    @param trustedProxies: Those whose C{X-Forwarded-For} names the client.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     @param lifecycleDaySeconds: A day of the rules of life cycles.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = ObjectService(store, region, time.time)
+    objects = ObjectService(store, region, time.time, credentials, ownership)
     services = S3Services(
         store=store,
         objects=objects,
@@ -276,5 +282,6 @@ def makeS3Resource(
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
         calendar=Calendar(lifecycleDaySeconds * 1000),
+        trust=compileTrust(trustedProxies),
     )
     return S3Resource(services, reactor)

@@ -26,15 +26,14 @@ from storagegate.core.definitions import ServiceAuthentication, ServiceDefinitio
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.accounts import AccessKeyStore, Identity
+from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import (
-    METADATA_PREFIX,
     DeleteEntry,
     ObjectService,
-    attributesFrom,
     retryCopy,
 )
 from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
@@ -361,6 +360,7 @@ def makeStorageService(
     now: Callable[[], float] = time.time,
     maxItemBytes: Mapping[str, int] | None = None,
     cutHiding: Container[str] = (),
+    ownership: str = "",
 ) -> ServiceDefinition:
     """
     Make the service.
@@ -373,8 +373,11 @@ def makeStorageService(
         less than L{CHUNK}.
     @param cutHiding: The transports on which a client's stream that is cut may look whole: there
         an upload has to prove its end.
+    @param ownership: The object ownership of new buckets; empty for none.
     """
-    storage = _StorageMethods(store, credentials, region, now, maxItemBytes or {}, cutHiding)
+    storage = _StorageMethods(
+        store, credentials, region, now, maxItemBytes or {}, cutHiding, ownership
+    )
     methods = {
         name: ServiceMethod(handler, streaming, request, response)
         for name, handler, streaming, request, response in (
@@ -406,13 +409,14 @@ class _StorageMethods:
         now: Callable[[], float],
         maxItemBytes: Mapping[str, int],
         cutHiding: Container[str],
+        ownership: str,
     ) -> None:
         self._store = store
         self._cutHiding = cutHiding
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = ObjectService(store, region, now)
+        self._objects = ObjectService(store, region, now, credentials, ownership)
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
@@ -506,7 +510,7 @@ class _StorageMethods:
             caller = self._authorised(context, "PutObject", "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
-            await self._objects.bucket(caller, bucket, key)
+            _, owner = await self._objects.checkWrite(caller, bucket, key)
             expectation = BodyExpectation()
             ingested = await ingest(body, expectation, self._store.blobs, INLINE_LIMIT)
             if body.checksum and body.checksum != ingested.etag:
@@ -514,7 +518,7 @@ class _StorageMethods:
                     self._store.abort(ingested.sink)
                 raise _invalid("checksum is not the MD5 of the bytes that came")
             return _objectShape(
-                await self._objects.putObject(caller.identity, bucket, key, ingested, attributes)
+                await self._objects.putObject(owner, bucket, key, ingested, attributes)
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
@@ -541,14 +545,14 @@ class _StorageMethods:
                 "key": _textOf(request, "fromKey"),
                 "versionId": request.get("fromVersionId"),
             }
-            await self._objects.bucket(caller, bucket, key)
+            _, owner = await self._objects.checkWrite(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
                 isVersion = source["versionId"] is not None
                 return await self._objects.copyObject(
-                    caller.identity, found, bucket, key, byVersion=isVersion
+                    owner, found, bucket, key, byVersion=isVersion
                 )
 
             return _objectShape(await retryCopy(copy))

@@ -175,6 +175,7 @@ class RefusalTests(ConfigurationCase):
             "region": "US East",
             "s3Domain": "-.example",
             "requireSignedPayload": "1",
+            "objectOwnership": "Nobody",
             "shutdownGraceSeconds": "1_0",
             "heldBytes": "1kb",
             "reactor": "epoll",
@@ -285,7 +286,7 @@ class RestartTests(SynchronousTestCase):
             {
                 *("accessKey", "secretKey", "region", "s3Domain"),
                 *("requireSignedPayload", "shutdownGraceSeconds", "heldBytes"),
-                *("logFormat", "logLevel"),
+                *("logFormat", "logLevel", "objectOwnership"),
             },
         )
 

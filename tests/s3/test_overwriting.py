@@ -10,10 +10,10 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.s3.access.context import PlainCaller
-from storagegate.s3.accounts import Identity
+from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.checksums import BodyExpectation, ingest, newHasher
 from storagegate.s3.contents import digest
-from storagegate.s3.objects import ObjectService
+from storagegate.s3.objects import ObjectService, Ownership
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.records import Attributes, Content, ObjectRecord
@@ -73,7 +73,8 @@ class OverwritingTests(TestCase):
             blobs=self.blobs,
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
-        self.objects = ObjectService(self.store, "us-east-1", lambda: 1)
+        accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
+        self.objects = ObjectService(self.store, "us-east-1", lambda: 1, accounts)
         self.isOver = False
         self.writes = 0
         return Deferred.fromCoroutine(self._begin())
@@ -86,7 +87,7 @@ class OverwritingTests(TestCase):
         self.writes += 1
         body = b"%08d" % self.writes * (SIZE // 8)
         received = await ingest(WholeBody(body), BodyExpectation(), self.store.blobs, 1024)
-        await self.objects.putObject(ROOT, "box", b"k", received, Attributes())
+        await self.objects.putObject(Ownership("root"), "box", b"k", received, Attributes())
 
     async def _overwrite(self) -> None:
         while not self.isOver:

@@ -66,12 +66,16 @@ class Limit:
 LIMITS = (
     Limit(
         "modules",
-        309,
+        310,
         "A tree of one module a concept: 288, and ten that decide who may; two of origins; five of"
         " locks, dates, and of the bytes that copies share; six of life cycles and of work in"
-        " rounds.",
+        " rounds; what a write says of its object.",
     ),
-    Limit("lines", 87_500, "79,000 when it was put in order; settings of buckets and locks since."),
+    Limit(
+        "lines",
+        88_000,
+        "79,000 when it was put in order; settings of buckets, locks and lists of objects since.",
+    ),
     Limit("vague words per 10,000 lines", 3, "Twisted has 2: a part of a program is no person."),
     Limit("class names in two modules", 0, "A name that means two things has to be looked up."),
     Limit("classes cut over files", 0, "A base with one subclass elsewhere is half a class."),

@@ -25,6 +25,7 @@ from twisted.web.iweb import IRequest
 from zope.interface import classImplements
 
 from storagegate.core.options import parseDecimal
+from storagegate.net.forwarded import Trust, clientAddresses
 from storagegate.net.http.interfaces import (
     BadRequest,
     BodyLost,
@@ -263,6 +264,17 @@ class ChannelRequest(RequestHead):
         """Return the client's address, C{''} for a UNIX socket."""
         host: str = self._channel.connection.clientHost
         return host
+
+    def clientAddress(self, trust: Trust | None) -> str:
+        """
+        Return the address of the client that a trusted proxy names, or else of the peer.
+
+        @param trust: Which peers are such proxies; L{None}: none is.
+        """
+        if trust is None:
+            return self.clientHost
+        forwarded = self.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        return clientAddresses(self.clientHost, forwarded, trust)[-1]
 
     @property
     def tlsVersion(self) -> str | None:

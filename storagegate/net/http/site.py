@@ -21,7 +21,7 @@ from zope.interface import implementer
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.shares import AddressShare, AddressShares, shareOf
 from storagegate.core.task import IdleWaiters, Task
-from storagegate.net.forwarded import Trust, clientAddresses
+from storagegate.net.forwarded import Trust
 from storagegate.net.http.channel import HTTPChannel, checkAllTimeouts
 from storagegate.net.http.interfaces import (
     BadRequest,
@@ -316,10 +316,8 @@ class Site(Factory):
 
     def requestShare(self, request: ChannelRequest, share: AddressShare) -> AddressShare:
         """Return the share of the client that a trusted proxy names."""
-        host = request.clientHost
-        forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        client = clientAddresses(host, forwarded, self.trust)[-1]
-        return share if client == host else self.shares.of(client)
+        client = request.clientAddress(self.trust)
+        return share if client == request.clientHost else self.shares.of(client)
 
     def webRequest(self, request: ChannelRequest) -> Any:
         """Make the stock Twisted request that stands for C{request}."""

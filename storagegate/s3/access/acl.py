@@ -21,6 +21,7 @@ from attrs import field, frozen
 
 from storagegate.s3.access.actions import VERSION_ACTIONS
 from storagegate.s3.accounts import Identity, canonicalId
+from storagegate.s3.attributes import GRANT_HEADERS, LIST_FIELDS
 from storagegate.s3.errors import S3Error, invalidArgument
 
 ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
@@ -35,18 +36,6 @@ PERMISSIONS = ("READ", "WRITE", "READ_ACP", "WRITE_ACP", FULL_CONTROL)
 
 GRANT_LIMIT = 100
 """Grants of a list: Amazon's limit."""
-
-GRANT_HEADERS: Mapping[bytes, str] = {
-    b"x-amz-grant-read": "READ",
-    b"x-amz-grant-write": "WRITE",
-    b"x-amz-grant-read-acp": "READ_ACP",
-    b"x-amz-grant-write-acp": "WRITE_ACP",
-    b"x-amz-grant-full-control": FULL_CONTROL,
-}
-"""The headers that grant, by lower-case name, with the permission of each."""
-
-LIST_FIELDS = frozenset({b"x-amz-acl", *GRANT_HEADERS})
-"""The headers that name a list."""
 
 _BUCKET_PERMISSIONS: Mapping[str, str] = {
     "s3:ListBucket": "READ",
@@ -263,7 +252,7 @@ class GranteeReader:
 
 def namesList(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether the headers of a request name a list."""
-    return b"x-amz-acl" in headers or not GRANT_HEADERS.keys().isdisjoint(headers)
+    return not LIST_FIELDS.isdisjoint(headers)
 
 
 def listFrom(
@@ -303,57 +292,4 @@ def listFrom(
     ]
     if len(found) > GRANT_LIMIT:
         raise invalidArgument("x-amz-grant", str(len(found)), "The request has too many grants")
-    return AccessControlList(tuple(dict.fromkeys(found)))
-
-
-_XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
-
-
-def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessControlList:
-    """
-    Read an C{AccessControlPolicy}.
-
-    @param body: The document; its size is limited before.
-    @param owner: The account that owns the bucket or the object, which the document must name.
-    @raise S3Error: C{MalformedACLError}, C{AccessDenied} for another owner, and the errors of
-        grantees.
-    """
-    from xml.etree.ElementTree import ParseError
-
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        root = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):
-        raise S3Error("MalformedACLError") from None
-    named = root.findtext("{*}Owner/{*}ID")
-    rows = root.findall("{*}AccessControlList/{*}Grant")
-    if (
-        root.tag.rpartition("}")[2] != "AccessControlPolicy"
-        or named is None
-        or len(rows) > GRANT_LIMIT
-        or len(root.findall("{*}AccessControlList")) != 1
-    ):
-        raise S3Error("MalformedACLError")
-    if named.strip() != canonicalId(owner):
-        raise S3Error("AccessDenied")
-    reader = GranteeReader(directory)
-    forms: Mapping[str, tuple[str, Callable[[str], str]]] = {
-        "CanonicalUser": ("ID", reader.account),
-        "Group": ("URI", reader.group),
-        "AmazonCustomerByEmail": ("EmailAddress", reader.email),
-    }
-    found = []
-    for row in rows:
-        permission = (row.findtext("{*}Permission") or "").strip()
-        grantee = row.find("{*}Grantee")
-        if grantee is None or permission not in PERMISSIONS:
-            raise S3Error("MalformedACLError")
-        kind = grantee.get(_XSI_TYPE, "").rpartition(":")[2]
-        form = forms.get(kind)
-        text = None if form is None else grantee.findtext(f"{{*}}{form[0]}")
-        if form is None or text is None:
-            raise S3Error("MalformedACLError")
-        found.append(Grant(form[1](text.strip()), permission))
     return AccessControlList(tuple(dict.fromkeys(found)))

@@ -229,6 +229,10 @@ WRITER_ACTIONS = _OF_WRITER | {VERSION_ACTIONS[action] for action in _OF_WRITER}
 """What concerns the bytes, the tags and the ACL of an object: its own account decides on these."""
 
 
+INITIATOR_ACTIONS = frozenset({"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"})
+"""What the account that began an upload may do with it, unless a policy denies it."""
+
+
 def actionsOf(operation: str, versionId: str | None = None) -> tuple[str, ...]:
     """
     Return the actions that an operation needs on its target.

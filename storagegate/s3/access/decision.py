@@ -13,7 +13,8 @@ The decision on a request: what the settings of a bucket say, in this order.
 
 A statement that allows does not open an object of another account, as in S3: its own account has
 to. What the root key writes in the bucket of another account is that account's to use. Under
-C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts.
+C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts. The account
+that began a multipart upload may abort it and list its parts.
 """
 
 from collections.abc import Callable
@@ -28,11 +29,14 @@ from storagegate.s3.access.acl import (
     AccessControlList,
     Grant,
     bucketPermission,
+    decodeList,
     objectPermission,
+    privateList,
 )
 from storagegate.s3.access.actions import (
     BYPASS,
     HEADER_ACTIONS,
+    INITIATOR_ACTIONS,
     POLICY_ACTIONS,
     WRITER_ACTIONS,
     WRITES,
@@ -123,6 +127,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         versionId: str | None = None,
         record: ObjectRecord | None = None,
         operation: str = "",
+        initiator: str | None = None,
     ) -> None:
         """
         Decide on a request for a bucket with settings, or of another account than its own.
@@ -130,6 +135,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         @param key: Empty for the bucket itself.
         @param record: The object, if it was looked up and exists.
         @param operation: Amazon's name, if it is another than the request's.
+        @param initiator: The account that began the upload which the request names, if there is
+            one.
         @raise S3Error: C{AccessDenied}.
         """
         identity = caller.identity
@@ -143,15 +150,21 @@ class BucketAccess(Struct, frozen=True, eq=False):
             return
 
         context = partial(_describe, caller, bucket, key, versionId, record, operation)
-        actions = actionsOf(operation, versionId)
+        owner, acl = initiator, None
+        if record is not None:
+            owner = record.account
+            acl = decodeList(record.attributes.acl) if record.attributes.acl else None
+        for action in actionsOf(operation, versionId):
+            if not self.allows(identity, action, context, owner, acl):
+                raise S3Error("AccessDenied")
         if operation in WRITES:
             headers = caller.headers
-            more = (HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers)
-            actions = (*actions, *more)
-        owner = None if record is None else record.account
-        for action in actions:
-            if not self.allows(identity, action, context, owner):
-                raise S3Error("AccessDenied")
+            for action in {HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers}:
+                # The list of a new object is its account's to set.
+                isOwn = action == "s3:PutObjectAcl" and not identity.isAnonymous
+                writer = identity.account if isOwn else None
+                if not self.allows(identity, action, context, writer):
+                    raise S3Error("AccessDenied")
         # A key that is missing is shown as such only to those that may list.
         isMissing = record is None and operation in _READS
         if isMissing and not self.allows(identity, "s3:ListBucket", context):
@@ -199,7 +212,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
 
         @param action: With its prefix, C{s3:GetObject}.
         @param context: Describes the request; called only if there is a policy.
-        @param owner: The account of the object, if it exists and the action concerns one.
+        @param owner: The account of the object or of the upload, if it exists and the action
+            concerns one.
         @param acl: The object's; L{None} for the private list.
         """
         if identity.isRoot:
@@ -226,6 +240,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 return True
             if policy is not None and described is not None and grants.hold(described):
                 return True
+            if action in INITIATOR_ACTIONS and owner == identity.account:
+                return not identity.isAnonymous
         elif owner == identity.account and not identity.isAnonymous:
             return True
         return not isEnforced and self._isGranted(identity, action, owner, acl)
@@ -261,6 +277,17 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
+
+    def checkList(self, acl: AccessControlList) -> None:
+        """
+        Check that the settings permit a new list, of the bucket or of an object in it.
+
+        @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public list.
+        """
+        if self.isEnforced and acl != privateList(self.account):
+            raise S3Error("AccessControlListNotSupported")
+        if self.block.blockPublicAcls and acl.isPublic:
+            raise S3Error("AccessDenied", "The block of public access forbids public lists")
 
     def ownerOf(self, writer: str, acl: AccessControlList | None) -> str:
         """

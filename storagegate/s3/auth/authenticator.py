@@ -322,15 +322,19 @@ class S3Authenticator:
         Authenticate a browser form by its fields. C{postform} evaluates its policy.
 
         @param fields: Lower-case name to value; all fields before the file.
-        @raise S3Error: As L{authenticate}.
+        @return: That of the anonymous identity where no field is one of a signature.
+        @raise S3Error: As L{authenticate}; C{AccessDenied} for a policy that is not signed.
         """
         authenticated = self._byForm(fields)
         _rejectToken(fields)
         return authenticated
 
     def _byForm(self, fields: Mapping[str, str]) -> Authenticated:
+        isNewer = sigv4.isSignedForm(fields)
+        if not isNewer and "policy" not in fields and not sigv2.isSignedForm(fields):
+            return _ANONYMOUS
         if sigv2.isSignedForm(fields):
-            if sigv4.isSignedForm(fields):
+            if isNewer:
                 raise _tooMany()
             older = sigv2.parseFormClaim(fields)
             credential, secret = self._find(older.accessKey)

@@ -4,16 +4,16 @@ import msgspec
 
 from storagegate.s3.access.acl import (
     AccessControlList,
+    decodeList,
     encodeList,
     listFrom,
     namesList,
     privateList,
-    readList,
 )
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
 from storagegate.s3.access.policy import compilePolicy
 from storagegate.s3.errors import S3Error
-from storagegate.s3.request import S3Request
+from storagegate.s3.request import S3Request, readVersionHeaders
 from storagegate.s3.settings import (
     ACL,
     OWNERSHIP,
@@ -23,8 +23,8 @@ from storagegate.s3.settings import (
     ownershipOf,
 )
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readOwnership, readPublicAccessBlock
-from storagegate.storage.records import Bucket
+from storagegate.s3.xml.reader import readList, readOwnership, readPublicAccessBlock
+from storagegate.storage.records import Bucket, ObjectRecord
 
 
 async def _find(call: S3Request) -> tuple[Bucket, BucketSettings]:
@@ -143,7 +143,7 @@ async def putBucketAcl(call: S3Request) -> None:
     """Set the list of the bucket, in one of its three forms."""
     bucket, settings = await _find(call)
     acl = await _readList(call, bucket.account)
-    checkList(settings.access, acl)
+    settings.access.checkList(acl)
     text = encodeList(acl, bucket.account)
     await _put(call, ACL, None if text is None else text.encode())
     call.respond(200)
@@ -169,33 +169,29 @@ async def _readList(
     return named
 
 
-def checkList(access: BucketAccess, acl: AccessControlList) -> None:
-    """
-    Check that the settings of a bucket permit a new list.
-
-    @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public list.
-    """
-    if access.isEnforced and acl != privateList(access.account):
-        raise S3Error("AccessControlListNotSupported")
-    if access.block.blockPublicAcls and acl.isPublic:
-        raise S3Error("AccessDenied", "The block of public access forbids public lists")
+async def _findObject(call: S3Request) -> tuple[Bucket, ObjectRecord, BucketAccess]:
+    """Look up the object; the request is decided on."""
+    objects = call.services.objects
+    bucket, record = await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
+    return bucket, record, await objects.accessOf(bucket)
 
 
 async def getObjectAcl(call: S3Request) -> None:
-    """Respond with the list of the object: full control for its owner."""
-    _, record = await call.services.objects.object(
-        call, call.bucket, call.key, call.query.get("versionId")
-    )
-    acl, name = privateList(record.account), call.services.accounts.nameOf
-    call.respondXML(documents.accessControlPolicy(record.account, acl, name))
+    """Respond with the list of the object."""
+    bucket, record, access = await _findObject(call)
+    owner, text = record.account, record.attributes.acl
+    if access.isEnforced:
+        owner, text = bucket.account, ""
+    acl, name = decodeList(text) if text else privateList(owner), call.services.accounts.nameOf
+    body = documents.accessControlPolicy(owner, acl, name)
+    call.respondXML(body, readVersionHeaders(bucket, record))
 
 
 async def putObjectAcl(call: S3Request) -> None:
-    """Accept the list that the object has; no other is stored yet."""
-    bucket, record = await call.services.objects.object(
-        call, call.bucket, call.key, call.query.get("versionId")
-    )
-    acl = await _readList(call, record.account, bucket.account)
-    if acl != privateList(record.account):
-        raise S3Error("NotImplemented")
-    call.respond(200)
+    """Set the list of the object, in one of its three forms."""
+    bucket, record, access = await _findObject(call)
+    owner = bucket.account if access.isEnforced else record.account
+    acl = await _readList(call, owner, bucket.account)
+    access.checkList(acl)
+    await call.services.objects.putAcl(record, encodeList(acl, owner) or "")
+    call.respond(200, readVersionHeaders(bucket, record))

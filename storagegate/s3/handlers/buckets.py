@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.s3.access.acl import LIST_FIELDS, encodeList, listFrom
+from storagegate.s3.access.acl import encodeList, listFrom
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
 from storagegate.s3.names import checkBucketName
@@ -56,12 +57,12 @@ async def createBucket(call: S3Request) -> None:
     if ownership and ownership not in OWNERSHIPS:
         raise invalidArgument("x-amz-object-ownership", ownership)
     text = None if acl is None else encodeList(acl, account)
-    if text is not None and ownership == BUCKET_OWNER_ENFORCED:
+    objects = call.services.objects
+    if text is not None and (ownership or objects.ownership) == BUCKET_OWNER_ENFORCED:
         raise S3Error("InvalidBucketAclWithObjectOwnership")
     locked = enablesLock(call.headers)
     region, pairs = readBucketConfiguration(await call.readDocument())
     tags = checkedTags(pairs, BUCKET_TAGS)
-    objects = call.services.objects
     await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
     if text is not None:
         # Until then the bucket is private.
@@ -222,13 +223,15 @@ async def listObjects(call: S3Request) -> None:
     query = parseListObjects(call.query, secret, call.bucket)
     page = await _page(call, query)
     token = None if page.last is None else makeToken(secret, call.bucket, page.last)
-    await _respondInTurns(call, documents.listObjects(call.bucket, query, page, token))
+    owner = await call.services.objects.ownerOfAll(call.bucket) if query.fetchOwner else None
+    await _respondInTurns(call, documents.listObjects(call.bucket, query, page, token, owner))
 
 
 async def listObjectVersions(call: S3Request) -> None:
     """List a page of a bucket's versions and delete markers."""
     query = parseListVersions(call.query)
-    page = await call.services.objects.listVersions(
+    objects = call.services.objects
+    page = await objects.listVersions(
         call,
         call.bucket,
         query.prefix.encode(),
@@ -237,7 +240,8 @@ async def listObjectVersions(call: S3Request) -> None:
         query.idMarker or None,
         query.limit,
     )
-    await _respondInTurns(call, documents.listVersions(call.bucket, query, page))
+    owner = await objects.ownerOfAll(call.bucket)
+    await _respondInTurns(call, documents.listVersions(call.bucket, query, page, owner))
 
 
 async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:

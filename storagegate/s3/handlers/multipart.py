@@ -1,6 +1,7 @@
 """The multipart operations."""
 
 from storagegate.core.options import parseDecimal
+from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
 from storagegate.s3.checksums import (
     DEFAULT_ALGORITHM,
     PUT_LIMIT,
@@ -13,8 +14,7 @@ from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource
-from storagegate.s3.locks import LOCK_FIELDS
-from storagegate.s3.objects import attributesFrom, retryCopy
+from storagegate.s3.objects import retryCopy
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -30,7 +30,7 @@ from storagegate.storage.records import MultipartUpload, Part
 
 async def createMultipartUpload(call: S3Request) -> None:
     """Begin an upload."""
-    rejectUnsupported(call.headers, call.identity.account, LOCK_FIELDS)
+    rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     algorithm, kind = requestedKind(call.headers) or ("", "")
     upload = await call.services.multipart.create(
         call, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
@@ -155,7 +155,8 @@ async def listParts(call: S3Request) -> None:
     rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
-    body = documents.listParts(call.bucket, query, upload, page, truncated)
+    owner = await call.services.objects.ownerOfAll(call.bucket)
+    body = documents.listParts(call.bucket, query, upload, page, truncated, owner)
     call.respondXML(body, await abortHeaders(call, upload))
 
 
@@ -170,4 +171,5 @@ async def listMultipartUploads(call: S3Request) -> None:
         (query.after, query.idMarker),
         query.limit,
     )
-    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after))
+    owner = await call.services.objects.ownerOfAll(call.bucket)
+    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, owner))

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
+from storagegate.s3.attributes import LIST_FIELDS, TAGGING, WRITE_FIELDS, attributesFrom
 from storagegate.s3.auth.authenticator import rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
 from storagegate.s3.checksums import (
@@ -18,9 +19,8 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import LOCK_FIELDS, checkLock
+from storagegate.s3.locks import checkLock
 from storagegate.s3.names import checkKey
-from storagegate.s3.objects import TAGGING, attributesFrom
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
 from storagegate.s3.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.xml import documents
@@ -71,13 +71,13 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     # Fields describe the object as headers do in a PUT.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
     _renameFields(headers)
-    rejectUnsupported(headers, call.identity.account, LOCK_FIELDS)
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(headers, call.identity.account, WRITE_FIELDS)
+    rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
     call.headers = {**headers, **call.headers}
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
-    bucket = await objects.checkWrite(call, call.bucket, key, condition)
+    bucket, owner = await objects.checkWrite(call, call.bucket, key, condition)
     attributes = attributesFrom(headers)
     checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = BodyExpectation(
@@ -92,9 +92,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         if ingested.sink is not None:
             call.services.store.abort(ingested.sink)
         raise
-    record = await objects.putObject(
-        call.identity, call.bucket, key, ingested, attributes, condition
-    )
+    record = await objects.putObject(owner, call.bucket, key, ingested, attributes, condition)
     _respond(call, head.fields, record)
 
 

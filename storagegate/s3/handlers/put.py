@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
 from storagegate.s3.checksums import ingest, requestedKind
 from storagegate.s3.conditions import (
     DELETE_FIELDS,
@@ -14,12 +15,11 @@ from storagegate.s3.conditions import (
 )
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
-from storagegate.s3.locks import LOCK_FIELDS, bypasses, checkLock, lockFrom
+from storagegate.s3.locks import bypasses, checkLock, lockFrom
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.objects import (
     UNCONDITIONAL,
     DeleteEntry,
-    attributesFrom,
     retryCopy,
 )
 from storagegate.s3.request import (
@@ -44,20 +44,18 @@ from storagegate.storage.records import (
 async def putObject(call: S3Request) -> None:
     """Store the body under the key."""
     headers = call.headers
-    rejectUnsupported(headers, call.identity.account, LOCK_FIELDS)
+    rejectUnsupported(headers, call.identity.account, WRITE_FIELDS)
     condition = UNCONDITIONAL
     if b"if-none-match" in headers or b"if-match" in headers:
         condition = writeCondition(headers)
     objects = call.services.objects
-    bucket = await objects.checkWrite(call, call.bucket, call.key, condition)
+    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
         checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = call.authenticated.bodyExpectation(headers, call.request.contentLength)
     ingested = await ingest(call.request.body, expectation, call.services.store.blobs, INLINE_LIMIT)
-    record = await objects.putObject(
-        call.identity, call.bucket, call.key, ingested, attributes, condition
-    )
+    record = await objects.putObject(owner, call.bucket, call.key, ingested, attributes, condition)
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
     fields = etag + checksumFields(ingested.checksum) + versionField(record)
     if bucket.generation:
@@ -131,11 +129,11 @@ def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) ->
 
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its bytes get a second name."""
-    rejectUnsupported(call.headers, call.identity.account, LOCK_FIELDS)
+    rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
-    bucket = await objects.bucket(call, call.bucket, call.key)
+    bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
 
@@ -143,7 +141,7 @@ async def copyObject(call: S3Request) -> None:
         source = await findCopySource(call)
         attributes = _copiedAttributes(call, source.record)
         return source, await objects.copyObject(
-            call.identity,
+            owner,
             source.record,
             call.bucket,
             call.key,

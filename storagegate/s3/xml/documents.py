@@ -307,12 +307,17 @@ ROWS_OF_A_PIECE = 150
 
 
 def listObjects(
-    bucket: str, query: KeysQuery, page: ObjectListing, nextToken: str | None
+    bucket: str,
+    query: KeysQuery,
+    page: ObjectListing,
+    nextToken: str | None,
+    owner: str | None = None,
 ) -> Iterator[str]:
     """
     Write ListBucketResult, of either version, in pieces.
 
     @param nextToken: The token of C{page.last}.
+    @param owner: The account of all objects, if they have one owner.
     """
     url, last = query.urlEncoding, page.last
     head = [element("Name", bucket), element("Prefix", encodeKey(query.prefix, url))]
@@ -345,15 +350,21 @@ def listObjects(
         texts = [
             f"<Contents><Key>{row.key if isAllPlain else _keyText(row.key, url)}</Key>"
             f"{_properties(row)}"
-            f"{ownerElement('Owner', row.account) if query.fetchOwner else ''}"
+            f"{ownerElement('Owner', owner or row.account) if query.fetchOwner else ''}"
             f"<StorageClass>{row.storageClass}</StorageClass></Contents>"
             for row in rows
         ]
     yield "".join(texts) + _commonPrefixes(page.prefixes, url) + "</ListBucketResult>"
 
 
-def listVersions(bucket: str, query: KeysQuery, page: VersionListing) -> Iterator[str]:
-    """Write ListVersionsResult, in pieces: versions and delete markers in one order."""
+def listVersions(
+    bucket: str, query: KeysQuery, page: VersionListing, owner: str | None = None
+) -> Iterator[str]:
+    """
+    Write ListVersionsResult, in pieces: versions and delete markers in one order.
+
+    @param owner: See L{listObjects}.
+    """
     url, last = query.urlEncoding, page.last
     head = [
         element("Name", bucket),
@@ -371,7 +382,10 @@ def listVersions(bucket: str, query: KeysQuery, page: VersionListing) -> Iterato
         if texts:
             yield "".join(texts)
         isAllPlain = isPlain("".join([row.key for row in rows])) is not None
-        texts = [_version(row, row.key if isAllPlain else _keyText(row.key, url)) for row in rows]
+        texts = [
+            _version(row, row.key if isAllPlain else _keyText(row.key, url), owner or row.account)
+            for row in rows
+        ]
     yield "".join(texts) + _commonPrefixes(page.prefixes, url) + "</ListVersionsResult>"
 
 
@@ -380,13 +394,13 @@ def _slices(rows: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
         yield rows[first : first + ROWS_OF_A_PIECE]
 
 
-def _version(row: ListedVersion, key: str) -> str:
+def _version(row: ListedVersion, key: str, account: str) -> str:
     """Write a version or a delete marker; its key is XML text already."""
     names = (
         f"<Key>{key}</Key><VersionId>{row.versionId}</VersionId>"
         f"<IsLatest>{'true' if row.isLatest else 'false'}</IsLatest>"
     )
-    owner = ownerElement("Owner", row.account)
+    owner = ownerElement("Owner", account)
     if row.isDeleteMarker:
         modified = f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified>"
         return f"<DeleteMarker>{names}{modified}{owner}</DeleteMarker>"
@@ -402,11 +416,13 @@ def listUploads(
     uploads: Sequence[MultipartUpload],
     prefixes: Sequence[str],
     after: tuple[str, str] | None,
+    owner: str | None = None,
 ) -> bytes:
     """
     Write ListMultipartUploadsResult.
 
     @param after: Key and upload id after which the next page starts.
+    @param owner: See L{listObjects}.
     """
     url = query.urlEncoding
     nextKey, nextId = after or ("", "")
@@ -423,7 +439,7 @@ def listUploads(
     rows = [
         f"<Upload><Key>{_keyText(row.key.decode(), url)}</Key>"
         f"<UploadId>{escape(row.uploadId)}</UploadId>"
-        f"{ownerElement('Initiator', row.account)}{ownerElement('Owner', row.account)}"
+        f"{ownerElement('Initiator', row.account)}{ownerElement('Owner', owner or row.account)}"
         f"<StorageClass>{escape(row.attributes.storageClass)}</StorageClass>"
         f"<Initiated>{isoTimestamp(row.startedMs)}</Initiated>"
         f"{optional('ChecksumAlgorithm', row.checksumAlgorithm)}"
@@ -436,9 +452,18 @@ def listUploads(
 
 
 def listParts(
-    bucket: str, query: PartsQuery, upload: MultipartUpload, parts: Sequence[Part], truncated: bool
+    bucket: str,
+    query: PartsQuery,
+    upload: MultipartUpload,
+    parts: Sequence[Part],
+    truncated: bool,
+    owner: str | None = None,
 ) -> bytes:
-    """Write ListPartsResult."""
+    """
+    Write ListPartsResult.
+
+    @param owner: See L{listObjects}.
+    """
     last = parts[-1].number if parts else query.after
     head = [
         element("Bucket", bucket),
@@ -457,7 +482,7 @@ def listParts(
     ]
     tail = [
         ownerElement("Initiator", upload.account),
-        ownerElement("Owner", upload.account),
+        ownerElement("Owner", owner or upload.account),
         element("StorageClass", upload.attributes.storageClass),
         optional("ChecksumAlgorithm", upload.checksumAlgorithm),
         optional("ChecksumType", upload.checksumKind),

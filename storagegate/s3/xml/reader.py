@@ -14,13 +14,22 @@ number and is not, are C{MalformedXML}.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
+from storagegate.s3.access.acl import (
+    GRANT_LIMIT,
+    PERMISSIONS,
+    AccessControlList,
+    AccountDirectory,
+    Grant,
+    GranteeReader,
+)
 from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import HOLDS, parseUntil
 from storagegate.s3.pagination import PART_LIMIT
@@ -318,6 +327,74 @@ def _tag(tag: "Element") -> tuple[str, str]:
     return texts["Key"], texts["Value"]
 
 
+def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
+    """
+    Parse a document whose records are nested, other than those of L{Records}.
+
+    @param root: The name that the root must have, in any namespace.
+    @param limit: The most bytes of the document, which bound the tree.
+    @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
+    @raise S3Error: C{MalformedXML}, for any problem.
+    """
+    if len(body) > limit:
+        raise S3Error("MalformedXML")
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        found: Element = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError):
+        raise S3Error("MalformedXML") from None
+    if _local(found.tag) != root:
+        raise S3Error("MalformedXML")
+    return found
+
+
+_XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
+
+
+def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessControlList:
+    """
+    Read an C{AccessControlPolicy}.
+
+    @param owner: The account that owns the bucket or the object, which the document must name.
+    @raise S3Error: C{MalformedACLError}, C{AccessDenied} for another owner, and the errors of
+        grantees.
+    """
+    try:
+        root = readTree(body, "AccessControlPolicy")
+    except S3Error:
+        raise S3Error("MalformedACLError") from None
+    named = root.findtext("{*}Owner/{*}ID")
+    rows = root.findall("{*}AccessControlList/{*}Grant")
+    isOne = len(root.findall("{*}AccessControlList")) == 1
+    if named is None or len(rows) > GRANT_LIMIT or not isOne:
+        raise S3Error("MalformedACLError")
+    if named.strip() != canonicalId(owner):
+        raise S3Error("AccessDenied")
+    reader = GranteeReader(directory)
+    return AccessControlList(tuple(dict.fromkeys(_grant(row, reader) for row in rows)))
+
+
+def _grant(row: "Element", reader: GranteeReader) -> Grant:
+    forms: Mapping[str, tuple[str, Callable[[str], str]]] = {
+        "CanonicalUser": ("ID", reader.account),
+        "Group": ("URI", reader.group),
+        "AmazonCustomerByEmail": ("EmailAddress", reader.email),
+    }
+    permission = (row.findtext("{*}Permission") or "").strip()
+    grantee = row.find("{*}Grantee")
+    if grantee is None or permission not in PERMISSIONS:
+        raise S3Error("MalformedACLError")
+    form = forms.get(grantee.get(_XSI_TYPE, "").rpartition(":")[2])
+    text = None if form is None else grantee.findtext(f"{{*}}{form[0]}")
+    if form is None or text is None:
+        raise S3Error("MalformedACLError")
+    return Grant(form[1](text.strip()), permission)
+
+
 def readOwnership(body: bytes) -> str:
     """Read OwnershipControls, which has one rule; return its object ownership."""
     read = readRecords(body, "OwnershipControls", "Rule", _SETTINGS)
@@ -427,31 +504,6 @@ def readLegalHold(body: bytes) -> bool:
     if status not in HOLDS:
         raise S3Error("MalformedXML")
     return HOLDS[status]
-
-
-def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
-    """
-    Parse a document whose records are nested, other than those of L{Records}.
-
-    @param root: The name that the root must have, in any namespace.
-    @param limit: The most bytes of the document, which bound the tree.
-    @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
-    @raise S3Error: C{MalformedXML}, for any problem.
-    """
-    if len(body) > limit:
-        raise S3Error("MalformedXML")
-    from xml.etree.ElementTree import ParseError
-
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        found: Element = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):
-        raise S3Error("MalformedXML") from None
-    if _local(found.tag) != root:
-        raise S3Error("MalformedXML")
-    return found
 
 
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:

@@ -20,10 +20,10 @@ from storagegate.s3.access.acl import (
     listFrom,
     namesList,
     privateList,
-    readList,
 )
 from storagegate.s3.accounts import ANONYMOUS, Identity, canonicalId
 from storagegate.s3.errors import S3Error
+from storagegate.s3.xml.reader import readList
 
 ANN, BOB = canonicalId("ann"), canonicalId("bob")
 XSI = "http://www.w3.org/2001/XMLSchema-instance"

@@ -4,12 +4,13 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.access.acl import GRANT_HEADERS, bucketPermission, objectPermission
+from storagegate.s3.access.acl import bucketPermission, objectPermission
 from storagegate.s3.access.actions import (
     ACTIONS,
     BYPASS,
     COPY_SOURCE,
     HEADER_ACTIONS,
+    INITIATOR_ACTIONS,
     LIST_BUCKETS,
     OPERATION_ACTIONS,
     POLICY_ACTIONS,
@@ -18,6 +19,7 @@ from storagegate.s3.access.actions import (
     WRITES,
     actionsOf,
 )
+from storagegate.s3.attributes import GRANT_HEADERS
 from storagegate.s3.operations import OPERATIONS
 
 NOT_OURS = {
@@ -66,6 +68,7 @@ class ActionTests(SynchronousTestCase):
             *HEADER_ACTIONS.values(),
             *POLICY_ACTIONS,
             *WRITER_ACTIONS,
+            *INITIATOR_ACTIONS,
             BYPASS,
             COPY_SOURCE,
         }

@@ -10,11 +10,13 @@ from storagegate.s3.access.context import AccessContext, PlainCaller
 from storagegate.s3.access.decision import (
     BUCKET_OWNER_ENFORCED,
     BUCKET_OWNER_PREFERRED,
+    OBJECT_WRITER,
     BucketAccess,
     PublicAccessBlock,
 )
 from storagegate.s3.access.policy import BucketPolicy, compilePolicy
 from storagegate.s3.accounts import ANONYMOUS, Identity, KeyPolicy
+from storagegate.s3.errors import S3Error
 
 ANN, BOB, EVE = (Identity(f"AK{name}", name) for name in ("ann", "bob", "eve"))
 LIMITED = Identity("AKLIMITED", "ann", KeyPolicy("readonly"))
@@ -156,6 +158,31 @@ class DecisionTests(SynchronousTestCase):
         named = policy(rule("Allow", {"AWS": "bob"}))
         access = BucketAccess("ann", named, block=block)
         self.assertEqual(self.allowed(access, "s3:GetObject", "ann"), ["root", "ann", "bob"])
+
+    def test_initiator(self) -> None:
+        """An upload is its initiator's, also under enforced ownership; a denial wins."""
+        for action in ("s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"):
+            for ownership in (OBJECT_WRITER, BUCKET_OWNER_ENFORCED):
+                access = BucketAccess("ann", ownership=ownership)
+                self.assertEqual(self.allowed(access, action, "bob"), ["root", "ann", "bob"])
+                self.assertEqual(self.allowed(access, action, ""), ["root", "ann"])
+            denied = BucketAccess("ann", policy(rule("Deny", "*", action)))
+            self.assertEqual(self.allowed(denied, action, "bob"), ["root"])
+        self.assertEqual(self.allowed(BucketAccess("ann"), "s3:PutObject", "bob"), ["root", "ann"])
+
+    def test_newLists(self) -> None:
+        """What the settings forbid a new list to be."""
+        public, private = cannedList("public-read", "ann"), cannedList("private", "ann")
+        blocked = BucketAccess("ann", block=PublicAccessBlock(blockPublicAcls=True))
+        enforced = BucketAccess("ann", ownership=BUCKET_OWNER_ENFORCED)
+        for access, code in (
+            (blocked, "AccessDenied"),
+            (enforced, "AccessControlListNotSupported"),
+        ):
+            error = self.assertRaises(S3Error, access.checkList, public)
+            self.assertEqual(error.code, code)
+            access.checkList(private)
+        BucketAccess("ann").checkList(public)
 
     def test_owners(self) -> None:
         """A new object is its writer's, or the bucket's account's where the ownership says so."""

@@ -181,11 +181,21 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertEqual(found.bodyExpectation({b"content-length": b"3"}, 3).length, 3)
 
     def test_forms(self) -> None:
-        """A form without a signature in its fields is refused like any anonymous request."""
-        for fields in ({}, {"key": "k"}, {"policy": "e30="}):
+        """A form without a signature is anonymous, unless it has a policy, which must be signed."""
+        for fields in ({}, {"key": "k"}):
+            found = self.gate.authenticateForm(fields)
+            self.assertTrue(found.identity.isAnonymous)
+            self.assertIsNone(found.signing)
+        for fields, code in (
+            ({"policy": "e30="}, "AccessDenied"),
+            ({"policy": ""}, "AccessDenied"),
+            ({"x-amz-signature": "0"}, "AccessDenied"),
+            ({"signature": "0"}, "AccessDenied"),
+            ({"x-amz-security-token": "t"}, "InvalidToken"),
+        ):
             with self.assertRaises(S3Error) as caught:
                 self.gate.authenticateForm(fields)
-            self.assertEqual(caught.exception.code, "AccessDenied")
+            self.assertEqual(caught.exception.code, code)
 
     def test_formSchemes(self) -> None:
         """A form that is signed in both versions, or besides other credentials, is one too many."""

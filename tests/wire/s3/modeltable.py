@@ -191,10 +191,9 @@ _HEADERS = (
     _obeyed("header", "If-Modified-Since", "{modified}", status=304),
     _obeyed("header", "If-Unmodified-Since", _EPOCH, **_FAILED),
     _obeyed("header", "Range", "bytes=99-", status=416, code="InvalidRange"),
-    _refused("header", "x-amz-acl", "public-read", _OBJECT_LISTS),
-    _refused("header", _GRANTS, f"id={_STRANGER}", _OBJECT_LISTS),
-    _obeyed("header", f"{_GRANTS} {_GRANT_WRITE}", f"id={_STRANGER}", "CreateBucket", **_INVALID),
-    _obeyed("header", "x-amz-acl", "none", "CreateBucket", **_INVALID),
+    _obeyed("header", _GRANTS, f"id={_STRANGER}", f"CreateBucket {_OBJECT_LISTS}", **_INVALID),
+    _obeyed("header", _GRANT_WRITE, f"id={_STRANGER}", "CreateBucket", **_INVALID),
+    _obeyed("header", "x-amz-acl", "none", f"CreateBucket {_OBJECT_LISTS}", **_INVALID),
     # Beside a document, which the samples have.
     _obeyed(
         *("header", f"x-amz-acl {_GRANTS} {_GRANT_WRITE}", "private"),

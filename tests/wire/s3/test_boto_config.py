@@ -112,12 +112,11 @@ class WriteTests(S3Case):
         self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=bucket))
 
     def test_objectSettings(self) -> None:
-        """A put that asks for encryption or a public ACL is not a plain put."""
+        """A put that asks for encryption is not a plain put."""
         bucket = self.makeBucket()
         client = self.impatient()
         for asked in (
             {"ServerSideEncryption": "AES256"},
-            {"ACL": "public-read"},
             {"WebsiteRedirectLocation": "/elsewhere"},
         ):
             self.assertRefused(
@@ -127,7 +126,7 @@ class WriteTests(S3Case):
 
 
 class AclTests(S3Case):
-    """The one ACL that there is: full control for the owner."""
+    """ACLs of an object whose account is the bucket's."""
 
     def setUp(self) -> None:
         """Have a bucket with one object, and the owner."""
@@ -158,16 +157,17 @@ class AclTests(S3Case):
         self.s3.create_bucket(Bucket=self.makeName(), **own)
 
     def test_other(self) -> None:
-        """One of an object that gives more, or less, is 501 and changes nothing."""
+        """One that gives more, or less, is kept; one to an account that there is not is refused."""
         client = self.impatient()
-        for arguments in (
-            {"ACL": "public-read"},
-            {"GrantRead": f'id="{self.owner}"'},
-            {"AccessControlPolicy": self.policy(self.owner, "READ")},
-            {"AccessControlPolicy": {"Owner": {"ID": self.owner}, "Grants": []}},
+        for arguments, permissions in (
+            ({"ACL": "public-read"}, ["FULL_CONTROL", "READ"]),
+            ({"AccessControlPolicy": self.policy(self.owner, "READ")}, ["READ"]),
+            ({"AccessControlPolicy": {"Owner": {"ID": self.owner}, "Grants": []}}, []),
+            ({"GrantReadACP": f'id="{self.owner}"'}, ["READ_ACP"]),
         ):
-            refused = (501, "NotImplemented")
-            self.assertRefused(*refused, client.put_object_acl, **self.target, **arguments)
+            client.put_object_acl(**self.target, **arguments)
+            grants = self.s3.get_object_acl(**self.target).get("Grants", [])
+            self.assertEqual([each["Permission"] for each in grants], permissions)
         for arguments in (
             {"GrantFullControl": f'id="{"a" * 64}"'},
             {"AccessControlPolicy": self.policy("a" * 64, "FULL_CONTROL")},

@@ -35,13 +35,19 @@ class HoistedHeaderTests(S3Case):
 
     def test_notTakenInSilence(self) -> None:
         """What is refused in a header is refused in the query."""
-        for query in ("x-amz-acl=public-read", "X-Amz-Acl=public-read"):
+        for query in ("x-amz-acl=aws-exec-read", "X-Amz-Acl=log-delivery-write"):
             self.assertAnswer(self.put(query), 501, "NotImplemented")
         for query in ("x-amz-tagging=a%3D%21", "X-Amz-Tagging=a%3D%21"):
             self.assertAnswer(self.put(query), 400, "InvalidTag")
         self.assertAnswer(self.put("x-amz-storage-class=BEST"), 400, "InvalidStorageClass")
         self.assertAnswer(self.put("x-amz-meta-a=1%0D%0Ax%3Ay"), 400, "InvalidArgument")
         self.assertMissing(self.bucket, "k")
+
+    def test_acl(self) -> None:
+        """A list in the query is that of the object."""
+        self.assertEqual(self.put("X-Amz-Acl=public-read").status, 200)
+        found = self.send(Outgoing("GET", f"/{self.bucket}/k"))
+        self.assertEqual((found.status, found.body), (200, b"signed ahead"))
 
     def test_checksum(self) -> None:
         """A checksum in the query is signed but not compared: aws-sdk-js has that of no body."""

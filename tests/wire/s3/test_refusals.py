@@ -191,18 +191,18 @@ class FormTests(FormCase):
     def test_refused(self) -> None:
         """A field that asks for what is not built is 501, and the file is not stored."""
         for name, value in (
-            ("acl", "public-read"),
-            ("x_amz_acl", "public-read"),
+            ("acl", "aws-exec-read"),
+            ("x_amz_acl", "log-delivery-write"),
             ("x_amz_server_side_encryption", "AES256"),
             ("x_amz_server_side_encryption_customer_algorithm", "AES256"),
             ("x_amz_object_lock_event_hold", "ON"),
             ("x_amz_website_redirect_location", "/elsewhere"),
-            ("x_amz_grant_read", "id=1"),
         ):
             self.assertAnswer(self.post(**{name: value}), 501, "NotImplemented")
         for name, status, code in (
             ("acl", 400, "InvalidArgument"),
             ("x_amz_object_lock_mode", 400, "InvalidArgument"),
+            ("x_amz_grant_read", 400, "InvalidArgument"),
             ("x_amz_storage_class", 400, "InvalidStorageClass"),
             ("x_amz_security_token", 400, "InvalidToken"),
         ):

@@ -1,0 +1,117 @@
+"""
+What a write says of its object: content type, kept headers, metadata, tags, lock, class of storage.
+
+Every adapter passes the attributes of a write as S3's header fields: lower-case names and values as
+C{bytes}. The store keeps text.
+"""
+
+import re
+from collections.abc import Mapping
+from email.header import Header
+from functools import lru_cache
+
+from storagegate.s3.errors import S3Error
+from storagegate.s3.locks import LOCK_FIELDS, lockFrom
+from storagegate.s3.tags import encodeTags, tagsOfHeader
+from storagegate.storage.records import UNLOCKED, Attributes
+
+TAGGING = b"x-amz-tagging"
+GRANT_HEADERS: Mapping[bytes, str] = {
+    b"x-amz-grant-read": "READ",
+    b"x-amz-grant-write": "WRITE",
+    b"x-amz-grant-read-acp": "READ_ACP",
+    b"x-amz-grant-write-acp": "WRITE_ACP",
+    b"x-amz-grant-full-control": "FULL_CONTROL",
+}
+"""The headers that grant, by lower-case name, with the permission of each."""
+
+LIST_FIELDS = frozenset({b"x-amz-acl", *GRANT_HEADERS})
+"""The headers that name an access control list."""
+
+WRITE_FIELDS = LIST_FIELDS | LOCK_FIELDS
+"""The headers of a write that name the list and the lock of its object."""
+
+METADATA_PREFIX = b"x-amz-meta-"
+METADATA_LIMIT = 2048
+"""Bytes of user metadata, names and values together: S3's own limit."""
+
+KEPT = (
+    b"content-encoding",
+    b"content-disposition",
+    b"content-language",
+    b"cache-control",
+    b"expires",
+)
+"""Headers that are stored as they came and returned, besides C{Content-Type}."""
+
+_STORAGE_CLASSES = {
+    name.encode(): name
+    for name in (
+        "STANDARD",
+        "REDUCED_REDUNDANCY",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+    )
+}
+
+_AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
+
+
+def _text(value: bytes) -> str:
+    """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        pass
+    try:
+        return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+# A client sends the same fields with each request.
+@lru_cache(maxsize=64)
+def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    metadata = [name for name in names if name.startswith(METADATA_PREFIX)]
+    return (*(name for name in (*KEPT, TAGGING, *LOCK_FIELDS) if name in names), *metadata)
+
+
+def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
+    """
+    Parse the attributes that a write gives to its object.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}, C{InvalidArgument}.
+    """
+    kept = {}
+    metadata = {}
+    tags = ""
+    lock = UNLOCKED
+    size = 0
+    for name in _attributeNames(tuple(headers)):
+        value = headers[name]
+        if name.startswith(METADATA_PREFIX):
+            start = len(METADATA_PREFIX)
+            size += len(name) - start + len(value)
+            metadata[name[start:].decode("latin-1")] = _text(value)
+            continue
+        if name == TAGGING:
+            tags = encodeTags(tagsOfHeader(value))
+            continue
+        if name in LOCK_FIELDS:
+            lock = lockFrom(headers)
+            continue
+        if name == b"content-encoding":
+            # aws-chunked describes the transfer, not the object.
+            value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
+        if value:
+            kept[name.decode("ascii")] = _text(value)
+    if size > METADATA_LIMIT:
+        fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
+        raise S3Error("MetadataTooLarge", fields=fields)
+    storageClass = _STORAGE_CLASSES.get(headers.get(b"x-amz-storage-class", b"STANDARD"))
+    if storageClass is None:
+        raise S3Error("InvalidStorageClass")
+    contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
+    return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags, lock=lock)
