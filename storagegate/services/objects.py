@@ -550,9 +550,10 @@ class _StorageMethods:
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
-                isVersion = source["versionId"] is not None
+                versionId = source["versionId"]
+                await self._objects.checkCopiedTags(caller, found, versionId, bucket, key)
                 return await self._objects.copyObject(
-                    owner, found, bucket, key, byVersion=isVersion
+                    owner, found, bucket, key, byVersion=versionId is not None
                 )
 
             return _objectShape(await retryCopy(copy))

@@ -390,6 +390,9 @@ class PolicyTests(StorageCase):
         await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)
         await setPolicy({**allow, "Action": ["s3:GetObjectVersion", "s3:DeleteObjectVersion"]})
         await self.call("CopyObject", byVersion, bob)
+        # Tags are copied only for those that may read them.
+        await self.store.catalog.putTags("anns", b"k", None, "a=b")
+        await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)
         self.assertEqual((await self.call("HeadObject", old, bob))["size"], 1)
         await self.refused("PERMISSION_DENIED", "HeadObject", names, bob)
         await self.refused("PERMISSION_DENIED", "DeleteObject", names, bob)

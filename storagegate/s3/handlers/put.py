@@ -140,6 +140,9 @@ async def copyObject(call: S3Request) -> None:
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
         attributes = _copiedAttributes(call, source.record)
+        if call.headers.get(b"x-amz-tagging-directive", b"").upper() != b"REPLACE":
+            versionId = source.record.versionId if source.byVersion else None
+            await objects.checkCopiedTags(call, source.record, versionId, call.bucket, call.key)
         return source, await objects.copyObject(
             owner,
             source.record,

@@ -212,7 +212,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.status(self.ann, "delete_object", Key="bobs"), 204)
 
     def test_copy(self) -> None:
-        """A copy needs its source and its target."""
+        """A copy needs its source and its target, and their tags where it takes them over."""
         own = self.makeName("access")
         self.bob.create_bucket(Bucket=own)
         copy = {"Bucket": own, "Key": "c", "CopySource": f"{self.bucket}/k"}
@@ -220,7 +220,24 @@ class PolicyTests(AccessCase):
             self.bob.copy_object(**copy)
         self.setPolicy(statement(self.bucket, {"AWS": "acbob"}, "s3:GetObject"))
         self.bob.copy_object(**copy)
+        tags = {"TagSet": [{"Key": "a", "Value": "b"}]}
+        self.ann.put_object_tagging(Bucket=self.bucket, Key="k", Tagging=tags)
+        with self.assertRaises(ClientError) as caught:
+            self.bob.copy_object(**copy)
+        self.assertEqual(caught.exception.response["Error"]["Code"], "AccessDenied")
+        self.bob.copy_object(**copy, TaggingDirective="REPLACE")
+        self.setPolicy(
+            statement(self.bucket, {"AWS": "acbob"}, "s3:GetObject", "s3:GetObjectTagging"),
+            statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject"),
+        )
+        self.bob.copy_object(**copy)
+        self.assertEqual(self.bob.get_object_tagging(Bucket=own, Key="c")["TagSet"], tags["TagSet"])
         back = {"Key": "back", "CopySource": f"{own}/c"}
+        self.assertEqual(self.status(self.bob, "copy_object", **back), 403)
+        rule = statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject", "s3:PutObjectTagging")
+        self.setPolicy(rule)
+        self.assertEqual(self.status(self.bob, "copy_object", **back), 200)
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
         self.assertEqual(self.status(self.bob, "copy_object", **back), 403)
 
     def test_deleteMany(self) -> None:
