@@ -12,7 +12,7 @@ from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.contents import segmentsOf
 from storagegate.s3.errors import S3Error
-from storagegate.s3.handlers.lifecycle import expirationLine
+from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -34,7 +34,7 @@ async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
     bucket, record = await _find(call)
     code, _, length, fields = _prepare(call, bucket, record)
-    if bucket.generation and "versionId" not in call.query:
+    if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(code, fields, length=length)
 
@@ -43,7 +43,7 @@ async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
     bucket, record = await _find(call)
     code, start, length, fields = _prepare(call, bucket, record)
-    if bucket.generation and "versionId" not in call.query:
+    if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     inline = record.content.inline
     if code == 304:

@@ -58,6 +58,16 @@ async def deleteBucketLifecycle(call: S3Request) -> None:
     call.respond(204)
 
 
+def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:
+    """
+    Return whether L{expirationHeaders} may find something: it is known of settings in use.
+
+    @param bucket: As it was looked up for the request, with settings.
+    """
+    settings = call.services.objects.settings.kept(bucket)
+    return settings is None or bool(settings.lifecycle)
+
+
 async def expirationHeaders(
     call: S3Request, bucket: Bucket, record: ObjectRecord
 ) -> list[tuple[bytes, bytes]]:
