@@ -184,7 +184,7 @@ class ObjectService:
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
         """Return the settings of a bucket that decide on access."""
-        return (self.settings.kept(bucket) or await self.settings.find(bucket)).access
+        return (self.settings.kept(bucket.generation) or await self.settings.find(bucket)).access
 
     async def ownerOfAll(self, name: str) -> str | None:
         """
@@ -237,7 +237,7 @@ class ObjectService:
         """
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
-            settings = self.settings.kept(found) or await self.settings.find(found)
+            settings = self.settings.kept(found.generation) or await self.settings.find(found)
             settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
         return found
 
@@ -419,7 +419,7 @@ class ObjectService:
             or home.account != account
             or (record is not None and record.account != account)
         ):
-            settings = self.settings.kept(home) or await self.settings.find(home)
+            settings = self.settings.kept(home.generation) or await self.settings.find(home)
             settings.access.decide(caller, home, key, versionId, record, operation)
             if record is not None and record.attributes.lock is not UNLOCKED:
                 record = settings.access.withVisibleLock(caller, home, record, versionId)

@@ -84,16 +84,18 @@ def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:
 
 
 class SettingsCache:
-    """The compiled settings of buckets. Reactor thread."""
+    """
+    The compiled settings of buckets. Reactor thread.
+
+    @ivar kept: Returns the settings of a generation if they are compiled already, else L{None}.
+    """
 
     def __init__(self, catalog: ICatalog) -> None:
         self._catalog: Any = catalog
         self._kept: dict[int, BucketSettings] = {}
+        # Each request with settings calls it twice: a method would take as long as the rest.
+        self.kept = self._kept.get
         self._bytes = 0
-
-    def kept(self, bucket: Bucket) -> BucketSettings | None:
-        """Return the settings of a bucket if they are compiled already."""
-        return self._kept.get(bucket.generation)
 
     async def find(self, bucket: Bucket) -> BucketSettings:
         """
@@ -101,7 +103,7 @@ class SettingsCache:
 
         @param bucket: As it was just looked up.
         """
-        kept = self._kept.get(bucket.generation)
+        kept = self.kept(bucket.generation)
         if kept is not None:
             return kept
         if not bucket.generation:

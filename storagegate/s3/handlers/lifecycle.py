@@ -64,7 +64,7 @@ def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:
 
     @param bucket: As it was looked up for the request, with settings.
     """
-    settings = call.services.objects.settings.kept(bucket)
+    settings = call.services.objects.settings.kept(bucket.generation)
     return settings is None or bool(settings.lifecycle)
 
 
@@ -81,7 +81,7 @@ async def expirationHeaders(
     if not bucket.generation:
         return []
     settings = call.services.objects.settings
-    rules = (settings.kept(bucket) or await settings.find(bucket)).lifecycle
+    rules = (settings.kept(bucket.generation) or await settings.find(bucket)).lifecycle
     if not rules:
         return []
     key, tags = record.key.decode(), record.attributes.tags
