@@ -240,8 +240,8 @@ class Components:
 
         return CoroutineResource(handle, health.describeError)
 
-    def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
-        """Make the resource of the S3 listener."""
+    def serveS3(self, site: Any, store: Any, options: S3Options, root: RootCredentials) -> None:
+        """Let the site of the S3 listener serve a store; requests in flight keep what they have."""
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -281,7 +281,7 @@ class Components:
                 hasMembers=True,
             )
             resource.observers.add(S3Log(lines))
-        return resource
+        site.resource, site.trust = resource, resource.services.trust
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":
         """

@@ -253,8 +253,6 @@ class Daemon(ProcessService):
         """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
         if "s3" in self._sites and self._store is not None:
-            resource = self._parts.s3Resource(self._store, self._configuration.s3, root)
-            self._sites["s3"].resource = resource
-            self._sites["s3"].trust = resource.services.trust
+            self._parts.serveS3(self._sites["s3"], self._store, self._configuration.s3, root)
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)

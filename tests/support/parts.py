@@ -253,9 +253,9 @@ class FakeParts(Components):
         """Name the admin root."""
         return "admin"
 
-    def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
-        """Give what the S3 room was made of."""
-        return (store, options, root)
+    def serveS3(self, site: Any, store: Any, options: S3Options, root: RootCredentials) -> None:
+        """Keep what the S3 room was made of."""
+        site.resource = (store, options, root)
 
     def gatewayService(self, configuration: Configuration) -> Any:
         """Give the fake room."""
