@@ -14,7 +14,7 @@ from attrs import frozen
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.parser import lowerName
 from storagegate.s3.errors import S3Error
-from storagegate.s3.xml.reader import readTree
+from storagegate.s3.xml.reader import checkNames, readTree
 from storagegate.s3.xml.writer import document, element
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ RULE_LIMIT = 100
 
 _ID_LIMIT = 255
 _MAX_AGE_LIMIT = 2**31 - 1
+_ELEMENTS = (
+    *("ID", "AllowedOrigin", "AllowedMethod", "AllowedHeader"),
+    *("ExposeHeader", "MaxAgeSeconds"),
+)
 _METHODS = frozenset(("GET", "PUT", "POST", "DELETE", "HEAD"))
 _VARY = b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method"
 
@@ -118,6 +122,7 @@ def readCORS(body: bytes) -> tuple[CORSRule, ...]:
     @raise S3Error: C{MalformedXML}; C{InvalidRequest} for what is well-formed and not allowed.
     """
     root = readTree(body, "CORSConfiguration")
+    checkNames(root, ("CORSRule",))
     elements = root.findall("{*}CORSRule")
     if not elements:
         raise S3Error("MalformedXML")
@@ -143,6 +148,7 @@ def _only(rule: "Element", name: str) -> str:
 
 
 def _readRule(element: "Element") -> CORSRule:
+    checkNames(element, _ELEMENTS)
     age = _only(element, "MaxAgeSeconds")
     try:
         maxAge = parseDecimal(age, _MAX_AGE_LIMIT) if age else None

@@ -10,6 +10,10 @@ _DATE = re.compile(
 )
 
 
+LAST_SECOND = 253402300799
+"""9999-12-31T23:59:59Z, in seconds since the epoch: no later date can be written."""
+
+
 def parseDate(text: str) -> float:
     """
     Read a date of ISO 8601, or seconds since the epoch.

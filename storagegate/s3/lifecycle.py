@@ -13,6 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from storagegate.net.http.ranges import formatHttpDate
+from storagegate.s3.dates import LAST_SECOND
 from storagegate.s3.tags import decodeTags
 from storagegate.storage.records import Expiry, ExpiryRow
 
@@ -92,8 +93,11 @@ class Calendar(Struct, frozen=True):
     dayMs: int = DAY_SECONDS * 1000
 
     def after(self, sinceMs: int, days: int) -> int:
-        """Return when so many days, which begin at the next midnight, are over."""
-        return (sinceMs // self.dayMs + 1 + days) * self.dayMs
+        """
+        Return when so many days, which begin at the next midnight, are over; the end of the year
+        9999 for all that is later.
+        """
+        return min((sinceMs // self.dayMs + 1 + days) * self.dayMs, LAST_SECOND * 1000)
 
     def expiration(self, rule: LifecycleRule, modifiedMs: int) -> int | None:
         """Return when a rule deletes a current object; L{None} if it does not."""

@@ -14,7 +14,7 @@ what the default of its bucket adds, is decided where it is written
 from collections.abc import Mapping
 from math import ceil
 
-from storagegate.s3.dates import parseDate
+from storagegate.s3.dates import LAST_SECOND, parseDate
 from storagegate.s3.errors import fromStoreError, invalidArgument
 from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.storage.errors import BucketNotLocked
@@ -38,9 +38,6 @@ BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
 _BYPASS = b"x-amz-bypass-governance-retention"
 HOLDS = {"ON": True, "OFF": False}
 """Whether a legal hold is on, by its status."""
-
-_LAST = 253402300799
-"""9999-12-31T23:59:59Z, in seconds since the epoch: no later date can be written."""
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:
@@ -102,7 +99,7 @@ def parseUntil(text: str) -> int:
     @raise ValueError: If it is none of ISO 8601.
     """
     seconds = ceil(parseDate(text))
-    if text.isdigit() or seconds > _LAST:
+    if text.isdigit() or seconds > LAST_SECOND:
         raise ValueError(f"{text!a:.80} is no date of a retention")
     return seconds * 1000
 

@@ -67,6 +67,8 @@ class ReadTests(SynchronousTestCase):
             configuration(rule("<MaxAgeSeconds>-1</MaxAgeSeconds>")),
             configuration(rule("<MaxAgeSeconds>2147483648</MaxAgeSeconds>")),
             configuration(rule("<MaxAgeSeconds>1</MaxAgeSeconds><MaxAgeSeconds>1</MaxAgeSeconds>")),
+            configuration(rule("<AllowedHeaders>x-a</AllowedHeaders>")),
+            configuration(rule()).replace(b"</CORSRule>", b"</CORSRule><Other/>"),
             configuration(rule()) + b" " * BUCKET_LIMIT,
         ):
             self.refuse("MalformedXML", body)

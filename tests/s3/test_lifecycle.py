@@ -144,6 +144,28 @@ class ReadTests(SynchronousTestCase):
         ):
             self.refuse("MalformedXML", wrong)
 
+    def test_unknown(self) -> None:
+        """An element that is not known is refused: a rule without it would be about more."""
+        tag = "<Tag><Key>k</Key><Value>v</Value></Tag>"
+        for wrong in (
+            rule() + "<Other/>",
+            rule(filters="<Filter><Suffix>.tmp</Suffix></Filter>"),
+            rule(filters=f"<Filter><And><Prefix>a</Prefix>{tag}<Suffix/></And></Filter>"),
+            rule(filters="<Filter><Tag><Key>k</Key><Value>v</Value><Other/></Tag></Filter>"),
+            rule("<Expiration><Days>1</Days><ExpiredObjectAllVersions/></Expiration>"),
+            rule(
+                "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays><Other/>"
+                "</NoncurrentVersionExpiration>"
+            ),
+            rule(
+                "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation>"
+                "<Other/></AbortIncompleteMultipartUpload>"
+            ),
+        ):
+            self.refuse("MalformedXML", wrong)
+        body = configuration(rule()).replace(b"</Rule>", b"</Rule><Other/>")
+        self.assertEqual(self.assertRaises(S3Error, readLifecycle, body).code, "MalformedXML")
+
     def test_invalid(self) -> None:
         """Values that are well-formed and not allowed."""
         newer = (
@@ -154,6 +176,7 @@ class ReadTests(SynchronousTestCase):
             rule("<Expiration><Days>0</Days></Expiration>"),
             rule("<Expiration><Days>-1</Days></Expiration>"),
             rule("<Expiration><Date>2030-01-01T00:00:01Z</Date></Expiration>"),
+            rule("<Expiration><Date>9999-12-31T14:00:00-10:00</Date></Expiration>"),
             rule(
                 "<NoncurrentVersionExpiration><NoncurrentDays>0</NoncurrentDays>"
                 "</NoncurrentVersionExpiration>"
@@ -203,6 +226,12 @@ class DueTests(SynchronousTestCase):
     def test_shortDays(self) -> None:
         """A day may be of another length."""
         self.assertEqual(Calendar(2000).after(5000, 1), 8000)
+
+    def test_longDays(self) -> None:
+        """What is due after the year 9999 is due at its end: no response can show a later date."""
+        longest = CALENDAR.after(0, 2**31 - 1)
+        self.assertEqual(CALENDAR.after(0, 3_000_000), longest)
+        self.assertIn(b"Fri, 31 Dec 9999 23:59:59 GMT", expirationField(Due(longest, "r"))[1])
 
     def find(self, *rules: LifecycleRule, **named: Any) -> Due | None:
         """Find when an object of one byte expires that was written at the epoch."""

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from storagegate.s3.dates import parseDate
+from storagegate.s3.dates import LAST_SECOND, parseDate
 from storagegate.s3.errors import S3Error
 from storagegate.s3.lifecycle import DAY_SECONDS, Form, LifecycleRule
 from storagegate.s3.tags import OBJECT_TAGS, checkedTags
-from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, readTree
+from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, checkNames, readTree
 from storagegate.s3.xml.writer import document, element, isoTimestamp
 from storagegate.storage.records import NEWER_LIMIT
 
@@ -37,6 +37,10 @@ _SIZE_LIMIT = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _TRANSITIONS = ("Transition", "NoncurrentVersionTransition")
 _CONDITIONS = ("Prefix", "Tag", "ObjectSizeGreaterThan", "ObjectSizeLessThan")
+_ELEMENTS = (
+    *("ID", "Prefix", "Filter", "Status"),
+    *("Expiration", "NoncurrentVersionExpiration", "AbortIncompleteMultipartUpload"),
+)
 
 
 def readLifecycle(body: bytes) -> tuple[LifecycleRule, ...]:
@@ -47,6 +51,7 @@ def readLifecycle(body: bytes) -> tuple[LifecycleRule, ...]:
         and not allowed; C{NotImplemented} for transitions: there is one class of storage.
     """
     root = readTree(body, "LifecycleConfiguration", LIFECYCLE_LIMIT)
+    checkNames(root, ("Rule",))
     elements = root.findall("{*}Rule")
     if not elements:
         raise S3Error("MalformedXML")
@@ -96,6 +101,7 @@ def _readRule(rule: "Element") -> LifecycleRule:
     for name in _TRANSITIONS:
         if rule.find("{*}" + name) is not None:
             raise S3Error("NotImplemented", fields={"Element": name})
+    checkNames(rule, _ELEMENTS)
     status = (_text(rule, "Status") or "").strip()
     if status not in ("Enabled", "Disabled"):
         raise S3Error("MalformedXML")
@@ -124,11 +130,13 @@ def _filter(rule: "Element") -> dict[str, Any]:
     if parent is None:
         return {"form": form, "prefix": _prefix(old)}
     form = "filter"
+    checkNames(parent, (*_CONDITIONS, "And"))
     both = _only(parent, "And")
-    named = _countConditions(parent)
+    named = len(parent) - (both is not None)
     if both is not None:
         form = "and"
-        if named or _countConditions(both) < 2:
+        checkNames(both, _CONDITIONS)
+        if named or len(both) < 2:
             raise S3Error("MalformedXML")
         parent = both
     elif named > 1:
@@ -149,10 +157,6 @@ def _filter(rule: "Element") -> dict[str, Any]:
     }
 
 
-def _countConditions(parent: "Element") -> int:
-    return sum(len(parent.findall("{*}" + name)) for name in _CONDITIONS)
-
-
 def _prefix(prefix: str | None) -> str | None:
     if prefix is not None and len(prefix.encode()) > _PREFIX_LIMIT:
         message = f"The maximum size of a prefix is {_PREFIX_LIMIT}"
@@ -163,6 +167,7 @@ def _prefix(prefix: str | None) -> str | None:
 def _tags(parent: "Element") -> Mapping[str, str]:
     pairs = []
     for each in parent.iterfind("{*}Tag"):
+        checkNames(each, ("Key", "Value"))
         key, value = _text(each, "Key"), _text(each, "Value")
         if key is None or value is None:
             raise S3Error("MalformedXML")
@@ -175,6 +180,7 @@ def _actions(rule: "Element") -> dict[str, Any]:
     actions: dict[str, Any] = {}
     expiration = _only(rule, "Expiration")
     if expiration is not None:
+        checkNames(expiration, ("Days", "Date", "ExpiredObjectDeleteMarker"))
         days = _days(expiration, "Days", "Expiration")
         date, markers = _text(expiration, "Date"), _text(expiration, "ExpiredObjectDeleteMarker")
         if sum(each is not None for each in (days, date, markers)) != 1:
@@ -186,6 +192,7 @@ def _actions(rule: "Element") -> dict[str, Any]:
         actions["markers"] = None if markers is None else markers.strip() == "true"
     noncurrent = _only(rule, "NoncurrentVersionExpiration")
     if noncurrent is not None:
+        checkNames(noncurrent, ("NoncurrentDays", "NewerNoncurrentVersions"))
         days = _days(noncurrent, "NoncurrentDays", "NoncurrentVersionExpiration")
         newer = _number(noncurrent, "NewerNoncurrentVersions", _DAYS_LIMIT)
         if newer is not None and not 1 <= newer <= NEWER_LIMIT:
@@ -196,6 +203,7 @@ def _actions(rule: "Element") -> dict[str, Any]:
         actions.update(noncurrentDays=days, newer=newer)
     abort = _only(rule, "AbortIncompleteMultipartUpload")
     if abort is not None:
+        checkNames(abort, ("DaysAfterInitiation",))
         days = _days(abort, "DaysAfterInitiation", "AbortIncompleteMultipartUpload")
         if days is None:
             raise S3Error("MalformedXML")
@@ -214,7 +222,7 @@ def _midnight(text: str) -> int:
     # Seconds since the epoch are dates of policies only.
     if text.isdigit():
         raise S3Error("MalformedXML")
-    if seconds % DAY_SECONDS or seconds < 0:
+    if seconds % DAY_SECONDS or not 0 <= seconds <= LAST_SECOND:
         raise S3Error("InvalidArgument", "'Date' must be at midnight GMT")
     return int(seconds) * 1000
 

@@ -9,12 +9,13 @@ The documents that S3 reads are flat: a root, in it settings (text) and records,
 The parser is defusedxml's, which forbids DTDs, entities and external references. Sizes, counts and
 depths are limited; a document is rejected at the first excess.
 
-Unknown elements are ignored, as in S3; a missing or surplus element, and a text that should be a
-number and is not, are C{MalformedXML}.
+Unknown elements of these are ignored, as in S3; a missing element, and a text that should be a
+number and is not, are C{MalformedXML}. The settings of buckets and the locks of versions are
+stricter: there an unknown or surplus element is C{MalformedXML}, too.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -208,7 +209,6 @@ ENTRY_LIMIT = 1000
 # Fields of an Object: 5. Of a Part: its number, its ETag, one checksum or two.
 _DELETE = Limits(size=DELETE_LIMIT, records=ENTRY_LIMIT, fields=5)
 _COMPLETE = Limits(size=COMPLETE_LIMIT, records=PART_LIMIT, fields=4)
-_SETTINGS = Limits(size=BUCKET_LIMIT, records=1, fields=10)
 _BUCKET = Limits(size=BUCKET_LIMIT, records=0, fields=500)
 
 
@@ -298,9 +298,9 @@ def readVersioning(body: bytes) -> str:
 
     @raise S3Error: C{MalformedXML}, or C{NotImplemented} if a device must confirm deletions.
     """
-    read = readRecords(body, "VersioningConfiguration", "", _BUCKET)
-    status = read.settings.get("Status", "").strip()
-    mfa = read.settings.get("MfaDelete", "Disabled").strip()
+    texts = _readTexts(body, "VersioningConfiguration", ("Status", "MfaDelete"))
+    status = texts.get("Status")
+    mfa = texts.get("MfaDelete", "Disabled")
     if status not in (VERSIONING_ENABLED, VERSIONING_SUSPENDED):
         raise S3Error("MalformedXML")
     if mfa != "Disabled":
@@ -345,11 +345,36 @@ def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
 
     try:
         found: Element = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):
+    except (ParseError, DefusedXmlException, ValueError, LookupError):
+        # Of an encoding that Python does not know it is a LookupError.
         raise S3Error("MalformedXML") from None
     if _local(found.tag) != root:
         raise S3Error("MalformedXML")
     return found
+
+
+def checkNames(parent: "Element", names: Collection[str]) -> None:
+    """
+    Check that all elements right below an element are known.
+
+    @raise S3Error: C{MalformedXML}: what is not known may narrow what is.
+    """
+    if any(_local(each.tag) not in names for each in parent):
+        raise S3Error("MalformedXML")
+
+
+def _readTexts(body: bytes, root: str, names: Collection[str]) -> dict[str, str]:
+    """
+    Read a document of texts, each of which comes at most once.
+
+    @raise S3Error: C{MalformedXML}, also for a name that is not known.
+    """
+    tree = readTree(body, root)
+    checkNames(tree, names)
+    texts = {_local(each.tag): (each.text or "").strip() for each in tree}
+    if len(texts) < len(tree):
+        raise S3Error("MalformedXML")
+    return texts
 
 
 _XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
@@ -397,10 +422,14 @@ def _grant(row: "Element", reader: GranteeReader) -> Grant:
 
 def readOwnership(body: bytes) -> str:
     """Read OwnershipControls, which has one rule; return its object ownership."""
-    read = readRecords(body, "OwnershipControls", "Rule", _SETTINGS)
-    if len(read.records) != 1 or read.records[0].get("ObjectOwnership") not in OWNERSHIPS:
+    root = readTree(body, "OwnershipControls")
+    names = [_local(each.tag) for each in root.iter()]
+    if names != ["OwnershipControls", "Rule", "ObjectOwnership"] or not len(root[0]):
         raise S3Error("MalformedXML")
-    return read.records[0]["ObjectOwnership"]
+    ownership = root[0][0].text or ""
+    if ownership not in OWNERSHIPS:
+        raise S3Error("MalformedXML")
+    return ownership
 
 
 _BLOCK = {
@@ -413,11 +442,10 @@ _BLOCK = {
 
 def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
     """Read PublicAccessBlockConfiguration; what it does not name is off."""
-    read = readRecords(body, "PublicAccessBlockConfiguration", "", _SETTINGS)
     found = {}
-    for name, text in read.settings.items():
-        value = {"true": True, "false": False}.get(text.strip().lower())
-        if name not in _BLOCK or value is None:
+    for name, text in _readTexts(body, "PublicAccessBlockConfiguration", _BLOCK).items():
+        value = {"true": True, "false": False}.get(text.lower())
+        if value is None:
             raise S3Error("MalformedXML")
         found[_BLOCK[name]] = value
     return PublicAccessBlock(**found)
@@ -473,6 +501,9 @@ def _period(name: str, text: str, limit: int) -> int:
     return number
 
 
+_RETENTION = frozenset(("Mode", "RetainUntilDate", "EventHold", "EventHoldDuration"))
+
+
 def readRetention(body: bytes) -> ObjectLock:
     """
     Read Retention; without content it lifts one.
@@ -480,16 +511,16 @@ def readRetention(body: bytes) -> ObjectLock:
     @return: A lock whose legal hold is not named.
     @raise S3Error: C{MalformedXML}; C{NotImplemented} for holds that end with an event.
     """
-    fields = readRecords(body, "Retention", "", _SETTINGS).settings
+    fields = _readTexts(body, "Retention", _RETENTION)
     if not fields:
         return UNLOCKED
     if not fields.keys().isdisjoint(("EventHold", "EventHoldDuration")):
         raise S3Error("NotImplemented")
-    mode = fields.get("Mode", "").strip()
+    mode = fields.get("Mode", "")
     if mode not in RETENTION_MODES:
         raise S3Error("MalformedXML")
     try:
-        return ObjectLock(mode, parseUntil(fields.get("RetainUntilDate", "").strip()))
+        return ObjectLock(mode, parseUntil(fields.get("RetainUntilDate", "")))
     except ValueError:
         raise S3Error("MalformedXML") from None
 
@@ -500,7 +531,7 @@ def readLegalHold(body: bytes) -> bool:
 
     @raise S3Error: C{MalformedXML}.
     """
-    status = readRecords(body, "LegalHold", "", _SETTINGS).settings.get("Status", "").strip()
+    status = _readTexts(body, "LegalHold", ("Status",)).get("Status", "")
     if status not in HOLDS:
         raise S3Error("MalformedXML")
     return HOLDS[status]

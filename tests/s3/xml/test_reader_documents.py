@@ -1,5 +1,6 @@
 """The documents that clients send."""
 
+from collections.abc import Callable
 from typing import Any
 
 from botocore.serialize import RestXMLSerializer
@@ -15,6 +16,12 @@ from storagegate.s3.xml.reader import (
     readBucketConfiguration,
     readComplete,
     readDelete,
+    readLegalHold,
+    readOwnership,
+    readPublicAccessBlock,
+    readRetention,
+    readTree,
+    readVersioning,
 )
 from tests.s3.clientparser import serviceModel
 
@@ -218,3 +225,54 @@ class BucketConfigurationTests(SynchronousTestCase):
         for body in [b" ", b"x", b"<Delete/>", b"<CreateBucketConfiguration>"]:
             error = self.assertRaises(S3Error, readBucketConfiguration, body)
             self.assertEqual(error.code, "MalformedXML")
+
+
+class SettingTests(SynchronousTestCase):
+    """Documents of a few texts."""
+
+    def test_refused(self) -> None:
+        """A text that comes twice, or is not known, is malformed: it may be what was meant."""
+        date = "<RetainUntilDate>2040-01-01T00:00:00Z</RetainUntilDate>"
+        cases: list[tuple[Callable[[bytes], object], str, str]] = [
+            (readVersioning, "VersioningConfiguration", "<Status>Enabled</Status>"),
+            (readRetention, "Retention", f"<Mode>GOVERNANCE</Mode>{date}"),
+            (readLegalHold, "LegalHold", "<Status>ON</Status>"),
+            (
+                readPublicAccessBlock,
+                "PublicAccessBlockConfiguration",
+                "<BlockPublicAcls>true</BlockPublicAcls>",
+            ),
+        ]
+        for read, root, inner in cases:
+            read(f"<{root}>{inner}</{root}>".encode())
+            for more in (inner, "<Other/>"):
+                body = f"<{root}>{inner}{more}</{root}>".encode()
+                error = self.assertRaises(S3Error, read, body)
+                self.assertEqual(error.code, "MalformedXML", body)
+
+    def test_ownership(self) -> None:
+        """One rule with one ownership, and nothing else."""
+        inner = "<ObjectOwnership>ObjectWriter</ObjectOwnership>"
+        read = f"<OwnershipControls><Rule>{inner}</Rule></OwnershipControls>".encode()
+        self.assertEqual(readOwnership(read), "ObjectWriter")
+        for wrong in (
+            "",
+            inner,
+            f"<Rule/>{inner}",
+            "<Rule></Rule>",
+            "<Rule><ObjectOwnership/></Rule>",
+            f"<Rule>{inner}{inner}</Rule>",
+            f"<Rule>{inner}<Other/></Rule>",
+            f"<Rule>{inner}</Rule><Rule>{inner}</Rule>",
+            f"<Rule>{inner}</Rule><Other/>",
+        ):
+            body = f"<OwnershipControls>{wrong}</OwnershipControls>".encode()
+            error = self.assertRaises(S3Error, readOwnership, body)
+            self.assertEqual(error.code, "MalformedXML", wrong)
+
+    def test_encodings(self) -> None:
+        """A document in an encoding that is unknown, or that is none of text, is malformed."""
+        for name in ("nope", "hex", "idna", "utf-32", "shift_jis"):
+            body = f'<?xml version="1.0" encoding="{name}"?><Root/>'.encode()
+            error = self.assertRaises(S3Error, readTree, body, "Root")
+            self.assertEqual(error.code, "MalformedXML", name)
