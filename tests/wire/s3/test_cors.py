@@ -1,5 +1,6 @@
 """Cross-origin access to buckets: boto3, preflight requests, and answers to pages."""
 
+import json
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -7,6 +8,7 @@ from typing import Any
 from unittest import skipUnless
 
 from tests.support.browser import CHROMIUM, Browser
+from tests.support.documents import DOCS, codeBlocks
 from tests.support.s3signer import Answer, Outgoing
 from tests.wire.s3.fixture import S3Case
 
@@ -70,6 +72,16 @@ class ConfigurationTests(CORSCase):
                 CORSConfiguration={"CORSRules": [wrong]},
             )
         self.assertEqual(len(self.s3.get_bucket_cors(Bucket=self.bucket)["CORSRules"]), 2)
+
+    def test_documented(self) -> None:
+        """The rules of the documentation."""
+        [example] = [
+            each.code for each in codeBlocks(DOCS / "s3.rst", "json") if "CORS" in each.code
+        ]
+        rules = json.loads(example)
+        self.s3.put_bucket_cors(Bucket=self.bucket, CORSConfiguration=rules)
+        found = self.s3.get_bucket_cors(Bucket=self.bucket)["CORSRules"]
+        self.assertEqual(found, rules["CORSRules"])
 
     def test_s3cmd(self) -> None:
         """C{s3cmd setcors} and C{delcors}."""

@@ -5,6 +5,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from tests.support.clients import awsEnvironment, botoClient, runTool
+from tests.support.documents import DOCS, codeBlocks
 from tests.support.s3signer import Outgoing, Signer, exchange
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
 
@@ -169,7 +170,7 @@ class ConfigurationTests(S3Case):
         self.assertNotIn("AbortDate", other)
 
     def test_awscli(self) -> None:
-        """aws-cli sets and reads rules."""
+        """aws-cli sets and reads rules, also those of the documentation."""
         program, files = needTool("aws"), self.makeDirectory()
 
         def aws(*arguments: str) -> str:
@@ -180,6 +181,12 @@ class ConfigurationTests(S3Case):
         aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", document))
         found = json.loads(aws("get-bucket-lifecycle-configuration"))
         self.assertEqual(found["Rules"], RULES)
+        [example] = [
+            each.code for each in codeBlocks(DOCS / "s3.rst", "json") if "Days" in each.code
+        ]
+        aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", example))
+        found = json.loads(aws("get-bucket-lifecycle-configuration"))
+        self.assertEqual(found["Rules"], json.loads(example)["Rules"])
         aws("delete-bucket-lifecycle")
 
     def test_s3cmd(self) -> None:
