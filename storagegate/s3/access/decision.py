@@ -199,6 +199,20 @@ class BucketAccess(Struct, frozen=True, eq=False):
             lock = replace(lock, legalHold=None)
         return replace(record, attributes=replace(record.attributes, lock=lock))
 
+    def mayReadTags(
+        self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
+    ) -> bool:
+        """
+        Return whether a request may see which tags an object has.
+
+        @param versionId: See L{mayBypass}.
+        """
+        context = partial(_describe, caller, bucket, record.key, versionId, record)
+        return all(
+            self.allows(caller.identity, action, context, record.account)
+            for action in actionsOf("GetObjectTagging", versionId)
+        )
+
     def allows(
         self,
         identity: Identity,

@@ -30,10 +30,19 @@ def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
     return call.services.objects.object(call, call.bucket, call.key, call.query.get("versionId"))
 
 
+async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord) -> ObjectRecord:
+    """Return an object without its tags where the request may not read them."""
+    settings = await call.services.objects.settings.find(bucket)
+    if settings.access.mayReadTags(call, bucket, record, call.query.get("versionId")):
+        return record
+    return replace(record, attributes=replace(record.attributes, tags=""))
+
+
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
     bucket, record = await _find(call)
-    code, _, length, fields = _prepare(call, bucket, record)
+    shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
+    code, _, length, fields = _prepare(call, bucket, shown)
     if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(code, fields, length=length)
@@ -42,7 +51,8 @@ async def headObject(call: S3Request) -> None:
 async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
     bucket, record = await _find(call)
-    code, start, length, fields = _prepare(call, bucket, record)
+    shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
+    code, start, length, fields = _prepare(call, bucket, shown)
     if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     inline = record.content.inline

@@ -418,6 +418,21 @@ class DecisionTests(AccessCase):
                     found = read(Bucket=self.bucket, Key="k")
                     self.assertEqual([each for each in names if each in found], list(expected))
 
+    def test_visibleTags(self) -> None:
+        """Who may only read an object does not see how many tags it has."""
+        named = self.put(Tagging="a=1&b=2")
+        for more, seen, ofVersion in (
+            ((), None, None),
+            (("s3:GetObjectTagging",), 2, None),
+            (("s3:GetObjectVersionTagging",), None, 2),
+        ):
+            self.allow("s3:GetObject", "s3:GetObjectVersion", *more)
+            for read in (self.bob.get_object, self.bob.head_object):
+                self.assertEqual(read(Bucket=self.bucket, Key="k").get("TagCount"), seen)
+                found = read(Bucket=self.bucket, **named)
+                self.assertEqual(found.get("TagCount"), ofVersion)
+        self.assertEqual(self.ann.get_object(Bucket=self.bucket, **named)["TagCount"], 2)
+
     def test_conditions(self) -> None:
         """Policies bound the lock that a header or a document names."""
         self.setPolicy(
