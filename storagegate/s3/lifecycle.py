@@ -200,10 +200,7 @@ class Judgement(NamedTuple):
 
 
 class Judge(Struct, frozen=True):
-    """
-    The rules of a bucket at one generation of its settings, and a time.
-
-    """
+    """The rules of a bucket at one generation of its settings, and a time."""
 
     rules: Sequence[LifecycleRule]
     calendar: Calendar

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from storagegate.s3.access.acl import AccessControlList, AccountDirectory
     from storagegate.s3.access.context import Caller
     from storagegate.s3.access.decision import BucketAccess
-    from storagegate.s3.settings import SettingsCache
+    from storagegate.s3.settings import BucketSettings, SettingsCache
 
 _Copied = TypeVar("_Copied")
 
@@ -240,6 +240,15 @@ class ObjectService:
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
             settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
         return found
+
+    async def bucketSettings(self, caller: "Caller", name: str) -> "tuple[Bucket, BucketSettings]":
+        """
+        Look up a bucket with its settings, and decide on a request for it.
+
+        @raise S3Error: C{NoSuchBucket}, C{AccessDenied}.
+        """
+        found = await self.bucket(caller, name)
+        return found, await self.settings.find(found)
 
     async def buckets(
         self, identity: Identity, prefix: str, after: str, limit: int

@@ -19,19 +19,11 @@ from storagegate.s3.settings import (
     OWNERSHIP,
     POLICY,
     PUBLIC_ACCESS_BLOCK,
-    BucketSettings,
     ownershipOf,
 )
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readList, readOwnership, readPublicAccessBlock
 from storagegate.storage.records import Bucket, ObjectRecord
-
-
-async def _find(call: S3Request) -> tuple[Bucket, BucketSettings]:
-    """Look up the bucket and its settings; the request is decided on."""
-    objects = call.services.objects
-    bucket = await objects.bucket(call, call.bucket)
-    return bucket, await objects.settings.find(bucket)
 
 
 async def _put(call: S3Request, name: str, document: bytes | None) -> None:
@@ -44,7 +36,7 @@ def _missing(call: S3Request, code: str) -> S3Error:
 
 async def getBucketPolicy(call: S3Request) -> None:
     """Respond with the policy, byte for byte."""
-    _, settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     document = settings.documents.get(POLICY)
     if document is None:
         raise _missing(call, "NoSuchBucketPolicy")
@@ -53,7 +45,7 @@ async def getBucketPolicy(call: S3Request) -> None:
 
 async def putBucketPolicy(call: S3Request) -> None:
     """Set the policy."""
-    _, settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     document = await call.readDocument()
     policy = compilePolicy(document, call.bucket)
     if policy.isPublic and settings.access.block.blockPublicPolicy:
@@ -64,14 +56,14 @@ async def putBucketPolicy(call: S3Request) -> None:
 
 async def deleteBucketPolicy(call: S3Request) -> None:
     """Remove the policy; one that does not exist counts as removed."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     await _put(call, POLICY, None)
     call.respond(204)
 
 
 async def getBucketPolicyStatus(call: S3Request) -> None:
     """Respond whether the policy is public."""
-    _, settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     policy = settings.access.policy
     if policy is None:
         raise _missing(call, "NoSuchBucketPolicy")
@@ -80,7 +72,7 @@ async def getBucketPolicyStatus(call: S3Request) -> None:
 
 async def getPublicAccessBlock(call: S3Request) -> None:
     """Respond with the block of public access."""
-    _, settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if PUBLIC_ACCESS_BLOCK not in settings.documents:
         raise _missing(call, "NoSuchPublicAccessBlockConfiguration")
     call.respondXML(documents.publicAccessBlock(settings.access.block))
@@ -88,7 +80,7 @@ async def getPublicAccessBlock(call: S3Request) -> None:
 
 async def putPublicAccessBlock(call: S3Request) -> None:
     """Set the block of public access."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     block = readPublicAccessBlock(await call.readDocument())
     await _put(call, PUBLIC_ACCESS_BLOCK, msgspec.json.encode(block))
     call.respond(200)
@@ -96,14 +88,14 @@ async def putPublicAccessBlock(call: S3Request) -> None:
 
 async def deletePublicAccessBlock(call: S3Request) -> None:
     """Remove the block of public access."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     await _put(call, PUBLIC_ACCESS_BLOCK, None)
     call.respond(204)
 
 
 async def getBucketOwnershipControls(call: S3Request) -> None:
     """Respond with the object ownership, if it was ever set."""
-    bucket, settings = await _find(call)
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     ownership = ownershipOf(bucket, settings.documents)
     if not ownership:
         raise _missing(call, "OwnershipControlsNotFoundError")
@@ -112,7 +104,7 @@ async def getBucketOwnershipControls(call: S3Request) -> None:
 
 async def putBucketOwnershipControls(call: S3Request) -> None:
     """Set the object ownership."""
-    bucket, settings = await _find(call)
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     ownership = readOwnership(await call.readDocument())
     acl = settings.access.acl
     if ownership == BUCKET_OWNER_ENFORCED and acl not in (None, privateList(bucket.account)):
@@ -123,7 +115,7 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
 
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     # Not L{None}: the bucket may have been created with one.
     await _put(call, OWNERSHIP, b"")
     call.respond(204)
@@ -131,7 +123,7 @@ async def deleteBucketOwnershipControls(call: S3Request) -> None:
 
 async def getBucketAcl(call: S3Request) -> None:
     """Respond with the list of the bucket."""
-    bucket, settings = await _find(call)
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = settings.access.acl
     if acl is None or settings.access.isEnforced:
         acl = privateList(bucket.account)
@@ -141,7 +133,7 @@ async def getBucketAcl(call: S3Request) -> None:
 
 async def putBucketAcl(call: S3Request) -> None:
     """Set the list of the bucket, in one of its three forms."""
-    bucket, settings = await _find(call)
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = await _readList(call, bucket.account)
     settings.access.checkList(acl)
     text = encodeList(acl, bucket.account)

@@ -8,18 +8,12 @@ from storagegate.s3.cors import CORSRule, findRule, parseRequested, readCORS, wr
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.request import Pairs, S3Request
-from storagegate.s3.settings import CORS, BucketSettings
-
-
-async def _find(call: S3Request) -> BucketSettings:
-    """Look up the settings of the bucket; the request is decided on."""
-    objects = call.services.objects
-    return await objects.settings.find(await objects.bucket(call, call.bucket))
+from storagegate.s3.settings import CORS
 
 
 async def getBucketCors(call: S3Request) -> None:
     """Respond with the rules."""
-    settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if not settings.cors:
         raise S3Error("NoSuchCORSConfiguration", fields={"BucketName": call.bucket})
     call.respondXML(writeCORS(settings.cors))
@@ -27,7 +21,7 @@ async def getBucketCors(call: S3Request) -> None:
 
 async def putBucketCors(call: S3Request) -> None:
     """Set the rules."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     rules = readCORS(await call.readDocument())
     document = msgspec.json.encode(rules)
     await call.services.objects.putSettings(call.bucket, {CORS: document})
@@ -36,7 +30,7 @@ async def putBucketCors(call: S3Request) -> None:
 
 async def deleteBucketCors(call: S3Request) -> None:
     """Remove the rules; those that do not exist count as removed."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     await call.services.objects.putSettings(call.bucket, {CORS: None})
     call.respond(204)
 

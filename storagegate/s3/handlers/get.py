@@ -32,8 +32,8 @@ def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
 
 async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord) -> ObjectRecord:
     """Return an object without its tags where the request may not read them."""
-    settings = await call.services.objects.settings.find(bucket)
-    if settings.access.mayReadTags(call, bucket, record, call.query.get("versionId")):
+    access = await call.services.objects.accessOf(bucket)
+    if access.mayReadTags(call, bucket, record, call.query.get("versionId")):
         return record
     return replace(record, attributes=replace(record.attributes, tags=""))
 

@@ -12,24 +12,17 @@ from storagegate.s3.lifecycle import (
     findExpiration,
 )
 from storagegate.s3.request import S3Request
-from storagegate.s3.settings import BucketSettings
 from storagegate.storage.records import Bucket, MultipartUpload, ObjectRecord
 
 _MINIMUM_SIZE = b"x-amz-transition-default-minimum-object-size"
 _MINIMUM_SIZES = (b"all_storage_classes_128K", b"varies_by_storage_class")
 
 
-async def _find(call: S3Request) -> BucketSettings:
-    """Look up the settings of the bucket; the request is decided on."""
-    objects = call.services.objects
-    return await objects.settings.find(await objects.bucket(call, call.bucket))
-
-
 async def getBucketLifecycleConfiguration(call: S3Request) -> None:
     """Respond with the rules."""
     from storagegate.s3.xml.lifecycle import writeLifecycle
 
-    settings = await _find(call)
+    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if not settings.lifecycle:
         raise S3Error("NoSuchLifecycleConfiguration", fields={"BucketName": call.bucket})
     call.respondXML(writeLifecycle(settings.lifecycle))
@@ -40,7 +33,7 @@ async def putBucketLifecycleConfiguration(call: S3Request) -> None:
     # Many buckets never get any.
     from storagegate.s3.xml.lifecycle import readLifecycle
 
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     # A size is of transitions only, of which there are none.
     size = call.headers.get(_MINIMUM_SIZE, _MINIMUM_SIZES[0])
     if size not in _MINIMUM_SIZES:
@@ -53,7 +46,7 @@ async def putBucketLifecycleConfiguration(call: S3Request) -> None:
 
 async def deleteBucketLifecycle(call: S3Request) -> None:
     """Remove the rules; those that do not exist count as removed."""
-    await _find(call)
+    await call.services.objects.bucket(call, call.bucket)
     await call.services.objects.putSettings(call.bucket, {LIFECYCLE: None})
     call.respond(204)
 

@@ -15,11 +15,10 @@ from storagegate.storage.records import DEFAULT_RETENTION, ObjectLock, ObjectRec
 
 async def getObjectLockConfiguration(call: S3Request) -> None:
     """Respond with the default of a bucket that has object lock."""
-    objects = call.services.objects
-    bucket = await objects.bucket(call, call.bucket)
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if not bucket.lockEnabled:
         raise S3Error("ObjectLockConfigurationNotFoundError", fields={"BucketName": call.bucket})
-    document = (await objects.settings.find(bucket)).documents.get(DEFAULT_RETENTION)
+    document = settings.documents.get(DEFAULT_RETENTION)
     default = None if document is None else readDefault(document)
     call.respondXML(documents.objectLockConfiguration(default))
 

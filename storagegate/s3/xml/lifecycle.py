@@ -110,14 +110,14 @@ def _readRule(rule: "Element") -> LifecycleRule:
         message = f"ID length should not exceed allowed limit of {_ID_LIMIT}"
         raise S3Error("InvalidArgument", message)
     found = LifecycleRule(ruleId, status == "Enabled", **_filter(rule), **_actions(rule))
-    if found.abortDays is not None and (found.tags or found.hasSize):
-        kind = "tag" if found.tags else "object size"
-        message = f"AbortIncompleteMultipartUpload cannot be specified with {kind} filters"
-        raise S3Error("InvalidRequest", message)
-    if found.markers is not None and (found.tags or found.hasSize):
-        kind = "tag" if found.tags else "object size"
-        message = f"ExpiredObjectDeleteMarker cannot be specified with {kind} filters"
-        raise S3Error("InvalidRequest", message)
+    for action, value in (
+        ("AbortIncompleteMultipartUpload", found.abortDays),
+        ("ExpiredObjectDeleteMarker", found.markers),
+    ):
+        if value is not None and (found.tags or found.hasSize):
+            kind = "tag" if found.tags else "object size"
+            message = f"{action} cannot be specified with {kind} filters"
+            raise S3Error("InvalidRequest", message)
     return found
 
 
@@ -126,10 +126,9 @@ def _filter(rule: "Element") -> dict[str, Any]:
     parent, old = _only(rule, "Filter"), _text(rule, "Prefix")
     if (parent is None) == (old is None):
         raise S3Error("MalformedXML")
-    form: Form = "prefix"
     if parent is None:
-        return {"form": form, "prefix": _prefix(old)}
-    form = "filter"
+        return {"form": "prefix", "prefix": _prefix(old)}
+    form: Form = "filter"
     checkNames(parent, (*_CONDITIONS, "And"))
     both = _only(parent, "And")
     named = len(parent) - (both is not None)
