@@ -12,6 +12,7 @@ from storagegate.s3.access.acl import (
 )
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
 from storagegate.s3.access.policy import compilePolicy
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.request import S3Request, readVersionHeaders
 from storagegate.s3.settings import (
@@ -106,8 +107,9 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
     """Set the object ownership."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     ownership = readOwnership(await call.readDocument())
-    acl = settings.access.acl
-    if ownership == BUCKET_OWNER_ENFORCED and acl not in (None, privateList(bucket.account)):
+    acl, owner = settings.access.acl, canonicalId(bucket.account)
+    grants = () if acl is None else acl.grants
+    if ownership == BUCKET_OWNER_ENFORCED and any(each.grantee != owner for each in grants):
         raise S3Error("InvalidBucketAclWithObjectOwnership")
     await _put(call, OWNERSHIP, ownership.encode())
     call.respond(200)

@@ -363,20 +363,30 @@ def checkNames(parent: "Element", names: Collection[str]) -> None:
         raise S3Error("MalformedXML")
 
 
+def _children(parent: "Element", names: Collection[str]) -> dict[str, "Element"]:
+    """
+    Return what is right below an element, by name.
+
+    @raise S3Error: C{MalformedXML} for a name that is not known, or comes twice.
+    """
+    checkNames(parent, names)
+    found = {_local(each.tag): each for each in parent}
+    if len(found) < len(parent):
+        raise S3Error("MalformedXML")
+    return found
+
+
 def _readTexts(body: bytes, root: str, names: Collection[str]) -> dict[str, str]:
     """
     Read a document of texts, each of which comes at most once.
 
     @raise S3Error: C{MalformedXML}, also for a name that is not known.
     """
-    tree = readTree(body, root)
-    checkNames(tree, names)
-    texts = {_local(each.tag): (each.text or "").strip() for each in tree}
-    if len(texts) < len(tree):
-        raise S3Error("MalformedXML")
-    return texts
+    children = _children(readTree(body, root), names)
+    return {name: (each.text or "").strip() for name, each in children.items()}
 
 
+_GRANTEE = ("ID", "URI", "EmailAddress", "DisplayName")
 _XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 
@@ -389,13 +399,13 @@ def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessCont
         grantees.
     """
     try:
-        root = readTree(body, "AccessControlPolicy")
-    except S3Error:
+        parts = _children(readTree(body, "AccessControlPolicy"), ("Owner", "AccessControlList"))
+        rows = parts["AccessControlList"]
+        checkNames(rows, ("Grant",))
+    except (S3Error, KeyError):
         raise S3Error("MalformedACLError") from None
-    named = root.findtext("{*}Owner/{*}ID")
-    rows = root.findall("{*}AccessControlList/{*}Grant")
-    isOne = len(root.findall("{*}AccessControlList")) == 1
-    if named is None or len(rows) > GRANT_LIMIT or not isOne:
+    named = None if "Owner" not in parts else parts["Owner"].findtext("{*}ID")
+    if named is None or len(rows) > GRANT_LIMIT:
         raise S3Error("MalformedACLError")
     if named.strip() != canonicalId(owner):
         raise S3Error("AccessDenied")
@@ -409,15 +419,16 @@ def _grant(row: "Element", reader: GranteeReader) -> Grant:
         "Group": ("URI", reader.group),
         "AmazonCustomerByEmail": ("EmailAddress", reader.email),
     }
-    permission = (row.findtext("{*}Permission") or "").strip()
-    grantee = row.find("{*}Grantee")
-    if grantee is None or permission not in PERMISSIONS:
+    try:
+        parts = _children(row, ("Grantee", "Permission"))
+        permission, grantee = (parts["Permission"].text or "").strip(), parts["Grantee"]
+        name, find = forms[grantee.get(_XSI_TYPE, "").rpartition(":")[2]]
+        text = _children(grantee, _GRANTEE)[name].text or ""
+    except (S3Error, KeyError):
+        raise S3Error("MalformedACLError") from None
+    if permission not in PERMISSIONS:
         raise S3Error("MalformedACLError")
-    form = forms.get(grantee.get(_XSI_TYPE, "").rpartition(":")[2])
-    text = None if form is None else grantee.findtext(f"{{*}}{form[0]}")
-    if form is None or text is None:
-        raise S3Error("MalformedACLError")
-    return Grant(form[1](text.strip()), permission)
+    return Grant(find(text.strip()), permission)
 
 
 def readOwnership(body: bytes) -> str:
@@ -459,14 +470,9 @@ def readLockConfiguration(body: bytes) -> DefaultRetention | None:
         hundred years; C{NotImplemented} for holds that end with an event.
     """
     root = readTree(body, "ObjectLockConfiguration")
-    children = {_local(each.tag): each for each in root}
+    children = _children(root, ("ObjectLockEnabled", "Rule"))
     enabled = children.get("ObjectLockEnabled")
-    if (
-        len(children) != len(root)
-        or not children.keys() <= {"ObjectLockEnabled", "Rule"}
-        or enabled is None
-        or (enabled.text or "").strip() != "Enabled"
-    ):
+    if enabled is None or (enabled.text or "").strip() != "Enabled":
         raise S3Error("MalformedXML")
     rule = children.get("Rule")
     if rule is None:

@@ -149,6 +149,16 @@ class AclTests(SynchronousTestCase):
             policy("<Grant><Permission>READ</Permission></Grant>"),
             policy(grant("CanonicalUser", other) * (GRANT_LIMIT + 1)),
             policy("").replace(b"<AccessControlList></AccessControlList>", b""),
+            policy("").replace(b"<Owner>", b"<Other/><Owner>"),
+            policy("").replace(b"<Owner>", f"<Owner>{other}</Owner><Owner>".encode()),
+            policy("<Other/>"),
+            policy(
+                grant("CanonicalUser", other).replace(
+                    "</Grant>", "<Permission>WRITE</Permission></Grant>"
+                )
+            ),
+            policy(grant("CanonicalUser", other).replace("</Grant>", "<Condition/></Grant>")),
+            policy(grant("CanonicalUser", other + f"<ID>{ANN}</ID>")),
         ):
             self.assertCode("MalformedACLError", readList, body, "ann", Directory())
         self.assertCode("AccessDenied", readList, policy("", BOB), "ann", Directory())

@@ -307,7 +307,16 @@ class ListTests(AccessCase):
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
         code = "InvalidBucketAclWithObjectOwnership"
         self.assertCode(code, self.ann, "put_bucket_ownership_controls", **set_)
-        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="private")
+        # A list without grants, or with grants to the owner only, opens nothing to others.
+        owner = self.ann.get_bucket_acl(Bucket=self.bucket)["Owner"]["ID"]
+        for named in (
+            {"AccessControlPolicy": {"Grants": [], "Owner": {"ID": owner}}},
+            {"GrantRead": f"id={owner}"},
+            {"ACL": "private"},
+        ):
+            self.ann.put_bucket_acl(Bucket=self.bucket, **named)
+            self.ann.put_bucket_ownership_controls(Bucket=self.bucket, **set_)
+            self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
         self.ann.put_bucket_ownership_controls(Bucket=self.bucket, **set_)
         code = "AccessControlListNotSupported"
         self.assertCode(code, self.ann, "put_bucket_acl", ACL="public-read")
