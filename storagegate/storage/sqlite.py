@@ -162,6 +162,13 @@ class SQLiteFile:
         connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
 
 
+asBlob = bytearray
+"""
+Makes of bytes what is bound in less time: for C{bytes} C{sqlite3} looks for an adapter first, which
+takes 1.2 microseconds, and a copy of a key takes 0.2.
+"""
+
+
 def createFile(path: str) -> bool:
     """
     Create a file that only its owner may read; return C{False} if it exists.

@@ -164,6 +164,8 @@ class _Removals:
             if expiry is not None and row.bucketId is not None:
                 positions.append(position)
                 rows.append(((row.bucketId, target.name[1]), expiry))
+        if not rows:
+            return set()
         due = stillDue(self._transaction, rows)
         return {position for index, position in enumerate(positions) if index not in due}
 
@@ -179,6 +181,8 @@ class _Removals:
                     nulls.append((position, name))
                 elif sequence is not None and row.sequence != sequence:
                     numbered.append((position, name, sequence))
+        if not nulls and not numbered:
+            return {}
         transaction = self._transaction
         found = versions.findNulls(transaction, [name for _, name in nulls])
         result = {nulls[index][0]: row for index, row in found.items()}

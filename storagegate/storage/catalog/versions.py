@@ -16,7 +16,8 @@ from itertools import chain
 
 import msgspec
 
-from storagegate.storage.catalog.writer import Transaction, asJSON
+from storagegate.storage.catalog.writer import Transaction
+from storagegate.storage.sqlite import asBlob
 
 Key = tuple[int, bytes]
 """The number of a bucket, and a key in it."""
@@ -190,10 +191,7 @@ def removeVersions(transaction: Transaction, rows: Sequence[tuple[Key, VersionRo
         if not row.isDeleteMarker:
             transaction.count(bucketId, -1, -row.size)
     _deleteVersionRows(transaction, [(key, row.sequence) for key, row in rows])
-    transaction.execute(
-        "DELETE FROM inline WHERE sequence IN (SELECT value FROM json_each(?))",
-        (asJSON([row.sequence for _, row in rows]),),
-    )
+    deleteInline(transaction, [row.sequence for _, row in rows])
     return [row.segments for _, row in rows if row.segments is not None]
 
 
@@ -231,17 +229,29 @@ def insertMarkers(transaction: Transaction, markers: Sequence[Marker]) -> None:
 
 def deleteObjectRows(transaction: Transaction, keys: Sequence[Key]) -> None:
     """Delete rows of C{objects} that exist, and nothing that belongs to them."""
-    byBucket: dict[int, list[bytes]] = {}
+    byBucket: dict[int, list[bytearray]] = {}
     for bucketId, key in keys:
-        byBucket.setdefault(bucketId, []).append(key)
+        byBucket.setdefault(bucketId, []).append(asBlob(key))
     for bucketId, names in byBucket.items():
         for start, end in cuts(len(names)):
-            transaction.execute(_deleteSQL(end - start), [bucketId, *names[start:end]])
+            sql = _deleteSQL("objects WHERE bucketId = ? AND key", end - start)
+            transaction.execute(sql, [bucketId, *names[start:end]])
+
+
+def deleteInline(transaction: Transaction, sequences: Sequence[int]) -> None:
+    """
+    Delete the bytes of objects that are in the catalog.
+
+    @param sequences: The numbers of writes, some of which may have none.
+    """
+    for start, end in cuts(len(sequences)):
+        sql = _deleteSQL("inline WHERE sequence", end - start)
+        transaction.execute(sql, sequences[start:end])
 
 
 @cache
-def _deleteSQL(count: int) -> str:
-    return f"DELETE FROM objects WHERE bucketId = ? AND key IN ({', '.join('?' * count)})"
+def _deleteSQL(column: str, count: int) -> str:
+    return f"DELETE FROM {column} IN ({', '.join('?' * count)})"
 
 
 def _deleteVersionRows(transaction: Transaction, names: Sequence[tuple[Key, int]]) -> None:

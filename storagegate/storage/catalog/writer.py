@@ -21,7 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from queue import Empty, SimpleQueue
 from sqlite3 import Connection
 from threading import Thread
@@ -67,11 +67,17 @@ class SequenceBlock:
         self.used = self.end = 0
 
 
-_ADDED = (
-    "ON CONFLICT DO UPDATE SET objects = objects + excluded.objects,"
-    " bytes = bytes + excluded.bytes, uploads = uploads + excluded.uploads,"
-    " uploadBytes = uploadBytes + excluded.uploadBytes"
-)
+_NO_CHANGE = [0, 0, 0, 0]
+
+
+@cache
+def _usageSQL(count: int) -> str:
+    # Half the time of a statement that reads JSON: 6 microseconds for a bucket.
+    return (
+        f"INSERT INTO usage VALUES {', '.join(['(?, ?, ?, ?, ?)'] * count)} ON CONFLICT DO UPDATE"
+        " SET objects = objects + excluded.objects, bytes = bytes + excluded.bytes,"
+        " uploads = uploads + excluded.uploads, uploadBytes = uploadBytes + excluded.uploadBytes"
+    )
 
 
 @define(eq=False)
@@ -132,14 +138,12 @@ class Transaction:
 
     def saveUsage(self) -> None:
         """Write the counts of all mutations, a row a bucket."""
-        rows = [(bucketId, *counts) for bucketId, counts in self._usage.items() if any(counts)]
-        if rows:
-            # Half the time of a statement that reads JSON: 6 microseconds for a bucket.
-            values = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
-            self.execute(
-                f"INSERT INTO usage VALUES {values} {_ADDED}",
-                [each for row in rows for each in row],
-            )
+        values: list[int] = []
+        for bucketId, counts in self._usage.items():
+            if counts != _NO_CHANGE:
+                values += (bucketId, *counts)
+        if values:
+            self.execute(_usageSQL(len(values) // 5), values)
 
     def takeSequence(self) -> int:
         """Return the next number of a write; numbers that are not used are skipped."""
