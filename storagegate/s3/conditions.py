@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import (
@@ -135,7 +135,7 @@ def deleteCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     """
     condition = writeCondition(headers)
     if bypasses(headers):
-        condition = evolve(condition, bypass=True)
+        condition = replace(condition, bypass=True)
     if DELETE_FIELDS.isdisjoint(headers):
         return condition
     named = {name: headers[name].decode("latin-1") for name in DELETE_FIELDS if name in headers}
@@ -161,7 +161,7 @@ def narrowed(
     """
     if size is not None:
         try:
-            condition = evolve(condition, size=parseDecimal(size.strip(), 1 << 62))
+            condition = replace(condition, size=parseDecimal(size.strip(), 1 << 62))
         except ValueError:
             raise invalidArgument(sizeName, size) from None
     if modified is not None:
@@ -170,7 +170,7 @@ def narrowed(
             seconds = _isoSeconds(modified.strip())
         if seconds is None:
             raise invalidArgument(modifiedName, modified)
-        condition = evolve(condition, modifiedSeconds=seconds)
+        condition = replace(condition, modifiedSeconds=seconds)
     return condition
 
 

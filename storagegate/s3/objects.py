@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import evolve, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -70,8 +69,7 @@ _BUCKET_TAGS = "tagging"
 """The name of the setting that holds them."""
 
 
-@frozen
-class DeleteEntry:
+class DeleteEntry(Struct, frozen=True):
     """
     One object to delete.
 
@@ -653,7 +651,7 @@ class ObjectService:
                 if condition.bypass and not await self._mayBypass(
                     caller, found, entry.key, entry.versionId
                 ):
-                    condition = evolve(condition, bypass=False)
+                    condition = replace(condition, bypass=False)
                 rows.append((entry.key, entry.versionId, condition))
         done: Iterator[Removal | Exception] = iter(())
         if rows:

@@ -408,8 +408,7 @@ class Expiry:
     isOnly: bool = False
 
 
-@frozen
-class WriteCondition:
+class WriteCondition(Struct, frozen=True):
     """
     The condition of a write, evaluated at the moment of the commit.
 

@@ -164,8 +164,8 @@ class SQLiteFile:
 
 asBlob = bytearray
 """
-Makes of bytes what is bound in less time: for C{bytes} C{sqlite3} looks for an adapter first, which
-takes 1.2 microseconds, and a copy of a key takes 0.2.
+Copies bytes for a statement: of C{bytes} C{sqlite3} looks for an adapter first, which takes 3,300
+instructions, more than to copy what an object in the catalog has.
 """
 
 

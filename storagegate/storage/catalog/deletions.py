@@ -9,7 +9,6 @@ key is removed by its id, the next newest becomes current in the same transactio
 from collections.abc import Callable, Sequence
 
 import msgspec
-from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.storage.catalog import locks, versions
@@ -47,8 +46,7 @@ from storagegate.storage.records import (
 )
 
 
-@frozen(eq=False)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True, eq=False):
     """
     A request to remove objects of one bucket.
 
@@ -66,8 +64,7 @@ class Deletion:
     makeId: Callable[[int], str]
 
 
-@frozen(eq=False)
-class _Target:
+class _Target(msgspec.Struct, frozen=True, eq=False):
     deletion: int
     name: Name
     version: tuple[int | None] | None

@@ -1,6 +1,8 @@
 """The SQLite catalog keeps the catalog's contract, and what is SQLite's own of it."""
 
 import os
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -11,6 +13,7 @@ from zope.interface.verify import verifyObject
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.interfaces import ICatalog
 from tests.contract.catalog import CatalogContract
+from tests.contract.catalogcase import inlineRecord
 from tests.contract.delayedcatalog import DelayedCatalog
 
 
@@ -31,14 +34,24 @@ class SQLiteContractTests(CatalogContract, TestCase):
         """Open a new file."""
         directory = self.mktemp()
         os.makedirs(directory)
-        path = os.path.join(directory, "catalog.sqlite")
-        catalog = openCatalog(path, self.collected, "os")
+        self.path = os.path.join(directory, "catalog.sqlite")
+        catalog = openCatalog(self.path, self.collected, "os")
         self.addCleanup(catalog.close)
         return catalog
 
     def test_interfaces(self) -> None:
         """The catalog has all methods of its interface."""
         verifyObject(ICatalog, self.catalog)
+
+    async def test_emptyColumnsAreNull(self) -> None:
+        """What an object does not have is NULL in its row, and empty in its record."""
+        await self.put(inlineRecord(b"key"))
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute("SELECT segments, tags, acl FROM objects").fetchall()
+        self.assertEqual(rows, [(None, None, None)])
+        _, found = await self.catalog.object("b", b"key")
+        self.assertEqual((found.attributes.tags, found.attributes.acl), ("", ""))
+        self.assertEqual(found.content.segments, ())
 
 
 class DelayedContractTests(CatalogContract, TestCase):
