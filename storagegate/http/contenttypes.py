@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from urllib.parse import quote
 
-from attrs import frozen
+from msgspec import Struct
 
 OCTETS = "application/octet-stream"
 """The type of what nothing is known of."""
@@ -116,8 +116,7 @@ _TEXTUAL = frozenset(
 )
 
 
-@frozen
-class ContentType:
+class ContentType(Struct, frozen=True):
     """
     A Content-Type.
 

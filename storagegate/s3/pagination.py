@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from urllib.parse import quote
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -84,8 +84,7 @@ isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
 """Match text that needs no encoding in a URL or in XML."""
 
 
-@frozen
-class KeysQuery:
+class KeysQuery(Struct, frozen=True):
     """
     A list of objects, versions or uploads.
 
@@ -109,8 +108,7 @@ class KeysQuery:
     version: int = 1
 
 
-@frozen
-class PartsQuery:
+class PartsQuery(Struct, frozen=True):
     """ListParts: the parts with a number above C{after}."""
 
     after: int
@@ -118,8 +116,7 @@ class PartsQuery:
     urlEncoding: bool
 
 
-@frozen
-class BucketsQuery:
+class BucketsQuery(Struct, frozen=True):
     """
     ListBuckets.
 
@@ -133,8 +130,7 @@ class BucketsQuery:
     region: str
 
 
-@frozen
-class AttributesQuery:
+class AttributesQuery(Struct, frozen=True):
     """
     GetObjectAttributes.
 

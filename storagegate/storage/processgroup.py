@@ -36,7 +36,7 @@ from time import monotonic, monotonic_ns
 from typing import Any
 
 import msgspec
-from attrs import define, evolve, field
+from attrs import define, field
 from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -510,7 +510,7 @@ class ProcessGroup:
             return
         if change.record is not None:
             record = replace(change.record, content=Content(change.record.size))
-            change = evolve(change, record=record)
+            change = replace(change, record=record)
         self._changes.append(msgspec.to_builtins(change))
         if self._sending is None:
             self._sending = self._clock.callLater(0, self._sendChanges)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from attrs import evolve
 from msgspec.structs import replace
 
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, ObjectLocked
@@ -39,7 +38,7 @@ class ExpiryContract(CatalogCase):
         """Remove a row as a rule does; return the outcome."""
         bucket = await self.catalog.bucket("b")
         expiry = Expiry(row.sequence, row.noncurrentMs, row.tags, bucket.generation)
-        entry = (row.key.encode(), version, WriteCondition(expiry=evolve(expiry, **more)))
+        entry = (row.key.encode(), version, WriteCondition(expiry=replace(expiry, **more)))
         [outcome] = await self.catalog.deleteObjects("b", [entry], "alice", NOW)
         return outcome
 

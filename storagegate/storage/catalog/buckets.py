@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 
 import msgspec
-from attrs import astuple, define, frozen
+from attrs import astuple, define
+from msgspec import Struct
 from msgspec.structs import astuple as structTuple
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
@@ -107,8 +108,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     transaction.forgetUsage(number)
 
 
-@frozen(eq=False)
-class VersioningChange:
+class VersioningChange(Struct, frozen=True, eq=False):
     """A request to enable or suspend the versioning of a bucket."""
 
     bucket: str
@@ -132,8 +132,7 @@ def setVersioning(transaction: Transaction, change: VersioningChange) -> None:
     )
 
 
-@frozen(eq=False)
-class SettingsChange:
+class SettingsChange(Struct, frozen=True, eq=False):
     """
     A request to change the settings of a bucket.
 

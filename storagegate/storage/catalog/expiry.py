@@ -9,7 +9,7 @@ from itertools import chain
 from sqlite3 import Connection
 
 import msgspec
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.storage.catalog.buckets import bucketId
 from storagegate.storage.catalog.versions import Key
@@ -137,8 +137,7 @@ def hasGeneration(transaction: Transaction, bucketId: int, generation: int) -> b
     return bool(found == generation)
 
 
-@frozen(eq=False)
-class Progress:
+class Progress(Struct, frozen=True, eq=False):
     """Where a task in the background has come to."""
 
     task: str

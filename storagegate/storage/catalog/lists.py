@@ -18,7 +18,7 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 import msgspec
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.storage.catalog.buckets import BUCKET_JSON, bucketId
 from storagegate.storage.catalog.objects import readAttributes, readSegments
@@ -42,8 +42,7 @@ _BEYOND = b"\xff"
 _NEXT = b"\x00"
 
 
-@frozen
-class KeyRange:
+class KeyRange(Struct, frozen=True):
     """
     The keys of a list.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import msgspec
-from attrs import frozen
+from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.storage.catalog.buckets import SettingsChange, bucketId, storeSettings
@@ -115,8 +115,7 @@ def writeLocks(transaction: Transaction, rows: Sequence[tuple[Key, ObjectLock]])
     )
 
 
-@frozen(eq=False)
-class LockSetting:
+class LockSetting(Struct, frozen=True, eq=False):
     """
     A request to enable the object lock of a bucket, and to set its default.
 
@@ -214,8 +213,7 @@ def putLegalHold(transaction: Transaction, change: LegalHoldChange) -> None:
     _write(transaction, found, replace(found.lock, legalHold=change.isOn))
 
 
-@frozen
-class _LockedRow:
+class _LockedRow(Struct, frozen=True):
     table: str
     bucketId: int
     key: bytes

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-from attrs import frozen
+from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.storage.catalog.buckets import bucketId
@@ -34,8 +34,7 @@ _UPLOAD = "bucketId = (SELECT id FROM buckets WHERE name = ?) AND key = ? AND up
 _decodeParts = msgspec.json.Decoder(list[tuple[int, str, int, str | None]]).decode
 
 
-@frozen
-class UploadName:
+class UploadName(Struct, frozen=True):
     """The name of an upload."""
 
     bucket: str
@@ -43,8 +42,7 @@ class UploadName:
     uploadId: str
 
 
-@frozen(eq=False)
-class Abort:
+class Abort(Struct, frozen=True, eq=False):
     """
     A request to end an upload.
 
@@ -55,8 +53,7 @@ class Abort:
     generation: int | None = None
 
 
-@frozen(eq=False)
-class PartPut:
+class PartPut(Struct, frozen=True, eq=False):
     """A part to be stored."""
 
     upload: UploadName
@@ -64,8 +61,7 @@ class PartPut:
     newBlobs: Mapping[str, int]
 
 
-@frozen(eq=False)
-class Completion:
+class Completion(Struct, frozen=True, eq=False):
     """
     An upload to be made an object of: the record to be, and part numbers with ETags.
 

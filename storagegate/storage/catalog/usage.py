@@ -9,7 +9,7 @@ bucket without a row is empty.
 from collections.abc import Sequence
 from sqlite3 import Connection
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.storage.catalog.connections import COUNT_USAGE
 from storagegate.storage.catalog.writer import Transaction, oneByOne
@@ -42,8 +42,7 @@ def _usage(bucket: str, counts: Sequence[int | None]) -> BucketUsage:
     return BucketUsage(bucket, *(count or 0 for count in counts or (0, 0, 0, 0)))
 
 
-@frozen
-class UsageMismatch:
+class UsageMismatch(Struct, frozen=True):
     """
     A bucket whose row is not what it holds.
 

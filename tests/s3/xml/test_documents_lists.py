@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.accounts import canonicalId
@@ -85,7 +84,7 @@ def joined(pieces: Iterator[str]) -> bytes:
 
 def listSecond(query: KeysQuery, page: ObjectListing, nextToken: str | None) -> bytes:
     """Write a listing of version 2."""
-    return joined(listObjects("b", evolve(query, version=2), page, nextToken))
+    return joined(listObjects("b", replace(query, version=2), page, nextToken))
 
 
 class ListObjectsTests(SynchronousTestCase):

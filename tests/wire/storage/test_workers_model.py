@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from attrs import asdict
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import asdict
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.lifecycle import LifecycleRule
