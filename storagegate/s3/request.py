@@ -409,6 +409,18 @@ class S3Request(Struct, eq=False):
             if expected.strip() != canonicalId(found.account).encode():
                 raise S3Error("AccessDenied")
 
+    async def removeSetting(self, name: str, document: bytes | None = None) -> None:
+        """
+        Remove a setting of the bucket, and respond; one that does not exist counts as removed.
+
+        @param name: See L{storagegate.s3.settings}.
+        @param document: What says that there is none; L{None} keeps nothing.
+        """
+        objects = self.services.objects
+        await objects.bucket(self, self.bucket)
+        await objects.putSettings(self.bucket, {name: document})
+        self.respond(204)
+
     async def readDocument(self, checked: bool = True) -> bytes:
         """
         Read the document of the request, up to the limit of its operation.

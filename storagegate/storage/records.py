@@ -67,7 +67,7 @@ class Segment(Struct, frozen=True):
     length: int
 
 
-class Content(msgspec.Struct, frozen=True):
+class Content(Struct, frozen=True):
     """
     The bytes of an object: either C{inline}, or an ordered list of C{segments}.
 
@@ -80,7 +80,7 @@ class Content(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] = ()
 
 
-class Checksum(msgspec.Struct, frozen=True):
+class Checksum(Struct, frozen=True):
     """
     An S3 checksum as it is returned to clients.
 
@@ -172,7 +172,7 @@ _DAY = 24 * 60 * 60 * 1000
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
+class Attributes(Struct, frozen=True, omit_defaults=True):
     """
     The properties of an object that a client has set; stored as one JSON text without those that
     have their default: short rows are many in a page.
@@ -201,7 +201,7 @@ class Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
     acl: str = ""
 
 
-class ObjectRecord(msgspec.Struct, frozen=True):
+class ObjectRecord(Struct, frozen=True):
     """
     One version of one object.
 

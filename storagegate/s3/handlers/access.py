@@ -56,10 +56,8 @@ async def putBucketPolicy(call: S3Request) -> None:
 
 
 async def deleteBucketPolicy(call: S3Request) -> None:
-    """Remove the policy; one that does not exist counts as removed."""
-    await call.services.objects.bucket(call, call.bucket)
-    await _put(call, POLICY, None)
-    call.respond(204)
+    """Remove the policy."""
+    await call.removeSetting(POLICY)
 
 
 async def getBucketPolicyStatus(call: S3Request) -> None:
@@ -89,9 +87,7 @@ async def putPublicAccessBlock(call: S3Request) -> None:
 
 async def deletePublicAccessBlock(call: S3Request) -> None:
     """Remove the block of public access."""
-    await call.services.objects.bucket(call, call.bucket)
-    await _put(call, PUBLIC_ACCESS_BLOCK, None)
-    call.respond(204)
+    await call.removeSetting(PUBLIC_ACCESS_BLOCK)
 
 
 async def getBucketOwnershipControls(call: S3Request) -> None:
@@ -117,10 +113,8 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
 
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
-    await call.services.objects.bucket(call, call.bucket)
     # Not L{None}: the bucket may have been created with one.
-    await _put(call, OWNERSHIP, b"")
-    call.respond(204)
+    await call.removeSetting(OWNERSHIP, b"")
 
 
 async def getBucketAcl(call: S3Request) -> None:

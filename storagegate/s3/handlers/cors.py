@@ -29,10 +29,8 @@ async def putBucketCors(call: S3Request) -> None:
 
 
 async def deleteBucketCors(call: S3Request) -> None:
-    """Remove the rules; those that do not exist count as removed."""
-    await call.services.objects.bucket(call, call.bucket)
-    await call.services.objects.putSettings(call.bucket, {CORS: None})
-    call.respond(204)
+    """Remove the rules."""
+    await call.removeSetting(CORS)
 
 
 async def _rulesOf(objects: ObjectService, bucket: str) -> tuple[CORSRule, ...]:

@@ -45,10 +45,8 @@ async def putBucketLifecycleConfiguration(call: S3Request) -> None:
 
 
 async def deleteBucketLifecycle(call: S3Request) -> None:
-    """Remove the rules; those that do not exist count as removed."""
-    await call.services.objects.bucket(call, call.bucket)
-    await call.services.objects.putSettings(call.bucket, {LIFECYCLE: None})
-    call.respond(204)
+    """Remove the rules."""
+    await call.removeSetting(LIFECYCLE)
 
 
 def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:

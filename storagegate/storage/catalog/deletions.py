@@ -9,6 +9,7 @@ key is removed by its id, the next newest becomes current in the same transactio
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.storage.catalog import locks, versions
@@ -46,7 +47,7 @@ from storagegate.storage.records import (
 )
 
 
-class Deletion(msgspec.Struct, frozen=True, eq=False):
+class Deletion(Struct, frozen=True, eq=False):
     """
     A request to remove objects of one bucket.
 
@@ -64,7 +65,7 @@ class Deletion(msgspec.Struct, frozen=True, eq=False):
     makeId: Callable[[int], str]
 
 
-class _Target(msgspec.Struct, frozen=True, eq=False):
+class _Target(Struct, frozen=True, eq=False):
     deletion: int
     name: Name
     version: tuple[int | None] | None

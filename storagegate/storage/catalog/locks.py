@@ -143,7 +143,7 @@ def setObjectLock(transaction: Transaction, change: LockSetting) -> None:
     transaction.execute("UPDATE buckets SET lockEnabled = 1 WHERE id = ?", (number,))
 
 
-class LockedName(msgspec.Struct, frozen=True):
+class LockedName(Struct, frozen=True):
     """
     The name of a version whose lock changes.
 
@@ -155,7 +155,7 @@ class LockedName(msgspec.Struct, frozen=True):
     version: int | str | None
 
 
-class RetentionChange(msgspec.Struct, frozen=True):
+class RetentionChange(Struct, frozen=True):
     """
     A request to change a retention.
 
@@ -171,7 +171,7 @@ class RetentionChange(msgspec.Struct, frozen=True):
     bypass: bool
 
 
-class LegalHoldChange(msgspec.Struct, frozen=True):
+class LegalHoldChange(Struct, frozen=True):
     """A request to place or release a legal hold."""
 
     name: LockedName
