@@ -168,6 +168,26 @@ GROWTH_GOALS = (
     Goal("tcp", 64, 0.9, _QUIET, ours="idle10k", isPaired=True),
 )
 
+_ROWS = ("put4k", "get4k", "head")
+"""Of objects that are rows, or whose row alone is read."""
+
+CLUSTER_GOALS = (
+    *(Goal(case, 64, 0.6, "embedded", ours="node", isPaired=True) for case in _ROWS),
+    Goal("put4k", 64, 0.8, "node", ours="standby", isPaired=True),
+    Goal("put4k", 64, 0.9, "node", ours="nodes2", isPaired=True),
+    *(
+        Goal(f"{blobs}-{case}", 16, 0.6, bare, ours=blobs, isPaired=True)
+        for blobs, bare in (("rados", "aio"), ("s3", "awscrt"))
+        for case in ("put1m", "get1m")
+    ),
+)
+
+CONSOLE_GOALS = tuple(
+    Goal(case, 64, least, against, ours=ours, isPaired=True)
+    for case in ("get4k", "put4k")
+    for ours, against, least in (("unused", "none", 0.99), ("live", "unused", 0.9))
+)
+
 GOALS = {
     "s3": S3_GOALS,
     "http": HTTP_GOALS,
@@ -175,6 +195,8 @@ GOALS = {
     "gateway": GATEWAY_GOALS,
     "overhead": OVERHEAD_GOALS,
     "growth": GROWTH_GOALS,
+    "cluster": CLUSTER_GOALS,
+    "console": CONSOLE_GOALS,
 }
 """The goals of each bench."""
 
@@ -225,6 +247,38 @@ GROWTH_LIMITS = tuple(
     )
 )
 
+
+def _nodeShare(results: Results) -> float | None:
+    """Give how many times the CPU of the embedded daemon a node takes for a PUT."""
+    own = [
+        cell.cpuMicrosPerRequest - (cell.besideMicros or 0)
+        for cell in results.cells("node", "put4k", 64)
+    ]
+    embedded = results.cells("embedded", "put4k", 64)
+    ratios = [a / b.cpuMicrosPerRequest for a, b in zip(own, embedded, strict=False)]
+    return statistics.median(ratios) if ratios else None
+
+
+def _longerMs(case: str, results: Results) -> float | None:
+    """Give by how many milliseconds a request that is alone takes longer."""
+    pairs = zip(results.cells("node", case, 1), results.cells("embedded", case, 1), strict=False)
+    found = [ours.p50Ms - theirs.p50Ms for ours, theirs in pairs]
+    return statistics.median(found) if found else None
+
+
+CLUSTER_LIMITS = (
+    Limit("CPU of a node for a put4k, times the embedded daemon's", 1.1, _nodeShare),
+    Limit("p50 of get4k alone, ms more than embedded", 0.4, partial(_longerMs, "get4k")),
+)
+
+
+def _pageMs(results: Results) -> float | None:
+    """Give the processor time of the daemon for a page of a list, in milliseconds."""
+    return results.median("million", "list1m", 1, lambda cell: cell.cpuMicrosPerRequest / 1000)
+
+
+CONSOLE_LIMITS = (Limit("1,000 of a million keys by the console, ms of the daemon", 25, _pageMs),)
+
 LIMITS = {
     "s3": S3_LIMITS,
     "http": (),
@@ -232,6 +286,8 @@ LIMITS = {
     "gateway": GATEWAY_LIMITS,
     "overhead": (),
     "growth": GROWTH_LIMITS,
+    "cluster": CLUSTER_LIMITS,
+    "console": CONSOLE_LIMITS,
 }
 """The limits of each bench."""
 

@@ -15,7 +15,8 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     """
     Where and how it was measured. The first line.
 
-    @ivar bench: C{s3}, C{http}, C{grpc}, C{gateway}, C{overhead} or C{growth}.
+    @ivar bench: C{s3}, C{http}, C{grpc}, C{gateway}, C{overhead}, C{growth}, C{cluster} or
+        C{console}.
     @ivar load: How many processes of the machine wanted to run in the minute before; C{None} where
         nobody looked.
     """

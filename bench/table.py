@@ -29,6 +29,8 @@ COUNTED = {
     "gateway": "Calls",
     "overhead": "Requests",
     "growth": "Requests",
+    "cluster": "Requests",
+    "console": "Requests",
 }
 """What is counted, by bench."""
 
@@ -200,7 +202,7 @@ def document(results: Results) -> str:
         counted = COUNTED[results.bench]
         parts += [f"{counted} per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
-    if results.bench in ("overhead", "growth"):
+    if results.bench in ("overhead", "growth", "cluster", "console"):
         parts += [f"{SHARES}\n", shareTable(results)]
     if peersOf(results):
         parts += ["How many times the rate of each peer:\n", ratioTable(results)]

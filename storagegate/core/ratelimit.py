@@ -1,7 +1,7 @@
 """
 Stores of the counts of rate limits: in the memory of one process, or shared by all of a machine.
 
-A window begins with the first request of a key and ends C{windowMs} later, whatever comes between.
+A window begins with the first request of a key and ends C{windowMs} later; no other extends it.
 The shared store is exact: a window that allows a hundred requests lets a hundred through, whichever
 process they come to. A process that finds a count locked by another one does not wait: it counts by
 itself on top of the value that it reads there, and adds its own count when the lock is free.

@@ -279,6 +279,16 @@ class PubSub:
         self._broadcast(topic, None)
         self._deliver(topic, None)
 
+    def fail(self, makeError: Callable[[], BaseException]) -> None:
+        """
+        End every subscription of this process with an error.
+
+        @param makeError: Makes one for each subscriber.
+        """
+        for streams in tuple(self._streams.values()):
+            for stream in tuple(streams):
+                stream.fail(makeError())
+
     def _broadcast(self, topic: str, messages: list[Any] | None) -> None:
         # Before the local delivery: a subscriber may publish a reply at once, and the reply must
         # not overtake the message on the bus.

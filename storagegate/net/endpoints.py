@@ -247,7 +247,7 @@ class _FastReactor(_Proxy):
 
 
 class _Inheritor(_Proxy):
-    """Listens on a descriptor, whatever the endpoint would bind."""
+    """Listens on a descriptor instead of what the endpoint would bind."""
 
     def __init__(self, reactor: Any, descriptor: int) -> None:
         super().__init__(reactor)

@@ -9,6 +9,7 @@ length, most significant first, and a JSON object, whose C{kind} is one of::
     say       topic, payload        say      topic, payload
     ask       id, topic, payload    reply    id, value
     replies   id, values            ask      id, topic, payload
+                                    request  id, topic, payload
     ping                            pong
     stop
 
@@ -253,6 +254,19 @@ class WorkerIPC:
         replies: Deferred[list[Any]] = Deferred()
         self._questions[number] = replies
         self.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
+        return replies
+
+    def askSupervisor(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
+        """
+        Ask the supervisor.
+
+        @param payload: Any value that JSON can carry.
+        @return: Its reply, alone in a list; an empty list if the supervisor is gone.
+        """
+        number = next(self._ids)
+        replies: Deferred[list[Any]] = Deferred()
+        self._questions[number] = replies
+        self.control.send({"kind": "request", "id": number, "topic": topic, "payload": payload})
         return replies
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:

@@ -73,7 +73,7 @@ class SendfileTransfer:
     @ivar reading: Whether a thread is reading ahead.
     @ivar finished: Fires when L{end} is called, but not while a thread still reads the file. Only
         a caller who cancels cannot be made to wait: a thread may then still read, and nothing but
-        read, whatever the descriptor is next.
+        read, even if the descriptor is that of another file next.
     """
 
     def __init__(

@@ -239,17 +239,21 @@ class WorkerPool:
         *,
         output: Callable[[bytes], object] | None = None,
         changed: Callable[[], object] = lambda: None,
+        answer: Callable[[str, Any], Any] = lambda topic, payload: None,
         idleGraceSeconds: float = IDLE_GRACE_SECONDS,
         hangSeconds: float = HANG_SECONDS,
     ) -> None:
         """
         @param output: C{None} where workers write to this process's own standard output.
+        @param answer: Called with topic and payload of what a worker asks this process; returns
+            what JSON can carry.
         """
         self.clock = reactor
         self.program = program
         self.output: Callable[[bytes], object] = output or (lambda data: None)
         self._relays = output is not None
         self.changed = changed
+        self._answer = answer
         self._idleGraceSeconds = idleGraceSeconds
         self._all: list[_WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
@@ -401,6 +405,9 @@ class WorkerPool:
             self.ask(message["topic"], message["payload"]).addCallback(
                 lambda values: worker.control.send({**head, "values": values})
             )
+        elif kind == "request":
+            values = [self._answer(message["topic"], message["payload"])]
+            worker.control.send({"kind": "replies", "id": message["id"], "values": values})
         elif kind == "left":
             self._left(worker)
         elif kind == "reply":

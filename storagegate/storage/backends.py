@@ -5,25 +5,33 @@ A row names the function that opens the back end, as C{"module:function"}; the m
 when a store uses it. A new back end is a module of its own and a row here.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.threadpool import BoundedThreadPool
 
-CATALOGS = {"sqlite": "storagegate.storage.catalog.sqlite:openCatalog"}
+CATALOGS = {
+    "postgresql": "storagegate.storage.catalog.postgresql.sharded:openCatalog",
+    "sqlite": "storagegate.storage.catalog.sqlite:openCatalog",
+}
 """
 Catalogs: C{openCatalog(context) -> OpenCatalog}. Blocks until the catalog is connected and has read
 all that L{ICatalog} returns from memory.
 """
 
-BLOBS = {"files": "storagegate.storage.blobs.filestore:openBlobs"}
+BLOBS = {
+    "files": "storagegate.storage.blobs.filestore:openBlobs",
+    "rados": "storagegate.storage.blobs.rados:openBlobs",
+    "s3": "storagegate.storage.blobs.s3:openBlobs",
+    "shared": "storagegate.storage.blobs.shared:openBlobs",
+}
 """
 Blobs: C{openBlobs(context, openCatalog) -> IBlobStore}. Blocks until files that a crash has left
-are recovered.
+are recovered, or until the store on the network is connected and claimed.
 """
 
 DEFAULT_CATALOG = "sqlite"
@@ -49,6 +57,8 @@ class BackEndContext:
     @ivar catalogState: The state that the embedded catalog shares with the other processes that
         serve the directory; L{None} if this process is alone.
     @ivar owner: The bytes that the ids of new blobs end with, if there are several processes.
+    @ivar options: What back ends on a network are configured with: C{blobs} is C{rados:POOL},
+        C{s3:URL} or C{files:DIRECTORY}. The embedded ones ignore it.
     """
 
     directory: str
@@ -61,6 +71,7 @@ class BackEndContext:
     latch: FailStopLatch
     catalogState: Any
     owner: bytes
+    options: Mapping[str, Any] = field(factory=dict)
 
 
 @frozen

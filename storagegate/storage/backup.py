@@ -32,7 +32,7 @@ from storagegate.storage.catalog.connections import Durability, Purpose, connect
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files, makeDirectory
-from storagegate.storage.fsck import check
+from storagegate.storage.fsck import Progress, check, noProgress
 from storagegate.storage.identity import MARKER
 
 _CATALOG = "catalog.sqlite"
@@ -59,7 +59,14 @@ class BackupError(StoreError):
     """There is no copy; the text is one line with the reason."""
 
 
-def backup(data: str, to: str, verify: bool, report: Report, files: Files | None = None) -> int:
+def backup(
+    data: str,
+    to: str,
+    verify: bool,
+    report: Report,
+    files: Files | None = None,
+    progress: Progress = noProgress,
+) -> int:
     """
     Copy a store that may be in use, and check the copy. Blocks.
 
@@ -68,6 +75,7 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
     @param report: Called with one line for each step and each problem.
     @param data: The data directory of the store.
     @param files: The operating system's calls, or a replacement.
+    @param progress: Called with the number of the blobs of the copy that were checked, and of all.
     @return: How many problems the copy has.
     @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
     """
@@ -84,7 +92,7 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
     except BaseException:
         _empty(target)
         raise
-    problems = check(target, False, verify, report)
+    problems = check(target, False, verify, report, progress=progress)
     report(f"the copy has {problems} problems" if problems else "the copy was checked")
     return problems
 

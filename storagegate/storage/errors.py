@@ -67,6 +67,14 @@ class ConcurrentChange(StoreError):
     """The source of a copy or completion changed in between; try again."""
 
 
+class BlobsElsewhere(ConcurrentChange):
+    """The bytes of a copy are in another shard than its bucket: they must be written there."""
+
+
+class BucketChanged(ConcurrentChange):
+    """The bucket has another revision than that by which a write was judged."""
+
+
 class StoreFull(StoreError):
     """The disk is full. Nothing was stored; deletes still work."""
 
@@ -79,6 +87,13 @@ class StoreReadOnly(StoreError):
 
 class StoreBusy(StoreError):
     """The queue of the store is full."""
+
+
+class CommitUnknown(StoreBusy):
+    """
+    The catalog may have committed the change or not, and it must not be made a second time. Its
+    new blobs stay, for they may be an object's.
+    """
 
 
 class CorruptBlob(StoreError):

@@ -63,6 +63,10 @@ class Files:
         """Open a file and return its descriptor for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    def openForAppending(self, path: str) -> int:
+        """Open a file and return its descriptor for writing at the end."""
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
     def write(self, fd: int, buffers: Sequence[Buffer]) -> int:
         """
         Write some of the buffers; return how many bytes were written, which may be fewer.

@@ -121,9 +121,20 @@ _PAGE = 500
 
 Report = Callable[[str], object]
 
+Progress = Callable[[int, int], object]
+
+
+def noProgress(done: int, total: int) -> None:
+    """Show nothing of what is done."""
+
 
 def check(
-    directory: str, repair: bool, verify: bool, report: Report, files: Files | None = None
+    directory: str,
+    repair: bool,
+    verify: bool,
+    report: Report,
+    files: Files | None = None,
+    progress: Progress = noProgress,
 ) -> int:
     """
     Check a store. Blocks, for as long as it takes to look at every file.
@@ -133,6 +144,7 @@ def check(
     @param report: Called with one line for each problem.
     @param directory: The data directory of the store.
     @param files: The operating system's calls, or a replacement.
+    @param progress: Called with the number of the blobs that were compared, and of all.
     @return: How many problems are left.
     @raise StoreLocked: The store is open.
     @raise StoreError: There is no store, or its catalog cannot be opened.
@@ -147,7 +159,8 @@ def check(
         stack.callback(DirectoryLock.take(directory).release)
         prepare(path, Durability.FULL)
         connection = stack.enter_context(closing(connect(path, Durability.FULL, Purpose.WRITER)))
-        checking = _Check(connection, BlobLayout(directory), files, syncs, repair, report)
+        layout = BlobLayout(directory)
+        checking = _Check(connection, layout, files, syncs, repair, report, progress)
         return checking.run(verify)
 
 
@@ -165,6 +178,7 @@ class _Check:
     _syncs: SyncGroup
     _repair: bool
     _report: Report
+    _progress: Progress
     _left: int = field(default=0, init=False)
 
     def run(self, verify: bool) -> int:
@@ -244,9 +258,13 @@ class _Check:
     def _rows(self, verify: bool) -> None:
         """Compare each row with its file."""
         after = ""
+        [(total,)] = self._connection.execute("SELECT count(*) FROM blobs").fetchall()
+        done = 0
         while rows := refcounts.blobRows(self._connection, after, _PAGE):
             after = rows[-1].id
             for row in rows:
+                done += 1
+                self._progress(done, total)
                 if not row.refs:
                     self._problem(f"blob {row.id} is garbage", partial(self._collect, row.id))
                 elif (problem := self._compare(row, verify)) is not None:

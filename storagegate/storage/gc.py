@@ -9,7 +9,7 @@ until its file is removed, so that no end of the process can lose track of one.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
@@ -28,6 +28,13 @@ BATCH = 1000
 
 _BACKLOG = 100_000
 """Ids kept in memory (10 MB of them); more are read from the catalog again."""
+
+
+class HeldBlobs(Protocol):
+    """Blobs that are kept for a reader."""
+
+    def release(self) -> None:
+        """Keep them no longer. A second time does nothing."""
 
 
 @define(eq=False)

@@ -41,18 +41,24 @@ class ICatalog(Interface):
     Metadata, transactions, and the reference counts of blobs.
 
     Look-ups and lists are coroutines; the result of a cancelled one is dropped. A read that begins
-    after the Deferred of a mutation has fired sees that mutation, in every process; only buckets
-    may be C{bucketStaleSeconds} old.
+    after the Deferred of a mutation has fired sees that mutation, in every process.
 
     Every mutation is durable (as far as the store's durability says) when its Deferred fires, and
     is atomic: its condition is evaluated in the same transaction that writes. A mutation that fails
     has changed nothing. All mutations that wait are committed together. To cancel its Deferred does
     not stop a mutation. Besides the errors named, each may fail with C{StoreFull},
-    C{StoreReadOnly} or C{StoreBusy}.
+    C{StoreReadOnly} or C{StoreBusy}; with C{CommitUnknown} where it may have been committed.
+
+    A catalog with leases commits under that of the request in progress (C{REQUEST_LEASE} in
+    L{storagegate.storage.clustercatalog}), so that nothing of it is stored after the end of that
+    lease; outside of requests, under the lease of the moment.
     """
 
-    bucketStaleSeconds: float = Attribute(
-        "How old a bucket may be that a look-up finds; 0 if it is never old."
+    keysStaleSeconds: float | None = Attribute(
+        "How long issued keys that were read may be used, where reading them may take long."
+    )
+    onKeysChanged: Callable[[], object] | None = Attribute(
+        "Called when another process has changed the keys, where the catalog is notified of it."
     )
     graceSeconds: float = Attribute(
         "How long a blob is kept after the end of its last reference: longer than a look-up may"
@@ -62,6 +68,12 @@ class ICatalog(Interface):
         "Why nothing more is written until a restart; C{None} while writes are possible."
     )
     waiting: int = Attribute("How many mutations wait for a commit.")
+
+    recentBucket: Callable[[str], tuple[Bucket, int] | None] | None = Attribute(
+        "Returns from memory a bucket as it was some time ago, with the revision by which a"
+        " C{WriteCondition} makes sure that it still is so; L{None} where look-ups are from"
+        " memory anyway."
+    )
 
     async def bucket(name: str) -> Bucket | None:
         """
@@ -92,7 +104,6 @@ class ICatalog(Interface):
         """
         Look up the delete marker that is the newest version of a key, if that is one.
 
-        @param bucket: The bucket's name.
         @param key: The object's key in UTF-8.
         """
 
@@ -108,7 +119,6 @@ class ICatalog(Interface):
         """
         Read the generation of a bucket's settings, and their documents by name, in one snapshot.
 
-        @param bucket: The bucket's name.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
@@ -143,7 +153,6 @@ class ICatalog(Interface):
         """
         List a page of current objects in key order, in time proportional to the page.
 
-        @param bucket: The bucket's name.
         @param prefix: Only keys that begin with it.
         @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
         @param after: Start strictly after this. If it equals a common prefix of this query
@@ -167,7 +176,6 @@ class ICatalog(Interface):
 
         Pages that follow each other pass no version that exists all the time.
 
-        @param bucket: The bucket's name.
         @param prefix: Only keys that begin with it.
         @param delimiter: As for L{listObjects}.
         @param after: Keys strictly after this one, or after this common prefix; empty begins.
@@ -199,7 +207,6 @@ class ICatalog(Interface):
         """
         Enable or suspend versioning, for all writes that are committed later.
 
-        @param bucket: The bucket's name.
         @param versioning: C{VERSIONING_ENABLED} or C{VERSIONING_SUSPENDED}.
         @raise NoSuchBucket: The bucket does not exist.
         @raise BucketLocked: Versioning would be suspended, and the bucket has object lock.
@@ -209,7 +216,6 @@ class ICatalog(Interface):
         """
         Replace the tags of an object; nothing else of it changes, and no version is made.
 
-        @param bucket: The bucket's name.
         @param key: The object's key in UTF-8.
         @param versionId: The version whose tags change; L{None}: the current object.
         @param tags: URL-encoded, as C{x-amz-tagging} has them; empty removes all.
@@ -221,7 +227,6 @@ class ICatalog(Interface):
         """
         Replace the access control list of an object; nothing else of it changes.
 
-        @param bucket: The bucket's name.
         @param key: The object's key in UTF-8.
         @param sequence: That of the record whose list changes, which need not be current any more.
         @param acl: Text that the catalog does not read; empty for the private list.
@@ -233,7 +238,6 @@ class ICatalog(Interface):
         """
         Enable the object lock of a bucket, which nothing disables, and set its default.
 
-        @param bucket: The bucket's name.
         @param default: The retention of versions that are made from then on and name none; L{None}:
             they have none.
         @raise NoSuchBucket: The bucket does not exist.
@@ -252,7 +256,6 @@ class ICatalog(Interface):
         """
         Change the retention of a version; nothing else of it changes, and no version is made.
 
-        @param bucket: The bucket's name.
         @param key: The object's key in UTF-8.
         @param versionId: The version whose retention changes; L{None}: the current object.
         @param mode: C{GOVERNANCE} or C{COMPLIANCE}; empty lifts the retention.
@@ -312,8 +315,10 @@ class ICatalog(Interface):
         @raise NoSuchBucket: The bucket does not exist (any more).
         @raise NoSuchKey: C{If-Match} on a key without an object.
         @raise PreconditionFailed: The condition did not hold.
+        @raise BucketChanged: The bucket has another revision than the condition.
         @raise ConcurrentChange: The blob of a segment is being removed, or is neither known
             nor new.
+        @raise BlobsElsewhere: The blob of a segment is in another shard than the bucket.
         @raise BucketNotLocked: The record names a lock, and the bucket has no object lock.
         """
 
@@ -490,12 +495,24 @@ class ICatalog(Interface):
         """
         Issue a key.
 
-        @param key: The access key with its secret and account.
         @raise KeyExists: The access key is taken.
         """
 
+    def changeAccessKey(key: AccessKey) -> Deferred[bool]:
+        """Replace the issued key with the same C{accessKey}; the result is whether it existed."""
+
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
         """Revoke a key; the result is whether it existed."""
+
+    async def keyUses() -> Mapping[str, int]:
+        """Read when each issued key was used last, in ms; a key that never was is absent."""
+
+    def noteKeyUses(uses: Mapping[str, int]) -> Deferred[None]:
+        """
+        Note when keys were used last. The generation of the keys stays.
+
+        @param uses: In ms by access key; that of a revoked key is ignored.
+        """
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row."""
@@ -530,11 +547,12 @@ class ICatalog(Interface):
         @param limit: Objects in the page.
         """
 
-    def newBlobId() -> str:
+    def newBlobId(bucket: str = ...) -> str:
         """
         Make an id that no blob has had, from memory. On a network it contains the lease of this
         node, and a write with a new blob is refused after the end of that lease.
 
+        @param bucket: That of the object which will have the blob, as it was looked up.
         @raise StoreReadOnly: This node may not write now.
         """
 
@@ -580,7 +598,8 @@ class IBlobWriter(Interface):
     """
     Receives the bytes of one upload and makes them durable.
 
-    Memory is bounded: at most two buffers of half a MiB, whatever the body's size.
+    Memory is bounded: at most two buffers for a body of any size, and those are smaller if there
+    are many uploads: of half a MiB, or 4 MiB where each is an object of another server.
     """
 
     def write(chunk: bytes) -> Deferred[None] | None:
@@ -639,12 +658,13 @@ class IBlobReader(Interface):
     async def sendTo(response: ByteSink, offset: int, length: int) -> None:
         """
         Send a range of the blob as a part of a body: by C{sendfile} from a local file, else by
-        ranged reads, the next of which begins when the client has received the last.
+        ranged reads of a MiB at most, one of which is under way while the one before it is sent.
 
         @param response: A response whose head has been sent, with a length that includes the range.
         @param offset: The first byte, from the beginning of the blob.
         @param length: Bytes.
         @raise CorruptBlob: The blob ended before the range, or cannot be read.
+        @raise StoreBusy: The blobs cannot be reached now.
         """
 
     async def read(offset: int, length: int, hashers: Sequence[Hasher] = ...) -> bytes:
@@ -656,6 +676,7 @@ class IBlobReader(Interface):
         @param hashers: Receive the bytes.
         @return: Fewer bytes than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
+        @raise StoreBusy: The blobs cannot be reached now.
         """
 
     async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
@@ -667,6 +688,7 @@ class IBlobReader(Interface):
         @param length: Bytes; the range may be as long as the blob.
         @return: How many bytes there were: fewer than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
+        @raise StoreBusy: The blobs cannot be reached now.
         """
 
     def close() -> None:
@@ -691,16 +713,18 @@ class IBlobStore(Interface):
         "Called in any thread when an upload is refused because the disk is full; set by the store."
     )
     onShort: Callable[[str, int], object] = Attribute(
-        "Called with a blob that L{open} finds short, and the bytes it has; set by the store."
+        "Called with a blob that L{open} finds short, or, where nodes share the blobs, missing, and"
+        " the bytes it has; set by the store."
     )
 
-    def writer(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
+    def writer(inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> IBlobWriter:
         """
         Begin an upload.
 
         @param inlineLimit: A body of up to this many bytes is returned inline and touches no
             file; 0 always makes a blob.
         @param expectedSize: The declared size in bytes, if there is one.
+        @param bucket: See L{ICatalog.newBlobId}.
         """
 
     async def open(segment: Segment) -> IBlobReader:
@@ -711,6 +735,7 @@ class IBlobStore(Interface):
 
         @param segment: The blob's id and the range of it that will be read.
         @raise CorruptBlob: It is missing, short, or known to be corrupt.
+        @raise StoreBusy: The blobs cannot be reached now.
         """
 
     async def openUncached(blob: str) -> IBlobReader:
@@ -736,7 +761,9 @@ class IBlobStore(Interface):
 
     async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
         """
-        List blobs that were never confirmed: after a crash, or an upload that was not removed.
+        List blobs that were never confirmed: after a crash, or an upload that was not removed. A
+        store that other nodes use has no marks of them: there they are those of this process, and
+        the catalog knows the range of ids of one that crashed.
 
         @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
         """

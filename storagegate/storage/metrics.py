@@ -183,10 +183,13 @@ def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     ):
         yield counterFamily(f"storagegate_store_{name}_total", help, (), [((), value)])
     try:
-        free, total = store.space()
+        space = store.space()
     except OSError:
         # A disk that does not respond has no figures; the readiness reports it.
         return
+    if space is None:
+        return
+    free, total = space
     yield gaugesFamily(
         "storagegate_store_disk_bytes",
         "The file system of the data: what is free, and all of it.",

@@ -31,10 +31,11 @@ class PeriodicTask:
 
     def start(self, rounds: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """
-        Begin. Once.
+        Begin, or begin again after L{stop}.
 
         @param rounds: Makes the coroutine, which returns once L{isStopping}.
         """
+        self.isStopping = False
         self._running = Deferred.fromCoroutine(rounds()).addErrback(
             lambda failure: self._log.failure("{name} has ended", failure, name=self._name)
         )
@@ -42,13 +43,17 @@ class PeriodicTask:
     async def stop(self) -> None:
         """End the pause, if there is one, and wait for the coroutine to return."""
         self.isStopping = True
-        if self._delay is not None:
-            self._delay.cancel()
+        self.wake()
         if self._running is not None:
             await self._running
 
+    def wake(self) -> None:
+        """End the pause, if there is one."""
+        if self._delay is not None:
+            self._delay.cancel()
+
     async def pause(self, seconds: float) -> None:
-        """Wait, until L{stop} at the longest; not at all for 0 seconds."""
+        """Wait, until L{stop} or L{wake} at the longest; not at all for 0 seconds."""
         if self.isStopping or not seconds:
             return
         self._delay = deferLater(self._clock, seconds)

@@ -412,6 +412,9 @@ class WriteCondition(Struct, frozen=True):
     @ivar modifiedSeconds: An object that exists must be of this second since the epoch; likewise.
     @ivar bypass: Whether a retention in governance mode does not count; likewise.
     @ivar expiry: Why a rule removes it; likewise.
+    @ivar revision: That which the bucket must have; only of L{ICatalog.putObject
+        <storagegate.storage.interfaces.ICatalog.putObject>}, and where the catalog has a
+        C{recentBucket}.
     """
 
     absent: bool = False
@@ -421,6 +424,7 @@ class WriteCondition(Struct, frozen=True):
     modifiedSeconds: int | None = None
     bypass: bool = False
     expiry: Expiry | None = None
+    revision: int | None = None
 
 
 @frozen
@@ -431,6 +435,10 @@ class AccessKey:
     @ivar policy: C{"readwrite"}, C{"readonly"} or C{"writeonly"}.
     @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty is every bucket.
     @ivar prefixPattern: A glob that the key must match; empty is every key.
+    @ivar role: What its owner may administer: a name in L{storagegate.s3.accounts.ROLES}.
+    @ivar expiresMs: From then on it is refused; 0 is never.
+    @ivar disabled: Whether it is refused.
+    @ivar note: A text of the operator's.
     """
 
     accessKey: str
@@ -441,6 +449,10 @@ class AccessKey:
     prefixPattern: str = ""
     email: str = ""
     createdMs: int = 0
+    role: str = "none"
+    expiresMs: int = 0
+    disabled: bool = False
+    note: str = ""
 
 
 class BlobRow(Struct, frozen=True):

@@ -10,11 +10,13 @@ prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -36,11 +38,12 @@ from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
 from storagegate.storage.catalog.reserve import Reserve
-from storagegate.storage.errors import StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
-from storagegate.storage.gc import BlobLease, GarbageCollector
+from storagegate.storage.gc import HeldBlobs
 from storagegate.storage.identity import claimBlobs, refuseLostCatalog
 from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
+from storagegate.storage.node import BackgroundTask, EmbeddedNode, IStoreNode
 from storagegate.storage.records import (
     INLINE_LIMIT,
     AccessKey,
@@ -51,7 +54,7 @@ from storagegate.storage.records import (
     Removal,
     WriteCondition,
 )
-from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
+from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
 from storagegate.storage.threadpool import BoundedThreadPool
 
@@ -62,14 +65,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOW_SPACE = 20
-"""A warning is given when less than one part in twenty of the disk is free."""
-
-_SPACE_SECONDS = 10.0
-"""Uploads that are refused free what they wrote: so long none is, before that is recovery."""
+NodeMaker = Callable[[BackEndContext, ICatalog, IBlobStore], IStoreNode]
+"""Makes the part of this process in a store over several machines."""
 
 KEYS_POLL_SECONDS = 0.5
 """Half of the second within which a key that another process revokes must stop working."""
+
+_CERTAIN_SECONDS = 4.0
+"""Less than the five seconds within which a request must have its answer."""
+
+USES_SECONDS = 60.0
+"""Between two commits of which keys were used, if any was."""
+
+
+class KeyUser(Protocol):
+    """What knows which access keys were used."""
+
+    def takeUsed(self) -> Iterable[str]:
+        """Return the issued keys that were used since this was called last."""
 
 
 @define(eq=False)
@@ -79,20 +92,33 @@ class AccessKeySnapshot:
 
     All methods: reactor thread.
 
+    @ivar _staleSeconds: How long they may be used after they were read; L{None}: until a poll
+        fails.
     @ivar generation: The catalog's number of this snapshot; -1 before the first.
     @ivar keys: The keys by name. Replaced, never changed.
     @ivar problem: Why the last poll failed; L{None} if it did not.
+    @ivar users: Their uses of keys are noted in the catalog once a minute.
     """
 
     _log = Logger()
 
     _catalog: ICatalog
     _clock: IReactorTime
+    _staleSeconds: float | None = None
     generation: int = field(default=-1, init=False)
     keys: Mapping[str, AccessKey] = field(factory=dict, init=False)
     problem: str | None = field(default=None, init=False)
+    users: "WeakSet[KeyUser]" = field(factory=WeakSet, init=False)
+    _notedAt: float = field(init=False)
     _polling: Deferred[None] | None = field(default=None, init=False)
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
+    _begun: int = field(default=0, init=False)
+    _taken: int = field(default=0, init=False)
+    _takenAt: float = field(default=0.0, init=False)
+
+    @_notedAt.default
+    def _makeNotedAt(self) -> float:
+        return self._clock.seconds()
 
     def start(self) -> None:
         """Poll until L{stop}; the first time at once. Once."""
@@ -107,13 +133,31 @@ class AccessKeySnapshot:
         """Wait until the keys have been read for the first time."""
         return self._waiters.wait(not self.isLoaded)
 
+    @property
+    def isInDoubt(self) -> bool:
+        """Whether a key may have been revoked for longer than a second."""
+        stale = self._staleSeconds
+        if stale is not None and self._clock.seconds() > self._takenAt + stale:
+            return True
+        return self.problem is not None
+
+    async def certain(self) -> None:
+        """Wait until the keys are not in doubt; they still are if that takes too long."""
+        waiting = self._waiters.wait(self.isInDoubt)
+        await waiting.addTimeout(_CERTAIN_SECONDS, self._clock, lambda result, seconds: None)
+
     async def refresh(self) -> None:
-        """Read the keys if their generation is a newer one. A failure is kept as L{problem}."""
+        """Read the keys if their generation is another one. A failure is kept as L{problem}."""
+        self._begun += 1
+        number, began = self._begun, self._clock.seconds()
         try:
-            if await self._catalog.keysGeneration() != self.generation:
+            generation, keys = await self._catalog.keysGeneration(), None
+            if generation != self.generation:
                 generation, keys = await self._catalog.accessKeys()
-                # Of two concurrent reads the older one may end last.
-                if generation > self.generation:
+            # Of two concurrent reads the older one may end last.
+            if number > self._taken:
+                self._taken, self._takenAt = number, began
+                if keys is not None:
                     self.generation = generation
                     self.keys = {key.accessKey: key for key in keys}
         except CancelledError:
@@ -126,35 +170,43 @@ class AccessKeySnapshot:
         self.problem = None
         self._waiters.notify()
 
+    def notice(self) -> None:
+        """Read the keys now: they have changed."""
+        if self._polling is not None:
+            Deferred.fromCoroutine(self.refresh()).addErrback(lambda failure: None)
+
     async def stop(self) -> None:
-        """Poll no more."""
+        """Poll no more, and note the last uses."""
         polling, self._polling = self._polling, None
         if polling is not None:
             polling.cancel()
             await polling
+        await self._noteUses()
+
+    async def _noteUses(self) -> None:
+        self._notedAt = self._clock.seconds()
+        nowMs = time.time_ns() // 1_000_000
+        uses = {name: nowMs for user in tuple(self.users) for name in user.takeUsed()}
+        if uses:
+            try:
+                await self._catalog.noteKeyUses(uses)
+            except StoreError as error:
+                self._log.info("the uses of keys were not noted: {error}", error=str(error))
 
     async def _poll(self) -> None:
         try:
             while True:
                 await self.refresh()
+                if self._clock.seconds() - self._notedAt >= USES_SECONDS:
+                    await self._noteUses()
                 await deferLater(self._clock, KEYS_POLL_SECONDS)
         except CancelledError:
             return
 
 
-class BackgroundTask(Protocol):
-    """Work on a store that goes on for as long as the store is open. Reactor thread."""
-
-    def start(self) -> None:
-        """Begin. Once."""
-
-    async def stop(self) -> None:
-        """End, when nothing is in work any more."""
-
-
 class ObjectStore:
     """
-    The embedded store. Methods: reactor thread.
+    The store. Methods: reactor thread.
 
     Every method that writes fails with L{StoreReadOnly} once an fsync has failed, in either half.
     A write is carried out, or refused, even if its Deferred is cancelled.
@@ -165,8 +217,10 @@ class ObjectStore:
     @ivar pool: The threads; C{run(function, *args)} runs a function in one.
     @ivar verifier: Compares blobs with their checksums while they are read, if that is configured.
     @ivar observers: Called with each change that this process has committed, in the reactor thread
-        and in the order of the commits; with L{ProcessGroupConfig}, also with those of the other
-        processes, whose records have no bytes. They must return quickly.
+        and in the order of the commits; also with those of the other processes of the store, whose
+        records have no bytes. They must return quickly.
+    @ivar admit: See L{IStoreNode}; so is C{watches}.
+    @ivar inlineLimit: New objects up to this size are rows of the catalog.
     """
 
     _log = Logger()
@@ -176,71 +230,55 @@ class ObjectStore:
         context: BackEndContext,
         catalog: ICatalog,
         blobs: IBlobStore,
-        group: "ProcessGroup | None",
+        node: IStoreNode,
+        observers: list[Callable[[ObjectChange], None]],
         resources: ExitStack,
         scrubBytesPerSecond: int,
         verifyReads: bool,
+        inlineLimit: int,
     ) -> None:
         """
         Connect the parts; L{open} opens them.
 
         @param context: What the back ends were opened with.
-        @param group: The other processes of the store, if there may be some.
+        @param node: The part of this process.
+        @param observers: An empty list.
         @param resources: Is closed, which blocks, at the very end.
-        @param scrubBytesPerSecond: See L{open}; so is C{verifyReads}.
+        @param scrubBytesPerSecond: See L{open}; so are C{verifyReads} and C{inlineLimit}.
         """
         reactor = context.reactor
         self.catalog = catalog
         self.blobs = blobs
         self.pool = context.pool
         self.run = context.pool.run
-        self._directory = context.directory
-        self._files = context.files
-        self._group = group
+        self._node = node
+        self.admit = node.admit
+        self.inlineLimit = inlineLimit
+        self.watches = node.watches
+        self._holdBlobs = node.hold
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
-        self.observers: list[Callable[[ObjectChange], None]] = []
-        if group is not None:
-            self.observers = group.observers
-            group.subscribe(blobs, self._notifyObservers)
+        self.observers = observers
         corruption = CorruptionLog(catalog, self._markCorrupt)
         self._corruption = corruption
         blobs.onShort = self._markShort
-        blobs.onFull = self._sawFull
-        self._clock: IReactorTime = reactor
-        self._isFull = False
-        self._fullAt: float | None = None
+        blobs.onFull = node.full
         self.verifier = VerifyingReader(catalog, blobs, corruption) if verifyReads else None
         self.scrubber = Scrubber(catalog, blobs, reactor, corruption, scrubBytesPerSecond)
-        if group is None or group.isFirst:
-            self.scrubber.start()
-        self._collector = GarbageCollector(
-            self._removeBlobs,
-            catalog.forgetBlobs,
-            catalog.garbage,
-            reactor,
-            None if group is None else group.peers,
-            catalog.graceSeconds,
-            partial(removeUnconfirmed, catalog, blobs),
-        )
-        # Not now, for that would start a thread, and a process may fork before it serves.
-        self._resuming = reactor.callLater(0, self._collector.resumeCollection)
-        if group is not None and not group.resumesCollection:
-            self._resuming.cancel()
-        self._tasks: list[BackgroundTask] = []
-        self.accessKeys = AccessKeySnapshot(catalog, reactor)
+        node.start(self._notifyObservers)
+        node.runInOne("scrub", self.scrubber)
+        self.accessKeys = AccessKeySnapshot(catalog, reactor, catalog.keysStaleSeconds)
         self.accessKeys.start()
+        catalog.onKeysChanged = self.accessKeys.notice
 
-    def runInOne(self, task: BackgroundTask) -> None:
+    def runInOne(self, name: str, task: BackgroundTask) -> None:
         """
-        Start a task, if this process is the one of the store's that does such work, and stop it
-        before the store is closed.
+        Run a task in one of the processes of the store, and stop it before the store is closed.
 
+        @param name: That of the task in all processes.
         @param task: One that works with this store.
         """
-        if self._group is None or self._group.isFirst:
-            self._tasks.append(task)
-            task.start()
+        self._node.runInOne(name, task)
 
     @classmethod
     def open(
@@ -256,6 +294,9 @@ class ObjectStore:
         sharing: "ProcessGroupConfig | None" = None,
         catalog: str = DEFAULT_CATALOG,
         blobs: str = DEFAULT_BLOBS,
+        options: Mapping[str, Any] | None = None,
+        node: NodeMaker | None = None,
+        inlineLimit: int = INLINE_LIMIT,
     ) -> "ObjectStore":
         """
         Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
@@ -272,6 +313,10 @@ class ObjectStore:
             L{prepare}, and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
         @param blobs: The back end of the blobs, likewise.
+        @param options: What back ends on a network are configured with.
+        @param node: Makes the part of this process in a store over several machines, of which
+            nothing lies in the data directory; L{None} for a store on this machine.
+        @param inlineLimit: New objects up to this size are rows of the catalog.
         @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line gives the reason.
@@ -280,7 +325,9 @@ class ObjectStore:
         files = files or Files()
         store: ObjectStore
         with ExitStack() as opened:
-            group = _enter(opened, directory, reactor, files, durability, sharing)
+            group = None
+            if node is None:
+                group = _enter(opened, directory, reactor, files, durability, sharing)
             context = BackEndContext(
                 directory,
                 reactor,
@@ -288,13 +335,25 @@ class ObjectStore:
                 files,
                 durability,
                 random,
-                lambda ids: store._collector.reclaim(ids),
+                lambda ids: store._node.reclaim(ids),
                 FailStopLatch() if group is None else group.latch,
                 None if group is None else group.catalogState,
                 b"" if group is None else group.owner,
+                options or {},
             )
             parts = _openBackEnds(context, catalog, blobs)
-            store = cls(context, *parts, group, opened.pop_all(), scrubBytesPerSecond, verifyReads)
+            made = node(context, *parts) if node else EmbeddedNode(context, *parts, group)
+            observers = [] if group is None else group.observers
+            store = cls(
+                context,
+                *parts,
+                made,
+                observers,
+                opened.pop_all(),
+                scrubBytesPerSecond,
+                verifyReads,
+                inlineLimit,
+            )
         return store
 
     @staticmethod
@@ -387,7 +446,7 @@ class ObjectStore:
         def notify(results: list[Removal | Exception]) -> None:
             for (key, _, _), result in zip(entries, results, strict=True):
                 if isinstance(result, Removal) and result.isChanged:
-                    self._notify(ObjectChange(bucket, key, result.current))
+                    self._node.committed(ObjectChange(bucket, key, result.current))
 
         args = (bucket, entries, account, atMs)
         return self._write({}, notify, self.catalog.deleteObjects, *args)
@@ -395,7 +454,7 @@ class ObjectStore:
     async def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
         await self.catalog.deleteBucket(name)
-        self._notify(ObjectChange(name, None, None))
+        self._node.committed(ObjectChange(name, None, None))
 
     def abort(self, writer: IBlobWriter) -> None:
         """
@@ -405,7 +464,7 @@ class ObjectStore:
         writer.abort()
         self._removeNew(writer.takeNewBlobs())
 
-    def hold(self, content: Content) -> BlobLease:
+    def hold(self, content: Content) -> HeldBlobs:
         """
         Keep the blobs of a content until the lease is released, even if the object is replaced.
 
@@ -413,35 +472,31 @@ class ObjectStore:
 
         @param content: Without segments nothing is held.
         """
-        return self._collector.hold({segment.blob for segment in content.segments})
+        return self._holdBlobs({segment.blob for segment in content.segments})
 
     @property
     def readOnly(self) -> str | None:
         """Why nothing can be written until a restart, or L{None}."""
         return self.blobs.failure or self.catalog.failure
 
-    def space(self) -> tuple[int, int]:
+    def space(self) -> tuple[int, int] | None:
         """
-        Return the bytes that are free on the disk, and all of its bytes.
+        Return the bytes that are free on the disk, and all of its bytes; L{None} if no object lies
+        on this machine.
 
         @raise OSError: The disk does not respond.
         """
-        return self._files.space(self._directory)
+        return self._node.space()
 
     def health(self) -> dict[str, str | None]:
         """Return for each part why the store cannot take writes, or L{None}."""
-        disk = self._disk(lambda free, total: free < INLINE_LIMIT)
-        self._logFull(disk)
-        return {**self.catalog.health(), **self.blobs.health(), "disk": disk}
+        return {**self.catalog.health(), **self.blobs.health(), **self._node.health()}
 
     def warnings(self) -> dict[str, str | None]:
         """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
-        return {
-            "corrupt": f"{damaged} objects or blobs are corrupt" if damaged else None,
-            "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
-            "inodes": self._inodes(),
-        }
+        corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
+        return {"corrupt": corrupt, **self._node.warnings()}
 
     @property
     def damagedCount(self) -> int:
@@ -451,69 +506,26 @@ class ObjectStore:
     @property
     def reclaimBacklog(self) -> int:
         """How many blobs are to be removed."""
-        return self._collector.backlog
-
-    def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
-        try:
-            free, total = self.space()
-        except OSError as error:
-            return f"the disk does not respond: {error.strerror or error}"
-        return f"{free >> 10} KiB are free" if isLow(free, total) else None
-
-    def _sawFull(self) -> None:
-        """Note that a write was refused because the disk is full. Any thread."""
-        self._isFull = True
-
-    def _logFull(self, problem: str | None) -> None:
-        """Log that the disk is full, and that it has not been for a while: one line each."""
-        isFull, self._isFull = self._isFull or problem is not None, False
-        now = self._clock.seconds()
-        if isFull:
-            if self._fullAt is None:
-                text = problem or "a write did not fit"
-                self._log.error("the disk is full, deletes work: {text}", text=text)
-            self._fullAt = now
-        elif self._fullAt is not None and now - self._fullAt >= _SPACE_SECONDS:
-            self._fullAt = None
-            self._log.info("the disk has space again")
-
-    def _inodes(self) -> str | None:
-        try:
-            free, total = self._files.inodes(self._directory)
-        except OSError:
-            # The warning of the disk says so.
-            return None
-        return f"{free} inodes are free" if free * _LOW_SPACE < total else None
+        return self._node.backlog
 
     def idle(self) -> Deferred[None]:
         """Wait until all garbage is removed, except blobs with leases."""
-        return self._collector.idle()
+        return Deferred.fromCoroutine(self._node.idle())
 
     async def close(self) -> None:
         """Finish all writes, then release the directory. Once."""
-        if self._resuming.active():
-            self._resuming.cancel()
         try:
             await self.accessKeys.stop()
-            for task in self._tasks:
-                await task.stop()
-            await self.scrubber.stop()
-            await self._collector.stop()
+            await self._node.stop()
             await self.blobs.close()
+            await self._node.leave()
             await self.catalog.close()
         finally:
             await self.pool.stop()
-            if self._group is not None:
-                self._group.isClean = self._collector.isClean
             self._resources.close()
 
     def _notifyCreated(self, record: ObjectRecord) -> None:
-        self._notify(ObjectChange(record.bucket, record.key, record))
-
-    def _notify(self, change: ObjectChange) -> None:
-        if self._group is not None:
-            self._group.broadcastChange(change)
-        self._notifyObservers(change)
+        self._node.committed(ObjectChange(record.bucket, record.key, record))
 
     def _notifyObservers(self, change: ObjectChange) -> None:
         for observer in tuple(self.observers):
@@ -545,7 +557,7 @@ class ObjectStore:
             try:
                 if newBlobs:
                     self.blobs.confirm(tuple(newBlobs))
-                if notify is not None and (self.observers or self._group is not None):
+                if notify is not None and (self.observers or self._node.publishes):
                     notify(result)
             except Exception:
                 written.errback()
@@ -557,10 +569,10 @@ class ObjectStore:
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
                 # and the next start looks them up in the catalog.
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
-            elif failure.check(StoreError):
+            elif failure.check(StoreError) and not failure.check(CommitUnknown):
                 self._removeNew(newBlobs)
                 if failure.check(StoreFull):
-                    self._sawFull()
+                    self._node.full()
             written.errback(failure)
 
         mutate(*args).addCallbacks(committed, refused)
@@ -575,18 +587,12 @@ class ObjectStore:
                 )
             )
 
-    async def _removeBlobs(self, ids: Sequence[str]) -> None:
-        """Remove blobs, in all processes."""
-        await self.blobs.remove(ids)
-        if self._group is not None:
-            self._group.broadcastRemoved(ids)
-
     def _markShort(self, blob: str, size: int) -> None:
         """Record a blob that a reader has found short."""
 
         async def record() -> None:
             row = await self.catalog.blobRow(blob)
-            if row is None:
+            if row is None or not await self.catalog.referenced([blob]):
                 # It was deleted meanwhile.
                 self.blobs.forget([blob])
             else:
@@ -602,8 +608,7 @@ class ObjectStore:
     def _markCorrupt(self, ids: Sequence[str]) -> None:
         """Stop reads of these blobs, in all processes."""
         self.blobs.markCorrupt(ids)
-        if self._group is not None:
-            self._group.broadcastCorrupt(ids)
+        self._node.corrupted(ids)
 
 
 def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:

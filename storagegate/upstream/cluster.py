@@ -125,6 +125,8 @@ class InstanceState:
 
     @ivar active: Its calls in flight.
     @ivar isHealthy: The result of its health checks; true until they have failed.
+    @ivar lastCheck: When its last check ended, by the clock of the cluster, and whether it was
+        good; C{None} before the first one.
     """
 
     instance: Instance
@@ -133,6 +135,7 @@ class InstanceState:
     _options: DiscoveredService
     active: int = 0
     isHealthy: bool = True
+    lastCheck: tuple[float, bool] | None = None
     # Checks in a row that contradict isHealthy.
     _changes: int = 0
 
@@ -480,6 +483,7 @@ class HealthChecks:
 
     def _checked(self, member: InstanceState, isHealthy: bool) -> None:
         self._meters.countCheck(self._cluster.name, isHealthy)
+        member.lastCheck = self._clock.seconds(), isHealthy
         if member.checked(isHealthy):
             _log.warn(
                 "the instance {id} of {service} is {state}",

@@ -5,7 +5,7 @@ An entry has a time to live. It is renewed three times within it, and removed wh
 an entry that the registry has lost is registered again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -51,20 +51,33 @@ class Registry(Protocol):
 
 
 class Registration:
-    """Keeps the entries of this daemon alive."""
+    """
+    Keeps the entries of this daemon alive.
 
-    def __init__(self, name: str, registry: Registry, ttlSeconds: int, reactor: Any) -> None:
+    @ivar name: The name of the registry.
+    @ivar entries: What is registered.
+    @ivar isRegistered: Whether the registry has, or may have, the entries.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        registry: Registry,
+        ttlSeconds: int,
+        reactor: Any,
+        entries: Sequence[Entry] = (),
+    ) -> None:
         """
-        @param name: The name of the registry, for the log.
         @param ttlSeconds: The time to live of entries.
         @param reactor: Provides C{IReactorTime}.
         """
-        self._name = name
+        self.name = name
+        self.entries = entries
         self._registry = registry
         self._pause = ttlSeconds / RENEWALS
         self._reactor = reactor
         self._problems = ProblemReporter(f"registration with {name}", reactor.seconds)
-        self._isRegistered = False
+        self.isRegistered = False
         self._loop = RetryLoop(
             reactor,
             self._step,
@@ -87,7 +100,7 @@ class Registration:
 
     async def _stop(self) -> None:
         await self._loop.stop()
-        isRegistered, self._isRegistered = self._isRegistered, False
+        isRegistered, self.isRegistered = self.isRegistered, False
         if not isRegistered:
             return
         leaving = Deferred.fromCoroutine(self._registry.deregister())
@@ -96,12 +109,12 @@ class Registration:
         except Exception as error:
             # The time to live ends soon; a stop does not try again.
             _log.warn(
-                "the entries at {name} could not be removed: {error}", name=self._name, error=error
+                "the entries at {name} could not be removed: {error}", name=self.name, error=error
             )
 
     async def _step(self) -> float:
         # Set first: a request that is interrupted may have been received.
-        self._isRegistered = True
+        self.isRegistered = True
         await self._registry.register()
         return self._pause
 
@@ -162,4 +175,4 @@ def makeRegistration(
         from storagegate.upstream.etcd import EtcdAPI, EtcdRegistry
 
         registry = EtcdRegistry(EtcdAPI(reactor, options.etcd), entries, register.ttlSeconds)
-    return Registration(options.provider or "", registry, register.ttlSeconds, reactor)
+    return Registration(options.provider or "", registry, register.ttlSeconds, reactor, entries)

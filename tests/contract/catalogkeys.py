@@ -6,7 +6,20 @@ from storagegate.storage.errors import KeyExists
 from storagegate.storage.records import AccessKey
 from tests.contract.catalogcase import CatalogCase
 
-KEY = AccessKey("AK", "s" * 40, "bob", "readonly", "logs-*", "2024/*", "bob@example.org", 17)
+KEY = AccessKey(
+    "AK",
+    "s" * 40,
+    "bob",
+    "readonly",
+    "logs-*",
+    "2024/*",
+    "bob@example.org",
+    17,
+    "auditor",
+    1 << 41,
+    True,
+    '\'a "note" with ü',
+)
 
 
 class KeyContract(CatalogCase):
@@ -38,6 +51,35 @@ class KeyContract(CatalogCase):
         self.assertEqual((await self.catalog.accessKeys())[1], [])
         self.assertNotEqual(after, before)
         self.assertEqual(await self.catalog.keysGeneration(), after)
+
+    async def test_changedKey(self) -> None:
+        """A key is replaced as a whole, and the generation changes; none is made."""
+        await self.catalog.addAccessKey(KEY)
+        before = await self.catalog.keysGeneration()
+        changed = evolve(KEY, secretKey="t" * 40, role="admin", expiresMs=0, disabled=False)
+        self.assertIs(await self.catalog.changeAccessKey(changed), True)
+        after, keys = await self.catalog.accessKeys()
+        self.assertEqual(keys, [changed])
+        self.assertNotEqual(after, before)
+        absent = evolve(KEY, accessKey="BK")
+        self.assertIs(await self.catalog.changeAccessKey(absent), False)
+        self.assertEqual(await self.catalog.accessKeys(), (after, [changed]))
+
+    async def test_keyUses(self) -> None:
+        """The last use of a key never goes back, and goes with the key; its generation stays."""
+        await self.catalog.addAccessKey(KEY)
+        await self.catalog.addAccessKey(evolve(KEY, accessKey="BK"))
+        before = await self.catalog.keysGeneration()
+        self.assertEqual(await self.catalog.keyUses(), {})
+        await self.catalog.noteKeyUses({"AK": 20, "BK": 5, "gone": 7})
+        await self.catalog.noteKeyUses({"AK": 19, "BK": 6})
+        self.assertEqual(await self.catalog.keyUses(), {"AK": 20, "BK": 6})
+        await self.catalog.noteKeyUses({})
+        self.assertEqual(await self.catalog.keysGeneration(), before)
+        await self.catalog.changeAccessKey(evolve(KEY, note=""))
+        self.assertEqual((await self.catalog.keyUses())["AK"], 20)
+        await self.catalog.removeAccessKey("AK")
+        self.assertEqual(await self.catalog.keyUses(), {"BK": 6})
 
     async def test_secret(self) -> None:
         """The store's secret is 32 bytes and stays the same."""

@@ -67,8 +67,6 @@ class DelayedCatalog:
     @ivar lookUps: How many look-ups came back.
     """
 
-    bucketStaleSeconds = 0.0
-
     def __init__(
         self,
         catalog: SQLiteCatalog,

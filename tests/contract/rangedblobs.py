@@ -8,6 +8,7 @@ directory, so a daemon can be started again; see C{STORE_UNDER_TEST} in L{tests.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -47,7 +48,7 @@ def _readRange(path: str, offset: int, length: int) -> bytes:
 
 def _removeAll(paths: Sequence[str]) -> None:
     for path in paths:
-        if os.path.exists(path):
+        with suppress(FileNotFoundError):
             os.unlink(path)
 
 
@@ -216,7 +217,9 @@ class RangedBlobs:
         """The blobs that are marked."""
         return frozenset(self._corrupt)
 
-    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> RangedSink:
+    def writer(
+        self, inlineLimit: int, expectedSize: int | None = None, bucket: str = ""
+    ) -> RangedSink:
         """See L{IBlobStore.writer}."""
         return RangedSink(self, inlineLimit)
 

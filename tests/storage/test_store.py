@@ -8,7 +8,14 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.errors import NoSuchUpload, PreconditionFailed, StoreError, StoreReadOnly
+from storagegate.storage.errors import (
+    CommitUnknown,
+    NoSuchUpload,
+    PreconditionFailed,
+    StoreBusy,
+    StoreError,
+    StoreReadOnly,
+)
 from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
 from storagegate.storage.records import WriteCondition
@@ -276,6 +283,25 @@ class WritingTests(StoreCase):
         self.assertIn("fsync failed", store.health()["blobs"])
         self.failureResultOf(store.blobs.writer(100).finish(), StoreReadOnly)
         self.failureResultOf(store.deleteObjects("b", []), StoreReadOnly)
+        self.reopen()
+        self.assertEqual(self.driver.blobFiles(), (set(), set()))
+        self.assertSound()
+
+    def test_commitLost(self) -> None:
+        """
+        When a catalog on a network cannot say so, the blob stays for a sweep to judge, and the
+        store goes on.
+        """
+        store = self.driver.store
+        catalog = store.catalog
+        sink, content = self.driver.upload(BODY, 0)
+        store.catalog = CatalogStub(catalog, fail(CommitUnknown("lost")))
+        record = self.driver.record("b", b"key", content, "etag")
+        self.failureResultOf(store.putObject(record, sink, ALWAYS), StoreBusy)
+        self.driver.reactor.settle(store.run(int))
+        self.assertEqual(len(self.driver.blobFiles()[0]), 1)
+        store.catalog = catalog
+        self.driver.put("b", b"behind", b"it")
         self.reopen()
         self.assertEqual(self.driver.blobFiles(), (set(), set()))
         self.assertSound()

@@ -93,12 +93,14 @@ def runTool(
     *,
     directory: str | Path | None = None,
     expected: int = 0,
+    stdin: str = "",
 ) -> str:
     """
     Run a client program to its end. Blocks.
 
     @param environment: Added to a bare one: of ours it sees only C{PATH}.
     @param expected: The exit status that it has to end with.
+    @param stdin: Its standard input.
     @return: What it wrote to its standard output.
     @raise ToolFailed: If it ends with another status.
     """
@@ -106,7 +108,7 @@ def runTool(
         [str(argument) for argument in arguments],
         env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **environment},
         cwd=directory,
-        stdin=subprocess.DEVNULL,
+        input=stdin.encode(),
         capture_output=True,
         timeout=TOOL_SECONDS,
         check=False,

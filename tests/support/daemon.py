@@ -187,6 +187,11 @@ class Daemon:
         return self._running().pid
 
     @property
+    def storeArguments(self) -> tuple[str, ...]:
+        """How a command finds the store."""
+        return ("--data", str(self.data))
+
+    @property
     def log(self) -> str:
         """Everything that it has written, over all starts."""
         with self._news:
@@ -209,6 +214,14 @@ class Daemon:
         @raise DaemonFailed: If it ends instead.
         """
         self.launch()
+        return self.waitForListeners()
+
+    def waitForListeners(self) -> Self:
+        """
+        Wait until it listens.
+
+        @raise DaemonFailed: If it ends instead.
+        """
         self._waitFor(lambda: self._log.ready(self._expect), START_SECONDS, "listen")
         return self
 

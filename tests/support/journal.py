@@ -7,9 +7,13 @@ other. In a bucket without versioning a key has one version at most.
 """
 
 import hashlib
+import json
+import os
+from pathlib import Path
 from threading import Lock
+from typing import Any
 
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 
 
 @frozen
@@ -103,17 +107,50 @@ def fits(found: Stack, allowed: Stack) -> bool:
     )
 
 
+def _plain(stack: Stack) -> list[Any]:
+    return [[each.id, each.content and astuple(each.content)] for each in stack]
+
+
+def _stack(plain: list[Any]) -> Stack:
+    return tuple(Version(id, Written(*content) if content else None) for id, content in plain)
+
+
 class Journal:
     """
     The acknowledged and the possible versions of every key. Any thread may call any method.
+
+    @ivar acknowledged: How many writes were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        """@param path: A file that has every note as soon as its call returns, for L{read}."""
+        self._file = -1
+        if path is not None:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._lock = Lock()
         self._known: dict[str, Stack] = {}
         self._open: dict[str, list[Stack]] = {}
         self.acknowledged = 0
         self._hears = True
+
+    @classmethod
+    def read(cls, path: Path) -> "Journal":
+        """Read the file of another process, which may have died at any point."""
+        journal = cls()
+        *lines, _unfinished = path.read_bytes().split(b"\n")
+        for line in lines:
+            note, key, plain = json.loads(line)
+            if note == "acknowledge":
+                journal.acknowledge(key, plain)
+            elif note == "refuse":
+                journal.refuse(key)
+            else:
+                getattr(journal, note)(key, _stack(plain))
+        return journal
+
+    def _note(self, note: str, key: str, plain: Any = None) -> None:
+        if self._file >= 0:
+            os.write(self._file, json.dumps([note, key, plain]).encode() + b"\n")
 
     def newest(self, key: str) -> Stack:
         """Return the versions of a key if all its writes were done."""
@@ -123,6 +160,15 @@ class Journal:
         """Note that a write after which a key has these versions is about to be sent."""
         with self._lock:
             self._open.setdefault(key, []).append(stack)
+            self._note("attempt", key, _plain(stack))
+
+    def refuse(self, key: str) -> None:
+        """Note that the newest attempt has certainly done nothing."""
+        with self._lock:
+            self._open[key].pop()
+            if not self._open[key]:
+                del self._open[key]
+            self._note("refuse", key)
 
     def acknowledge(self, key: str, versionId: str = "") -> None:
         """
@@ -138,6 +184,7 @@ class Journal:
                 del self._open[key]
                 self._known[key] = stack
                 self.acknowledged += 1
+                self._note("acknowledge", key, versionId)
 
     def freeze(self) -> None:
         """
@@ -169,3 +216,4 @@ class Journal:
         with self._lock:
             self._known[key] = stack
             self._open.pop(key, None)
+            self._note("settle", key, _plain(stack))

@@ -1,4 +1,4 @@
-"""Packages from npm that the wire tests run: installed once a run, outside the checkout."""
+"""Packages from npm that tests run: installed once a run, outside the checkout."""
 
 import atexit
 import shutil
@@ -9,6 +9,9 @@ from pathlib import Path
 
 NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0")
 """Pinned: a new release must not change what a test of ours says."""
+
+AXE = "axe-core@4.14.1"
+"""Judges the accessibility of pages, in a browser."""
 
 INSTALL_SECONDS = 120
 

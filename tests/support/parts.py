@@ -14,7 +14,7 @@ from zope.interface import implementer
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError, S3Options, StoreOptions
 from storagegate.daemon.health import Readiness
-from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 
 
@@ -111,7 +111,7 @@ class FakeRoom:
     events: list[str]
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
-    root: RootCredentials | None = None
+    root: KeyPair | None = None
     ports: dict[str, Any] = field(factory=dict)
     told: list[Readiness] = field(factory=list)
 
@@ -122,7 +122,7 @@ class FakeRoom:
             raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
-    def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
+    def attachStore(self, store: Any, root: KeyPair, region: str, directory: str) -> None:
         """Take note."""
         self.events.append(f"gateway attached {region} {directory}")
 
@@ -134,9 +134,13 @@ class FakeRoom:
         """Take note."""
         self.told.append(readiness)
 
-    def setRootCredentials(self, root: RootCredentials) -> None:
+    def setRootCredentials(self, root: KeyPair) -> None:
         """Take note."""
         self.root = root
+
+    async def leave(self) -> None:
+        """Take note."""
+        self.events.append("gateway leaving")
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to close."""
@@ -249,11 +253,16 @@ class FakeParts(Components):
         address = IPv4Address("TCP", "127.0.0.1", 8999 + len(self.sites))
         return succeed(FakePort(address, self.events, description))
 
-    def adminResource(self, readiness: Callable[[], Readiness]) -> Any:
+    def adminResource(
+        self,
+        configuration: Configuration,
+        readiness: Callable[[], Readiness],
+        makeConsole: Callable[[], Any],
+    ) -> Any:
         """Name the admin root."""
         return "admin"
 
-    def serveS3(self, site: Any, store: Any, options: S3Options, root: RootCredentials) -> None:
+    def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
         """Keep what the S3 room was made of."""
         site.resource = (store, options, root)
 

@@ -8,10 +8,10 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import DaemonGatewayService
-from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.store import ObjectStore
 
-ROOT = RootCredentials("AKROOT", "the-root-secret")
+ROOT = KeyPair("AKROOT", "the-root-secret")
 
 PLACES = {
     "http": "tcp:0:interface=127.0.0.1",

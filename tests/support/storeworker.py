@@ -76,6 +76,28 @@ class Worker:
             sharing=None if lone else self.sharing,
         )
 
+    async def openNode(self, directory: str, options: dict[str, Any]) -> None:
+        """
+        Open a store over several machines, as one of its nodes.
+
+        @param options: See L{storagegate.storage.backends.BackEndContext}.
+        """
+        from storagegate.cluster import lease
+        from storagegate.cluster.node import ClusterNode
+
+        # Nothing is collected before all nodes have renewed their leases twice.
+        lease._BEATS = 100
+        self.store = ObjectStore.open(
+            directory,
+            self.reactor,
+            catalog="postgresql",
+            blobs="shared",
+            options=options,
+            node=ClusterNode,
+        )
+        self.store._node.sweeper._pauseSeconds = 0.05
+        self.store._node.collector._pauseSeconds = 0.05
+
     async def close(self) -> None:
         """Close it."""
         await self.store.close()
@@ -256,7 +278,7 @@ class Worker:
 
     async def burst(self, bucket: str, count: int) -> int:
         """Store so many objects at once; say how many commits it took."""
-        memory = self.store._group._memory
+        memory = self.store._node._group._memory
         begun = memory.word(STARTED, memory.slot)
         bodies = [b"%d" % number for number in range(count)]
         records = [

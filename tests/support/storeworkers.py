@@ -183,6 +183,13 @@ class StoreWorkers:
         for process in self.processes:
             self._open(process)
 
+    def openNodes(self, options: dict[str, Any]) -> None:
+        """Have all open a store over several machines, each as a node of its own."""
+        for process in self.processes:
+            own = {**options, "node": f"node{process.index}"}
+            directory = os.path.join(self.directory, f"node{process.index}")
+            process.do("openNode", directory=directory, options=own)
+
     def release(self) -> None:
         """Give the parent's hold of the lock back. A second time does nothing."""
         if self._isLocked:

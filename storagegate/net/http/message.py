@@ -277,6 +277,12 @@ class ChannelRequest(RequestHead):
         return clientAddresses(self.clientHost, forwarded, trust)[-1]
 
     @property
+    def serverHost(self) -> str:
+        """Return the address that the client is connected to, C{''} for a UNIX socket."""
+        host: str = getattr(self._channel.connection.transport.getHost(), "host", "")
+        return host
+
+    @property
     def tlsVersion(self) -> str | None:
         """Return C{"1.2"} or C{"1.3"}, L{None} for a connection without TLS."""
         version: str | None = self._channel.connection.tlsVersion()

@@ -29,7 +29,7 @@ from storagegate.storage.blobs.layout import (
     isBlobId,
     storeError,
 )
-from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
+from storagegate.storage.blobs.writer import BUFFER, BlobWriter, StagingFile, bufferSize
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.identity import claimBlobs
@@ -343,13 +343,21 @@ class FileBlobs:
         self.onShort: Callable[[str, int], object] = lambda blob, size: None
         self._isSuspect = self._isProbing = False
         self._problem: str | None = None
-        self._writers: WeakSet[FileBlobWriter] = WeakSet()
+        self._writers: WeakSet[BlobWriter] = WeakSet()
 
-    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
+    def writer(
+        self, inlineLimit: int, expectedSize: int | None = None, bucket: str = ""
+    ) -> BlobWriter:
         """See L{IBlobStore.writer}."""
         buffer = bufferSize(len(self._writers) + 1)
-        writer = FileBlobWriter(
-            self._newFile, self._pool, self.latch, inlineLimit, expectedSize, buffer
+        writer = BlobWriter(
+            self._newFile,
+            self._pool,
+            self.latch,
+            inlineLimit,
+            expectedSize,
+            buffer,
+            isDouble=buffer == BUFFER,
         )
         self._writers.add(writer)
         return writer

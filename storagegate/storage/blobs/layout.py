@@ -47,8 +47,8 @@ class BlobIds:
         self._shard = ""
         self._left = 0
 
-    def new(self) -> str:
-        """Make an id that no blob has had. Reactor thread."""
+    def new(self, bucket: str = "") -> str:
+        """Make an id that no blob has had, for any bucket. Reactor thread."""
         if not self._left:
             self._shard = self._random(2).hex()
             self._left = BLOBS_A_SHARD

@@ -1,13 +1,14 @@
 """
-The writer of an upload: two buffers, and one job at a time that writes them to a staging file.
+The writer of an upload: two buffers, and one job at a time that writes them to a new blob.
 
-The order is bytes, fsync, second name under C{blobs/}, fsync of the directory; then the catalog
-commits; only then is the first name unlinked. So every file that a crash leaves has a name in
-C{staging/}, and no start has to search C{blobs/}.
+In the embedded store the blob is a staging file. The order is bytes, fsync, second name under
+C{blobs/}, fsync of the directory; then the catalog commits; only then is the first name unlinked.
+So every file that a crash leaves has a name in C{staging/}, and no start has to search C{blobs/}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any, Protocol
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -18,7 +19,7 @@ from zope.interface import implementer
 from storagegate.core.files import crc32c
 from storagegate.net.transport import Buffer, writeAll
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, storeError
-from storagegate.storage.errors import StoreBusy, StoreReadOnly
+from storagegate.storage.errors import StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import Content, Segment
@@ -150,49 +151,81 @@ BUFFERS = 8 * 1024 * 1024
 """All buffers together if there are more uploads, until each has the least."""
 
 _LEAST = 64 * 1024
-"""The least size of a buffer, whatever the number of uploads: the size of one read."""
+"""The least size of a buffer with any number of uploads: the size of one read."""
 
 _SMALL = 4096
 """Chunks below this are copied together: tiny ones as objects take forty times their size."""
 
 
-def bufferSize(writers: int) -> int:
-    """Return the size of a buffer for this number of concurrent uploads."""
-    return BUFFER if writers <= FULL_BUFFERS else max(_LEAST, BUFFERS // (2 * writers))
+def bufferSize(writers: int, full: int = BUFFER, total: int = BUFFERS, least: int = _LEAST) -> int:
+    """
+    Return the size of a buffer for a number of concurrent uploads, or of reads.
+
+    @param full: Bytes of a buffer while there are few.
+    @param total: Bytes of all buffers, two for each, if there are more; half of what those few use.
+    @param least: The least bytes of a buffer with any number.
+    """
+    return full if writers * full <= total else max(least, total // (2 * writers))
+
+
+class NewBlob(Protocol):
+    """
+    A blob being written. L{BlobWriter} has its pool run these methods, one at a time.
+
+    @ivar blob: Its id.
+    @ivar crc: The CRC-32C of the bytes that were written so far.
+    """
+
+    blob: str
+    crc: int
+
+    def append(self, buffers: Sequence[Buffer]) -> Any:
+        """Write more bytes; the buffers are not changed any more."""
+
+    def commit(self, buffers: Sequence[Buffer]) -> Any:
+        """Write the last bytes and make the blob durable under its id."""
+
+    def remove(self) -> Any:
+        """Remove all of the blob, or begin to; never fails because a server is away."""
 
 
 @implementer(IBlobWriter)
-class FileBlobWriter:
+class BlobWriter:
     """
-    Collects chunks until a buffer is full, writes it in the pool, collects the next meanwhile.
+    Collects chunks until a buffer is full, has it written, collects the next meanwhile.
 
-    A body that was declared to fit in both buffers is written, synced and linked in one job.
+    A body that was declared to fit in both buffers is written and made durable in one job.
 
-    @param newFile: Makes the file, when one is needed.
+    @param newBlob: Makes the blob, when one is needed.
+    @param pool: Runs the methods of the blob.
     @param latch: Refuses the upload if it is set.
     @param inlineLimit: See L{IBlobStore.writer}; so is C{expectedSize}.
     @param buffer: Bytes of one buffer.
+    @param isDouble: Whether chunks are collected while a buffer is written. With many uploads the
+        disk is busy meanwhile; a second buffer would only use memory.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        newFile: Callable[[], StagingFile],
+        newBlob: Callable[[], NewBlob],
         pool: IWorkPool,
         latch: FailStopLatch,
         inlineLimit: int,
         expectedSize: int | None,
         buffer: int = BUFFER,
+        isDouble: bool = True,
     ) -> None:
-        self._newFile = newFile
+        self._newBlob = newBlob
+        self._isDouble = isDouble
         self._buffer = buffer
         self._pool = pool
         self._inlineLimit = inlineLimit
         self._threshold = max(buffer, inlineLimit + 1)
         if expectedSize is not None and expectedSize <= 2 * buffer:
             self._threshold = max(self._threshold, expectedSize + 1)
-        self._file: StagingFile | None = None
+        self._blob: NewBlob | None = None
         self._buffers: list[Buffer] = []
         self._held = 0
         self._size = 0
@@ -207,10 +240,10 @@ class FileBlobWriter:
 
     def takeNewBlobs(self) -> Mapping[str, int]:
         """See L{IBlobWriter.takeNewBlobs}: none or one."""
-        if self._file is None or not self._committed:
+        if self._blob is None or not self._committed:
             return {}
         self._committed = False
-        return {self._file.blob: self._file.crc}
+        return {self._blob.blob: self._blob.crc}
 
     def write(self, chunk: bytes) -> Deferred[None] | None:
         """
@@ -235,8 +268,7 @@ class FileBlobWriter:
             return None
         if not self._busy:
             self._writeBuffers()
-            # With many uploads the disk is busy meanwhile; a second buffer would only use memory.
-            if self._buffer == BUFFER:
+            if self._isDouble:
                 return None
         self._waiting = Deferred()
         return self._waiting
@@ -274,17 +306,10 @@ class FileBlobWriter:
         self._held = 0
         return buffers
 
-    def _openFile(self) -> StagingFile:
-        if self._file is None:
-            self._file = self._newFile()
-        return self._file
-
     def _writeBuffers(self) -> None:
-        self._busy = True
         # A body that is longer than its declared size gets no larger buffers.
         self._threshold = self._buffer
-        job = self._pool.run(self._openFile().append, self._takeBuffers())
-        job.addCallbacks(self._written, self._failed)
+        self._run(False, self._written)
 
     def _written(self, _: None) -> None:
         self._busy = False
@@ -299,9 +324,18 @@ class FileBlobWriter:
             waiting.callback(None)
 
     def _commit(self) -> None:
+        self._run(True, self._durable)
+
+    def _run(self, isLast: bool, onEnd: Callable[[None], None]) -> None:
         self._busy = True
-        job = self._pool.run(self._openFile().commit, self._takeBuffers())
-        job.addCallbacks(self._durable, self._failed)
+        try:
+            blob = self._blob = self._blob or self._newBlob()
+        except StoreError:
+            # There is no id for it now.
+            self._failed(Failure())
+            return
+        write = blob.commit if isLast else blob.append
+        self._pool.run(write, self._takeBuffers()).addCallbacks(onEnd, self._failed)
 
     def _durable(self, _: None) -> None:
         self._busy = False
@@ -311,8 +345,9 @@ class FileBlobWriter:
         self._committed = True
         finishing, self._finishing = self._finishing, None
         if finishing is not None:
-            blob = self._openFile().blob
-            finishing.callback(Content(self._size, segments=(Segment(blob, 0, self._size),)))
+            assert self._blob is not None
+            segment = Segment(self._blob.blob, 0, self._size)
+            finishing.callback(Content(self._size, segments=(segment,)))
 
     def _failed(self, failure: Failure) -> None:
         self._busy = False
@@ -325,9 +360,9 @@ class FileBlobWriter:
         self._remove().addCallback(self._failWaiting)
 
     def _remove(self) -> Deferred[None]:
-        if self._file is None:
+        if self._blob is None:
             return succeed(None)
-        return self._pool.runAnyway(self._file.remove).addErrback(self._notRemoved)
+        return self._pool.runAnyway(self._blob.remove).addErrback(self._notRemoved)
 
     def _notRemoved(self, failure: Failure) -> None:
         # Only a pool that has stopped refuses; the next start removes the file then.

@@ -1,37 +1,27 @@
 """
 Buckets and access keys.
 
-Each change of the keys increments their generation, which other processes poll. L{CatalogAdmin}
-changes keys without a reactor, beside a running daemon or without one.
+Each change of the keys increments their generation, which other processes poll.
 """
 
 from collections.abc import Mapping
 from sqlite3 import Connection
+from typing import Any
 
 import msgspec
-from attrs import astuple, define
+from attrs import astuple, evolve, fields
 from msgspec import Struct
 from msgspec.structs import astuple as structTuple
 
-from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.writer import (
-    Apply,
-    Mutation,
-    Transaction,
-    oneByOne,
-    runTogether,
-)
+from storagegate.storage.catalog.writer import Transaction, oneByOne
 from storagegate.storage.errors import (
     BucketExists,
     BucketLocked,
     BucketNotEmpty,
     KeyExists,
     NoSuchBucket,
-    StoreBusy,
-    StoreFull,
 )
 from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
-from storagegate.storage.sqlite import Fault, classify
 
 BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
 """The columns of a L{Bucket}, in the order of its fields."""
@@ -192,7 +182,17 @@ def readAccessKeys(connection: Connection) -> tuple[int, list[AccessKey]]:
         "SELECT value, accessKeys.* FROM meta LEFT JOIN accessKeys ON TRUE"
         " WHERE name = 'keysGeneration' ORDER BY accessKey"
     ).fetchall()
-    return rows[0][0], [AccessKey(*row) for _, *row in rows if row[0] is not None]
+    return rows[0][0], [_accessKey(*row) for _, *row in rows if row[0] is not None]
+
+
+def _accessKey(*row: Any) -> AccessKey:
+    key = AccessKey(*row)
+    return evolve(key, disabled=bool(key.disabled))
+
+
+def readKeyUses(connection: Connection) -> dict[str, int]:
+    """Read when each key was used last, in ms."""
+    return dict(connection.execute("SELECT accessKey, lastUsedMs FROM keyUses").fetchall())
 
 
 def readKeysGeneration(connection: Connection) -> int:
@@ -211,77 +211,53 @@ def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
     """
     if transaction.value("SELECT 1 FROM accessKeys WHERE accessKey = ?", (key.accessKey,)):
         raise KeyExists
-    transaction.execute("INSERT INTO accessKeys VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(key))
+    _insertKey(transaction, key)
     _incrementGeneration(transaction)
+
+
+@oneByOne
+def changeAccessKey(transaction: Transaction, key: AccessKey) -> bool:
+    """Replace a key of the same name; return whether it existed."""
+    if not _deleteKey(transaction, key.accessKey):
+        return False
+    _insertKey(transaction, key)
+    _incrementGeneration(transaction)
+    return True
 
 
 @oneByOne
 def removeAccessKey(transaction: Transaction, accessKey: str) -> bool:
     """Revoke a key; return whether it existed."""
-    gone = transaction.value(
-        "DELETE FROM accessKeys WHERE accessKey = ? RETURNING accessKey", (accessKey,)
-    )
-    if gone is None:
+    if not _deleteKey(transaction, accessKey):
         return False
+    transaction.execute("DELETE FROM keyUses WHERE accessKey = ?", (accessKey,))
     _incrementGeneration(transaction)
     return True
 
 
+@oneByOne
+def noteKeyUses(transaction: Transaction, uses: Mapping[str, int]) -> None:
+    """Note when keys were used last; those that are revoked have none."""
+    for accessKey, lastUsedMs in uses.items():
+        transaction.execute(
+            "INSERT OR REPLACE INTO keyUses"
+            " SELECT accessKey, max(?, ifnull(lastUsedMs, 0)) FROM accessKeys"
+            " LEFT JOIN keyUses USING (accessKey) WHERE accessKey = ?",
+            (lastUsedMs, accessKey),
+        )
+
+
+def _insertKey(transaction: Transaction, key: AccessKey) -> None:
+    marks = ", ".join("?" * len(fields(AccessKey)))
+    transaction.execute(f"INSERT INTO accessKeys VALUES ({marks})", astuple(key))
+
+
+def _deleteKey(transaction: Transaction, accessKey: str) -> bool:
+    gone = transaction.value(
+        "DELETE FROM accessKeys WHERE accessKey = ? RETURNING accessKey", (accessKey,)
+    )
+    return gone is not None
+
+
 def _incrementGeneration(transaction: Transaction) -> None:
     transaction.execute("UPDATE meta SET value = value + 1 WHERE name = 'keysGeneration'")
-
-
-@define(eq=False)
-class CatalogAdmin:
-    """
-    Issues and revokes access keys. All methods block.
-
-    @ivar _connection: L{close} closes it.
-    """
-
-    _connection: Connection
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def accessKeys(self) -> list[AccessKey]:
-        """Read all issued keys."""
-        return readAccessKeys(self._connection)[1]
-
-    def addAccessKey(self, key: AccessKey) -> None:
-        """
-        Issue a key.
-
-        @raise KeyExists: The access key is taken.
-        """
-        self._change(addAccessKey, key)
-
-    def removeAccessKey(self, accessKey: str) -> bool:
-        """Revoke a key; return whether it existed."""
-        return self._change(removeAccessKey, accessKey) is True
-
-    def _change(self, apply: Apply, argument: object) -> object:
-        try:
-            (outcome,), _ = runTogether(self._connection, [Mutation(apply, argument)])
-        except Exception as error:
-            fault = classify(error)
-            if fault is Fault.BUSY:
-                raise StoreBusy from error
-            if fault is Fault.FULL:
-                raise StoreFull from error
-            raise
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-
-def openForTools(path: str) -> CatalogAdmin:
-    """
-    Open a catalog, making and migrating it as the daemon would.
-
-    @param path: The C{catalog.sqlite} of a store.
-    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
-    """
-    prepare(path, Durability.FULL)
-    return CatalogAdmin(connect(path, Durability.FULL, Purpose.WRITER))

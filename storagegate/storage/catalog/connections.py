@@ -222,7 +222,21 @@ _FOURTH = (
     """,
 )
 
-MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH = (
+    "ALTER TABLE accessKeys ADD COLUMN role TEXT NOT NULL DEFAULT 'none'",
+    "ALTER TABLE accessKeys ADD COLUMN expiresMs INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE accessKeys ADD COLUMN disabled INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE accessKeys ADD COLUMN note TEXT NOT NULL DEFAULT ''",
+    # Beside the keys: a use does not change their generation.
+    """
+    CREATE TABLE keyUses (
+        accessKey TEXT PRIMARY KEY,
+        lastUsedMs INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 
 def migrate(connection: Connection, name: str) -> None:
@@ -321,7 +335,8 @@ def prepare(path: str, durability: Durability) -> None:
     Where the disk has no space for the files that SQLite makes, it takes that of the reserve.
 
     @param durability: With C{FULL} the name of a new file is durable, too.
-    @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old.
+    @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old, or the store
+        has moved to a cluster.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
@@ -339,10 +354,34 @@ def prepare(path: str, durability: Durability) -> None:
         syncDirectory(os.path.dirname(path) or ".")
 
 
+MIGRATION = "migration"
+"""The name in C{meta} of the mark of a move to a cluster, or from one: JSON."""
+
+_MOVED = f"""
+    SELECT value ->> 'refuses' FROM meta
+    WHERE name = '{MIGRATION}' AND value ->> 'refuses' <> ''
+"""
+
+
 def _migrateFile(path: str, durability: Durability) -> None:
     with opened(path, durability) as connection:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         migrate(connection, path)
+        reason = _refusal(connection)
+    if reason:
+        raise CatalogUnusable(f"{path}: {reason}")
+
+
+def _refusal(connection: Connection) -> str:
+    """Return why a store that has moved serves no more; empty if it has not."""
+    try:
+        rows = connection.execute(_MOVED).fetchall()
+    except sqlite3.DatabaseError as error:
+        if classify(error) in (Fault.FULL, Fault.BUSY):
+            raise
+        # C{fsck} says how it is damaged, and a daemon reads its secret there.
+        return ""
+    return rows[0][0] if rows else ""
 
 
 @contextmanager

@@ -182,6 +182,27 @@ def corruptBlobs(connection: Connection) -> set[str]:
     return {row[0] for row in connection.execute("SELECT id FROM blobs WHERE damaged")}
 
 
+def objectsOf(
+    connection: Connection, blobs: Sequence[str], limit: int
+) -> list[tuple[str, bytes, str, str]]:
+    """
+    Find the objects, in any of their versions, that have bytes in one of some blobs.
+
+    It reads all objects: only where there is damage.
+
+    @return: Blob, key, bucket and version of each.
+    """
+    columns = "bucketId, key, versionId, segments"
+    return connection.execute(
+        "SELECT DISTINCT s.value ->> 0, o.key, b.name, o.versionId FROM"
+        f" (SELECT {columns} FROM objects UNION ALL SELECT {columns} FROM versions) AS o"
+        " JOIN buckets AS b ON b.id = o.bucketId, json_each(o.segments) AS s"
+        " WHERE o.segments IS NOT NULL"
+        " AND s.value ->> 0 IN (SELECT value FROM json_each(?)) LIMIT ?",
+        (asJSON(list(blobs)), limit),
+    ).fetchall()
+
+
 def listBlobs(connection: Connection, after: str, limit: int, isReferenced: bool) -> list[str]:
     """
     List a page of the blobs with, or without, references, by id.

@@ -254,7 +254,9 @@ class SQLiteCatalog:
     L{UncancellableDeferred<storagegate.storage.catalog.writer.UncancellableDeferred>}s.
     """
 
-    bucketStaleSeconds = 0.0
+    recentBucket = None
+    keysStaleSeconds = None
+    onKeysChanged: Callable[[], object] | None = None
     graceSeconds = 0.0
 
     def __init__(
@@ -265,7 +267,7 @@ class SQLiteCatalog:
         durability: str,
         onGarbage: Callable[[list[str]], object],
         state: SharedCatalogState | None = None,
-        newBlobId: Callable[[], str] | None = None,
+        newBlobId: Callable[..., str] | None = None,
     ) -> None:
         """
         Make the file if there is none, migrate it, and connect. Blocks.
@@ -430,6 +432,12 @@ class SQLiteCatalog:
     def corruptBlobs(self) -> frozenset[str]:
         """Return the blobs that were marked before, or by this process."""
         return frozenset(self._corrupt)
+
+    async def objectsOf(
+        self, blobs: Sequence[str], limit: int
+    ) -> list[tuple[str, bytes, str, str]]:
+        """Find blob, key, bucket and version of the objects that have bytes in some blobs."""
+        return await self._readers.read(refcounts.objectsOf, blobs, limit)
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
@@ -672,6 +680,18 @@ class SQLiteCatalog:
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
         """Issue a key."""
         return self._writer.submit(Mutation(buckets.addAccessKey, key))
+
+    def changeAccessKey(self, key: AccessKey) -> Deferred[bool]:
+        """Replace a key."""
+        return self._writer.submit(Mutation(buckets.changeAccessKey, key))
+
+    async def keyUses(self) -> Mapping[str, int]:
+        """Read when each key was used last."""
+        return buckets.readKeyUses(self._connection)
+
+    def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
+        """Note when keys were used last."""
+        return self._writer.submit(Mutation(buckets.noteKeyUses, uses))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
         """Revoke a key."""

@@ -548,7 +548,7 @@ class CatalogWriter:
                     try:
                         done = self._committer.commit([mutation for mutation, _ in batch])
                     except Exception as error:
-                        # No Deferred may stay without a result, whatever the error is.
+                        # No Deferred may stay without a result, with any error.
                         done = [error] * len(batch), []
                     seconds = perf_counter() - started
                     self._reactor.callFromThread(self._deliver, batch, *done, seconds)

@@ -18,6 +18,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.support.balancednodes import BalancedNodes, balancedNodes
 from tests.support.clients import ROOT, Account, botoClient, findTool, runTool, writeS3cmdConfig
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
@@ -47,9 +48,22 @@ def makeDaemon(data: Path, *flags: str, backEnds: tuple[str, ...] = (), **variab
     return Daemon(data, *flags, environment={**ENVIRONMENT, **variables}, backEnds=backEnds)
 
 
-@cache
 def sharedDaemon(backEnds: tuple[str, ...] = ()) -> Daemon:
-    """Give the daemon with these back ends of the store that runs until the whole run ends."""
+    """
+    Give the daemon with these back ends of the store that runs until the whole run ends.
+
+    Where the variable C{NODES_UNDER_TEST} is C{http} or C{tcp}, two nodes of a cluster take its
+    place; see L{tests.support.balancednodes}.
+    """
+    mode = os.environ.get("NODES_UNDER_TEST")
+    if mode and not backEnds:
+        nodes: Daemon = balancedNodes(mode)
+        return nodes
+    return _sharedDaemon(backEnds)
+
+
+@cache
+def _sharedDaemon(backEnds: tuple[str, ...]) -> Daemon:
     daemon = makeDaemon(ownDirectory("daemon") / "data", backEnds=backEnds)
     atexit.register(daemon.kill)
     return daemon.start()
@@ -74,15 +88,17 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
 
 
-def leftovers(daemon: Daemon) -> list[str]:
+def leftovers(daemon: Any) -> list[str]:
     """List the files of uploads that are in flight, or should be."""
+    if isinstance(daemon, BalancedNodes):
+        return daemon.leftovers()
     return os.listdir(daemon.data / "staging")
 
 
-def runStoragegate(*arguments: str | Path) -> str:
+def runStoragegate(*arguments: str | Path, stdin: str = "") -> str:
     """Run the console script and give its output."""
     start = "import sys; from storagegate.cli.main import main; sys.exit(main())"
-    return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment())
+    return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment(), stdin=stdin)
 
 
 class S3Case(SynchronousTestCase):
@@ -96,7 +112,7 @@ class S3Case(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have the daemon, and a client of it."""
-        self.daemon = sharedDaemon(self.backEnds)
+        self.daemon = self.startDaemon()
         self.address = self.daemon.address("s3")
         self.endpoint = self.daemon.url("s3")
         self.host = self.endpoint.partition("://")[2]
@@ -104,6 +120,10 @@ class S3Case(SynchronousTestCase):
         self.signer = Signer(self.host)
         self._logStart = len(self.daemon.log)
         self.addCleanup(self.assertLogIsClean)
+
+    def startDaemon(self) -> Daemon:
+        """Give the daemon, which runs until the whole run ends."""
+        return sharedDaemon(self.backEnds)
 
     def assertLogIsClean(self) -> None:
         """Fail if the daemon wrote a traceback or a secret since the test began."""
@@ -149,8 +169,9 @@ class S3Case(SynchronousTestCase):
         """
         account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
         runStoragegate(
-            *("keys", "create", "--data", self.daemon.data, "--account", name),
-            *("--access-key", account.accessKey, "--secret-key", account.secretKey, *limits),
+            *("keys", "create", *self.daemon.storeArguments, "--account", name),
+            *("--access-key", account.accessKey, "--secret-stdin", *limits),
+            stdin=f"{account.secretKey}\n",
         )
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))

@@ -2,6 +2,7 @@
 
 from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import quote
 from urllib.request import urlopen
 from xml.etree import ElementTree
 
@@ -9,14 +10,14 @@ from tests.support.clients import ROOT, botoClient
 from tests.support.daemon import Daemon
 from tests.support.journal import Journal, State, Version, fits
 from tests.wire.s3.bulk import connect
-from tests.wire.s3.workload import observe
+from tests.wire.s3.workload import ServerAway, observe
 
 
 class Broken(AssertionError):
     """The store broke its word; the text says where."""
 
 
-def judge(daemon: Daemon, bucket: str, journal: Journal, where: str) -> None:
+def judge(daemon: Any, bucket: str, journal: Journal, where: str) -> None:
     """
     Compare a store with the journal, version by version and as lists, and settle what was open;
     abort the uploads that nobody will complete: they are kept over a crash, and take room.
@@ -24,6 +25,7 @@ def judge(daemon: Daemon, bucket: str, journal: Journal, where: str) -> None:
     Every acknowledged version is whole under its ETag and its id, and above those before it; every
     other is whole or was never made; lists show what reads find, and nothing else.
 
+    @param daemon: A L{Daemon}, or what has its C{url} and C{address}.
     @param where: For the text of the error.
     @raise AssertionError: If one of it is not so.
     """
@@ -41,7 +43,7 @@ def _judge(s3: Any, address: tuple[str, int], bucket: str, journal: Journal) -> 
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
     listed = {entry["Key"]: entry for page in pages for entry in page.get("Contents", [])}
     connection = connect(address)
-    stacks = _listStacks(connection, bucket)
+    stacks = listStacks(connection, bucket)
     ghosts = {*listed, *stacks} - set(journal.written())
     if ghosts:
         raise Broken(f"listed, and never written: {sorted(ghosts)}")
@@ -72,12 +74,19 @@ def _judge(s3: Any, address: tuple[str, int], bucket: str, journal: Journal) -> 
     connection.close()
 
 
-def _listStacks(connection: HTTPConnection, bucket: str) -> dict[str, list[dict[str, str]]]:
-    # By key, the newest first: boto3 would give versions and delete markers apart.
-    connection.request("GET", f"/{bucket}?versions", headers=ROOT.plainHeaders())
+def listStacks(
+    connection: HTTPConnection, bucket: str, prefix: str = ""
+) -> dict[str, list[dict[str, str]]]:
+    """List the versions of each key with a prefix, the newest first."""
+    # Boto3 would give versions and delete markers apart.
+    target = f"/{bucket}?versions&prefix={quote(prefix, safe='')}"
+    connection.request("GET", target, headers=ROOT.plainHeaders())
     with connection.getresponse() as response:
+        body = response.read()
+        if response.status == 503:
+            raise ServerAway(response.status)
         assert response.status == 200, response.status
-        page = ElementTree.fromstring(response.read())
+        page = ElementTree.fromstring(body)
     found: dict[str, list[dict[str, str]]] = {}
     for element in page:
         entry = {child.tag.rpartition("}")[2]: child.text or "" for child in element}

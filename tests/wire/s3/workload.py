@@ -52,6 +52,10 @@ _LOAD = 10
 """So many writes are acknowledged before the server may be harmed."""
 
 
+class ServerAway(ConnectionError):
+    """The server answers that it cannot serve now."""
+
+
 @frozen
 class Load:
     """
@@ -278,6 +282,7 @@ def observe(connection: HTTPConnection, bucket: str, key: str, versionId: str = 
     Read a key whole, or a version of it that is no delete marker.
 
     @raise AssertionError: If what was announced is not what comes.
+    @raise ServerAway: It cannot be read now.
     """
     target = objectTarget(bucket, key) + (f"?versionId={versionId}" if versionId else "")
     connection.request("GET", target, headers=ROOT.plainHeaders())
@@ -285,6 +290,8 @@ def observe(connection: HTTPConnection, bucket: str, key: str, versionId: str = 
         body = response.read()
         if response.status == 404:
             return None
+        if response.status == 503:
+            raise ServerAway(response.status)
         assert response.status == 200, (key, versionId, response.status, body[:300])
         length = int(response.headers["content-length"])
         assert length == len(body), (key, versionId, length, len(body))

@@ -1,0 +1,531 @@
+"""
+Counts, sessions and replies in PostgreSQL, in tables that are not logged.
+
+The tables are empty after a crash of the server, and on a standby that becomes the primary: windows
+begin anew, and users have to log in again. What has expired is removed by one node, see
+L{PostgreSQLCounts.removeExpired}; until then a row is only not found.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
+from functools import partial
+from random import uniform
+from typing import Any
+
+import psycopg
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.cluster.counts.interfaces import CountsUnavailable, ICountsServer, RecordedCall
+from storagegate.storage.catalog.postgresql.connection import (
+    MAX_WAITING,
+    Connection,
+    ConnectionLost,
+    StatementRefused,
+    Step,
+)
+from storagegate.storage.catalog.postgresql.primary import (
+    ASK_STATEMENTS,
+    PersistentConnection,
+    Primary,
+    findPrimary,
+)
+from storagegate.storage.catalog.postgresql.values import (
+    boolean,
+    byteaArray,
+    float8,
+    int8,
+    int8Array,
+    integer,
+)
+from storagegate.storage.errors import StoreBusy
+from storagegate.storage.periodic import PeriodicTask
+from storagegate.storage.sqlite import CatalogUnusable
+
+_log = Logger()
+
+ANSWER_SECONDS = 2.0
+"""A server that has not replied by then counts as gone: what waits for it are requests of users."""
+
+FAILED_SECONDS = 5.0
+"""The server counts as failed for so long after it refused a statement, for want of disk, say."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Of the sessions and replies under way: as many as an in-memory store of sessions has."""
+
+MAX_ROWS = 1_000_000
+"""Rows of a table, about: as many as a file of sessions has; beyond, those that end first go."""
+
+_BATCHES = 2
+"""Statements that count at one time: while one waits for the server, the other is written."""
+
+_BATCH = 512
+"""Counts of one statement: a few milliseconds, for which the rows are locked."""
+
+EXPIRY_SECONDS = 60.0
+"""The period in which expired rows are removed; until then they only take space."""
+
+_REMOVED_AT_ONCE = 10_000
+"""Rows removed in one transaction: a tenth of a second."""
+
+_LOCK = 0x636F756E74
+"""The advisory lock of those that make the tables."""
+
+_TABLES = (
+    # Updated in place: half of each page is left for the next version of its rows.
+    """
+    CREATE UNLOGGED TABLE countrates (
+        key bytea PRIMARY KEY, hits bigint NOT NULL, ends timestamptz NOT NULL
+    ) WITH (fillfactor = 50)
+    """,
+    """
+    CREATE UNLOGGED TABLE countsessions (
+        key bytea PRIMARY KEY, content bytea NOT NULL, cookie bytea NOT NULL,
+        ends timestamptz NOT NULL
+    )
+    """,
+    """
+    CREATE UNLOGGED TABLE countcalls (
+        key bytea PRIMARY KEY, owner bytea NOT NULL, size bigint NOT NULL,
+        isknown boolean NOT NULL DEFAULT false, reply bytea, ends timestamptz NOT NULL
+    )
+    """,
+    "CREATE INDEX countsessionsends ON countsessions (ends)",
+    "CREATE INDEX countcallsends ON countcalls (ends)",
+)
+
+_HAS_TABLES = """
+    SELECT count(*) FROM pg_tables
+    WHERE tablename = 'countcalls' AND schemaname = ANY (current_schemas(false))
+"""
+
+_NAMES = ("countrates", "countsessions", "countcalls")
+
+_STATEMENTS = {
+    # A commit of these tables has nothing to wait for.
+    b"unsynced": "SET synchronous_commit = off",
+    # All times of a statement are one: the window that it finds ended is the one that it begins.
+    b"count": """
+        INSERT INTO countrates AS r (key, hits, ends)
+        SELECT key, hits, statement_timestamp() + us * interval '1 us'
+        FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS given (key, hits, us)
+        ORDER BY key
+        ON CONFLICT (key) DO UPDATE SET
+            hits = CASE WHEN r.ends <= statement_timestamp()
+                THEN excluded.hits ELSE r.hits + excluded.hits END,
+            ends = CASE WHEN r.ends <= statement_timestamp() THEN excluded.ends ELSE r.ends END
+        RETURNING key, hits, ends, statement_timestamp()
+    """,
+    b"takeback": """
+        UPDATE countrates SET hits = hits - 1
+        WHERE key = $1::bytea AND hits > 0 AND ends > statement_timestamp()
+    """,
+    b"removecount": "DELETE FROM countrates WHERE key = $1::bytea",
+    b"findcount": """
+        SELECT hits, ends, statement_timestamp() FROM countrates
+        WHERE key = $1::bytea AND ends > statement_timestamp()
+    """,
+    b"findsession": """
+        SELECT content, cookie FROM countsessions
+        WHERE key = $1::bytea AND ends > statement_timestamp()
+    """,
+    b"putsession": """
+        INSERT INTO countsessions AS s (key, content, cookie, ends)
+        VALUES ($1::bytea, $2::bytea, $3::bytea,
+            statement_timestamp() + $4::float8 * interval '1 ms')
+        ON CONFLICT (key) DO UPDATE
+            SET content = excluded.content, cookie = excluded.cookie, ends = excluded.ends
+    """,
+    b"replacesession": """
+        UPDATE countsessions SET content = $2::bytea, cookie = $3::bytea,
+            ends = statement_timestamp() + $4::float8 * interval '1 ms'
+        WHERE key = $1::bytea AND ends > statement_timestamp()
+    """,
+    b"touchsession": """
+        UPDATE countsessions SET cookie = $2::bytea,
+            ends = statement_timestamp() + $3::float8 * interval '1 ms'
+        WHERE key = $1::bytea AND ends > statement_timestamp()
+    """,
+    b"removesession": "DELETE FROM countsessions WHERE key = $1::bytea",
+    b"begincall": """
+        INSERT INTO countcalls AS c (key, owner, size, ends)
+        VALUES ($1::bytea, $2::bytea, $3::bigint, statement_timestamp() +
+            $4::float8 * interval '1 ms')
+        ON CONFLICT (key) DO UPDATE SET
+            owner = excluded.owner, size = excluded.size, ends = excluded.ends,
+            isknown = false, reply = NULL
+        WHERE c.ends <= statement_timestamp()
+            OR $5::boolean AND c.owner = excluded.owner AND c.reply IS NULL
+        RETURNING 1
+    """,
+    b"findcall": """
+        SELECT owner, size, reply, isknown, ends, statement_timestamp() FROM countcalls
+        WHERE key = $1::bytea
+    """,
+    b"endcall": """
+        UPDATE countcalls SET reply = $3::bytea, isknown = $4::boolean
+        WHERE key = $1::bytea AND owner = $2::bytea AND reply IS NULL
+    """,
+}
+
+_EXPIRY_STATEMENTS = {
+    **{
+        b"expire" + name.encode(): f"""
+            DELETE FROM {name} WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM {name} WHERE ends <= statement_timestamp()
+                LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        """
+        for name in _NAMES
+    },
+    **{
+        b"excess" + name.encode(): f"""
+            DELETE FROM {name} WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM {name} ORDER BY ends
+                LIMIT least($1::bigint,
+                    greatest(0, (SELECT count(*) FROM {name}) - $2::bigint))
+                FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        """
+        for name in _NAMES
+    },
+}
+
+
+def createTables(conninfos: Sequence[str]) -> None:
+    """
+    Make the tables of a database, if they are not there. Blocks.
+
+    @param conninfos: One a server, of which one is the primary.
+    @raise CatalogUnusable: It cannot be reached, or refuses; the text says why in one line.
+    """
+    conninfo, _ = findPrimary(conninfos)
+    try:
+        with closing(psycopg.connect(conninfo, autocommit=True, connect_timeout=5)) as connection:
+            hasTables = partial(connection.execute, _HAS_TABLES.encode())
+            # Without a lock, and without the right to make any, where there is nothing to do.
+            if hasTables().fetchall()[0][0]:
+                return
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                if not hasTables().fetchall()[0][0]:
+                    for statement in _TABLES:
+                        connection.execute(statement.encode())
+    except psycopg.Error as error:
+        text = " ".join(str(error).split())
+        raise CatalogUnusable(f"the tables of counts cannot be made: {text}") from error
+
+
+@implementer(ICountsServer)
+class PostgreSQLCounts:
+    """Keeps counts in PostgreSQL, over one connection of its own."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        conninfos: Sequence[str],
+        answerSeconds: float = ANSWER_SECONDS,
+        maxRows: int = MAX_ROWS,
+    ) -> None:
+        """
+        @param conninfos: One a server, of which one is the primary; with the tables of
+            L{createTables}.
+        @param answerSeconds: After this long without a result the connection is lost.
+        @param maxRows: About how many rows a table keeps.
+        """
+        self._reactor = reactor
+        self._primary = Primary(reactor, conninfos)
+        self._connection = PersistentConnection(
+            reactor,
+            self._primary,
+            _STATEMENTS,
+            onOpen=self._opened,
+            answerSeconds=answerSeconds,
+        )
+        self._batches = _CountBatches(self._run)
+        self._wait = answerSeconds
+        self._maxRows = maxRows
+        # Of the sessions and replies under way.
+        self._bytes = 0
+        self._isFirst = True
+        self._refusal: str | None = None
+        self._refusedAt = 0.0
+
+    @property
+    def failure(self) -> str | None:
+        """See L{ICountsServer}."""
+        if self._refusal is not None:
+            if self._reactor.seconds() - self._refusedAt < FAILED_SECONDS:
+                return self._refusal
+            self._refusal = None
+        if self._connection.connection is not None:
+            return None
+        return self._primary.failure or "the connection was lost"
+
+    def open(self) -> None:
+        """See L{ICountsServer.open}."""
+        self._connection.open()
+
+    def close(self) -> None:
+        """See L{ICountsServer.close}."""
+        self._connection.close()
+
+    def expiry(self) -> "ExpiryTask":
+        """See L{ICountsServer.expiry}."""
+        return ExpiryTask(self, self._reactor)
+
+    async def count(self, key: bytes, windowMs: float) -> tuple[int, float]:
+        """See L{ICountsServer.count}."""
+        return await self._batches.count(key, windowMs)
+
+    async def takeBack(self, key: bytes) -> None:
+        """See L{ICountsServer.takeBack}."""
+        await self._run((b"takeback", (key,)))
+
+    async def removeCount(self, key: bytes) -> None:
+        """See L{ICountsServer.removeCount}."""
+        await self._run((b"removecount", (key,)))
+
+    async def findCount(self, key: bytes) -> tuple[int, float] | None:
+        """See L{ICountsServer.findCount}."""
+        [result] = await self._run((b"findcount", (key,)))
+        return _countOf(result) if result.ntuples else None
+
+    async def findSession(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """See L{ICountsServer.findSession}."""
+        [result] = await self._run((b"findsession", (key,)))
+        if not result.ntuples:
+            return None
+        return result.get_value(0, 0), result.get_value(0, 1)
+
+    async def putSession(
+        self, key: bytes, content: bytes, cookie: bytes, ms: float, mustExist: bool
+    ) -> None:
+        """See L{ICountsServer.putSession}."""
+        name = b"replacesession" if mustExist else b"putsession"
+        size = len(content) + len(cookie)
+        await self._run((name, (key, content, cookie, float8(ms))), size=size)
+
+    async def touchSession(self, key: bytes, cookie: bytes, ms: float) -> None:
+        """See L{ICountsServer.touchSession}."""
+        await self._run((b"touchsession", (key, cookie, float8(ms))), size=len(cookie))
+
+    async def removeSession(self, key: bytes) -> None:
+        """See L{ICountsServer.removeSession}."""
+        await self._run((b"removesession", (key,)))
+
+    async def beginCall(
+        self, key: bytes, owner: bytes, size: int, ms: float, isOwnNew: bool
+    ) -> RecordedCall | None:
+        """See L{ICountsServer.beginCall}."""
+        values = (key, owner, int8(size), float8(ms), boolean(isOwnNew))
+        # The look-up is a statement of its own: only so it sees what the first one waited for.
+        made, found = await self._run((b"begincall", values), (b"findcall", (key,)))
+        if made.ntuples:
+            return None
+        if not found.ntuples:
+            # It was removed in between. The datagram will come again.
+            raise CountsUnavailable("the request has just expired")
+        return RecordedCall(
+            found.get_value(0, 0),
+            integer(found.get_value(0, 1)),
+            found.get_value(0, 2),
+            found.get_value(0, 3) == boolean(True),
+            _leftMs(found, 0, 4),
+        )
+
+    async def endCall(self, key: bytes, owner: bytes, reply: bytes, isKnown: bool) -> None:
+        """See L{ICountsServer.endCall}."""
+        step = (b"endcall", (key, owner, reply, boolean(isKnown)))
+        await self._run(step, size=len(reply))
+
+    async def removeExpired(self) -> int:
+        """
+        Remove rows that have expired, and those beyond the limit of a table that end first.
+
+        It has a connection of its own, for as long as it runs: counts do not wait for it.
+
+        @return: How many were removed.
+        @raise CountsUnavailable: The server did not remove them.
+        """
+
+        def make() -> Connection:
+            return Connection(self._reactor, {**ASK_STATEMENTS, **_EXPIRY_STATEMENTS})
+
+        total = 0
+        try:
+            connection = await self._primary.connect(make)
+            try:
+                for name in _NAMES:
+                    total += await self._removeFrom(connection, name.encode())
+            finally:
+                connection.close()
+        except (StatementRefused, StoreBusy) as error:
+            raise CountsUnavailable(str(error)) from error
+        return total
+
+    async def _removeFrom(self, connection: Connection, table: bytes) -> int:
+        total, most = 0, int8(_REMOVED_AT_ONCE)
+        expire: Step = (b"expire" + table, (most,))
+        excess: Step = (b"excess" + table, (most, int8(self._maxRows)))
+        for step in (expire, excess):
+            removed = _REMOVED_AT_ONCE
+            while removed >= _REMOVED_AT_ONCE:
+                [result] = await connection.run([step])
+                removed = result.ntuples
+                total += removed
+        return total
+
+    async def _run(self, *steps: Step, size: int = 0) -> list[Any]:
+        connection = self._connection.connection
+        if connection is None:
+            connection = await self._first()
+        if self._bytes + size > MAX_BYTES:
+            raise CountsUnavailable("too many sessions wait for the server")
+        self._bytes += size
+        try:
+            return await connection.run(steps)
+        except StatementRefused as error:
+            self._refusal, self._refusedAt = str(error), self._reactor.seconds()
+            raise CountsUnavailable(str(error)) from error
+        except StoreBusy as error:
+            isUnknown = isinstance(error, ConnectionLost)
+            raise CountsUnavailable(str(error), isUnknown) from error
+        finally:
+            self._bytes -= size
+
+    async def _first(self) -> Connection:
+        """Wait for the first connection; later ones are not waited for."""
+        if self._isFirst:
+            try:
+                return await self._connection.opened(self._wait)
+            except StoreBusy as error:
+                self._isFirst = False
+                raise CountsUnavailable(str(error)) from error
+        raise CountsUnavailable(f"there is no connection: {self.failure}")
+
+    def _opened(self, connection: Connection) -> None:
+        self._isFirst = False
+        # A connection that fails at once fails the statements after it, too.
+        connection.run([(b"unsynced", ())]).addErrback(lambda failure: None)
+
+
+class _WaitingCount:
+    __slots__ = ("done", "key", "us")
+
+    def __init__(self, key: bytes, windowMs: float) -> None:
+        self.key = key
+        self.us = round(windowMs * 1000)
+        self.done: Deferred[tuple[int, float]] = Deferred()
+
+
+class _CountBatches:
+    """
+    Counts together what comes while L{_BATCHES} statements are under way: three times as many
+    counts, and one change of a row for all requests of a client that come at one time.
+    """
+
+    def __init__(self, run: Callable[[Step], Coroutine[Any, Any, list[Any]]]) -> None:
+        """
+        @param run: Runs a statement, or raises L{CountsUnavailable}.
+        """
+        self._run = run
+        self._waiting: list[_WaitingCount] = []
+        self._underWay = 0
+
+    def count(self, key: bytes, windowMs: float) -> Deferred[tuple[int, float]]:
+        """Count, see L{ICountsServer.count}."""
+        waiting = _WaitingCount(key, windowMs)
+        if len(self._waiting) >= MAX_WAITING:
+            return fail(CountsUnavailable("too many counts wait for the server"))
+        self._waiting.append(waiting)
+        if self._underWay < _BATCHES:
+            self._send()
+        return waiting.done
+
+    def _send(self) -> None:
+        batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+        self._underWay += 1
+        Deferred.fromCoroutine(self._count(batch)).addBoth(self._ended, batch)
+
+    def _ended(self, result: Failure | None, batch: Sequence[_WaitingCount]) -> None:
+        self._underWay -= 1
+        if self._waiting:
+            self._send()
+        if isinstance(result, Failure):
+            isUnknown = getattr(result.value, "isUnknown", True)
+            for waiting in batch:
+                # One for each: raised in several places an error would collect their frames.
+                waiting.done.errback(CountsUnavailable(result.getErrorMessage(), isUnknown))
+            if result.check(CountsUnavailable) is None:
+                _log.failure("counts failed", result)
+
+    async def _count(self, batch: Sequence[_WaitingCount]) -> None:
+        # A statement can change a row once.
+        together: dict[bytes, list[_WaitingCount]] = {}
+        for waiting in batch:
+            together.setdefault(waiting.key, []).append(waiting)
+        values = (
+            byteaArray(list(together)),
+            int8Array([len(each) for each in together.values()]),
+            int8Array([each[0].us for each in together.values()]),
+        )
+        [result] = await self._run((b"count", values))
+        for row in range(result.ntuples):
+            waiters = together[result.get_value(row, 0)]
+            hits, left = integer(result.get_value(row, 1)), _leftMs(result, row, 2)
+            for before, waiting in enumerate(reversed(waiters)):
+                waiting.done.callback((hits - before, left))
+
+
+class ExpiryTask:
+    """Removes what has expired from the tables, for all nodes."""
+
+    def __init__(
+        self,
+        counts: PostgreSQLCounts,
+        clock: IReactorTime,
+        random: Callable[[float, float], float] = uniform,
+    ) -> None:
+        """
+        @param random: C{random.uniform} or a replacement.
+        """
+        self._counts = counts
+        self._random = random
+        self._isFailing = False
+        self._task = PeriodicTask("the removal of expired counts", clock)
+
+    def start(self) -> None:
+        """Begin, or begin again after L{stop}."""
+        self._task.start(self._rounds)
+
+    async def stop(self) -> None:
+        """End, after the round that is under way."""
+        await self._task.stop()
+
+    async def _rounds(self) -> None:
+        while not self._task.isStopping:
+            await self._task.pause(EXPIRY_SECONDS * self._random(0.8, 1.0))
+            if self._task.isStopping:
+                return
+            try:
+                await self._counts.removeExpired()
+                self._isFailing = False
+            except CountsUnavailable as error:
+                if not self._isFailing:
+                    self._isFailing = True
+                    _log.warn("expired counts were not removed: {error}", error=str(error))
+
+
+def _countOf(result: Any) -> tuple[int, float]:
+    return integer(result.get_value(0, 0)), _leftMs(result, 0, 1)
+
+
+def _leftMs(result: Any, row: int, column: int) -> float:
+    """Return the milliseconds until the time of a column; the next column is the present time."""
+    # Times are microseconds.
+    ends, now = result.get_value(row, column), result.get_value(row, column + 1)
+    return (integer(ends) - integer(now)) / 1000

@@ -1,0 +1,274 @@
+"""
+The changes of watched buckets, by any node, for the watchers of this one.
+
+The journal in the catalog has them (L{IChangeJournal}). It is read when the catalog notifies, and
+every half second: what the snapshot of now shows and the one of the last read did not. So each
+change comes once, this node's own too, and the changes of a key in the order of their commits.
+
+B{A lost connection} changes nothing: the next read goes on. After a promotion it goes on where this
+node had saved its position, without what it had passed on since. A new lease takes the watches of
+the last one over.
+
+B{Missed changes.} If the journal was trimmed before this node had read it, or the watches were gone
+before they could be taken over, the watchers get an error and may begin anew.
+"""
+
+from collections.abc import Callable
+
+from attrs import define, field
+from twisted.internet.defer import DeferredLock
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from storagegate.storage.clustercatalog import ChangePage, IClusterCatalog
+from storagegate.storage.errors import StoreBusy, StoreError
+from storagegate.storage.node import IBucketWatches
+from storagegate.storage.periodic import PeriodicTask
+from storagegate.storage.records import ObjectChange
+
+POLL_SECONDS = 0.5
+"""As often as the journal is read without a notification."""
+
+_SPACING_SECONDS = 0.01
+"""Between two reads at least: under load one read takes the changes of many commits."""
+
+_SAVE_SECONDS = 1.0
+"""As often as the position is saved: a commit."""
+
+PAGE = 500
+"""Changes that are read at once: half of what may wait for a watcher before it gets an error."""
+
+_MAX_UNSAVED = 10_000
+"""So many changes are passed on before the position is saved at once."""
+
+
+@define(eq=False)
+class _Progress:
+    """
+    How far the journal was read.
+
+    @ivar position: The snapshot up to which everything was read.
+    @ivar upTo: The end of a run of changes, of which some pages were read.
+    @ivar after: The last number of these.
+    @ivar saved: The position that the catalog has.
+    @ivar savedAt: When it was saved, by the clock.
+    @ivar unsaved: The numbers of changes that were passed on since.
+    """
+
+    position: str
+    savedAt: float
+    upTo: str | None = field(default=None, init=False)
+    after: int = field(default=0, init=False)
+    saved: str = field(init=False)
+    unsaved: set[int] = field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.saved = self.position
+
+    def turn(self, page: ChangePage) -> None:
+        """Go behind a page."""
+        if page.isMore:
+            self.upTo, self.after = page.position, page.changes[-1][0]
+        else:
+            self.position, self.upTo, self.after = page.position, None, 0
+
+    def reset(self) -> None:
+        """Go back to the position that was saved."""
+        self.position, self.upTo, self.after = self.saved, None, 0
+
+
+@implementer(IBucketWatches)
+class ChangeFollower:
+    """
+    Follows the journal for as long as this node watches a bucket. Methods: reactor thread.
+
+    @ivar missedObservers: Called when changes were missed.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, catalog: IClusterCatalog) -> None:
+        """
+        @param catalog: That of this node, with its lease.
+        """
+        self.missedObservers: list[Callable[[], object]] = []
+        self._clock = clock
+        self._journal = catalog.journal
+        self._leases = catalog.leases
+        self._notify: Callable[[ObjectChange], object] = lambda change: None
+        self._task = PeriodicTask("the follower of changes", clock)
+        # Held while the journal is read, or watches change: a bucket is watched from one read to
+        # another.
+        self._lock = DeferredLock()
+        self._watchers: dict[str, int] = {}
+        # The buckets with a row under the lease, and those that may have one, but need none.
+        self._watched: set[str] = set()
+        self._unwanted: set[str] = set()
+        self._lease = 0
+        self._timeline = 0
+        self._isNew = False
+        self._isSpacing = False
+        self._problem = ""
+        # L{None} while nothing is watched.
+        self._progress: _Progress | None = None
+
+    def start(self, notify: Callable[[ObjectChange], object]) -> None:
+        """
+        Begin to follow. Once.
+
+        @param notify: Called with each change of a bucket that is watched.
+        """
+        self._notify = notify
+        self._journal.onEvents = self._wake
+        self._task.start(self._follow)
+
+    async def stop(self) -> None:
+        """End all watches. Once."""
+        await self._task.stop()
+        self._watchers.clear()
+        try:
+            async with self._lock:
+                await self._dropUnwanted(self._leases.number)
+        except StoreError as error:
+            # They end with the lease.
+            self._log.info("watches were not ended: {error}", error=str(error))
+
+    async def watch(self, bucket: str) -> None:
+        """See L{IBucketWatches.watch}."""
+        self._watchers[bucket] = self._watchers.get(bucket, 0) + 1
+        async with self._lock:
+            lease = self._leases.number
+            if not lease:
+                raise StoreBusy("this node has no lease")
+            await self._takeOver(lease)
+            if bucket in self._watched:
+                return
+            # Also if this is cancelled.
+            self._unwanted.add(bucket)
+            position = await self._journal.watch(bucket, lease)
+            self._unwanted.discard(bucket)
+            self._watched.add(bucket)
+            if self._progress is None:
+                self._lease = lease
+                self._progress = _Progress(position, self._clock.seconds())
+                self._journal.listen(True)
+
+    def unwatch(self, bucket: str) -> None:
+        """See L{IBucketWatches.unwatch}."""
+        count = self._watchers.get(bucket, 0) - 1
+        if count > 0:
+            self._watchers[bucket] = count
+        else:
+            self._watchers.pop(bucket, None)
+
+    def _wake(self) -> None:
+        self._isNew = True
+        if self._watched and not self._isSpacing:
+            self._task.wake()
+
+    async def _follow(self) -> None:
+        while not self._task.isStopping:
+            self._isNew = False
+            try:
+                while await self._round():
+                    pass
+                self._problem = ""
+            except StoreError as error:
+                if not self._problem:
+                    self._log.warn("changes were not read: {error}", error=str(error))
+                self._problem = str(error)
+                self._isNew = False
+            self._isSpacing = True
+            await self._task.pause(_SPACING_SECONDS)
+            self._isSpacing = False
+            if not self._isNew:
+                await self._task.pause(POLL_SECONDS)
+
+    async def _round(self) -> bool:
+        """Read a page; return whether there are more."""
+        lease = self._leases.number
+        if not lease or self._task.isStopping:
+            return False
+        async with self._lock:
+            await self._takeOver(lease)
+            await self._dropUnwanted(lease)
+            progress = self._progress
+            if progress is None:
+                return False
+            page = await self._journal.read(
+                progress.position, progress.upTo, progress.after, sorted(self._watched), PAGE
+            )
+            if self._isPromoted(page.timeline):
+                # Numbers of transactions that the new primary does not know are given again.
+                progress.reset()
+                return True
+            if page.isMissed:
+                self._miss("they were removed from the journal")
+                return False
+            self._passOn(page, progress)
+            if page.isUsed:
+                await self._save(lease, progress)
+            return page.isMore
+
+    def _passOn(self, page: ChangePage, progress: _Progress) -> None:
+        for number, change in page.changes:
+            if number in progress.unsaved:
+                continue
+            progress.unsaved.add(number)
+            if change.key is None:
+                # With its row.
+                self._watched.discard(change.bucket)
+                self._unwanted.add(change.bucket)
+            self._notify(change)
+        progress.turn(page)
+
+    def _isPromoted(self, timeline: int) -> bool:
+        """
+        Note the timeline of the server; return whether it is newer than another.
+
+        @raise StoreBusy: It is older than another.
+        """
+        before, self._timeline = self._timeline, max(timeline, self._timeline)
+        if timeline < before:
+            raise StoreBusy("the journal is that of an older primary")
+        return 0 < before < timeline
+
+    async def _save(self, lease: int, progress: _Progress) -> None:
+        """Save the position, if it is time: for the journal, and for the case of a promotion."""
+        now, position = self._clock.seconds(), progress.position
+        isDue = now - progress.savedAt >= _SAVE_SECONDS or len(progress.unsaved) >= _MAX_UNSAVED
+        if isDue and progress.upTo is None and position != progress.saved:
+            await self._journal.save(lease, position)
+            progress.saved, progress.savedAt = position, now
+            progress.unsaved.clear()
+
+    async def _takeOver(self, lease: int) -> None:
+        """Move the watches of a former lease to that of now."""
+        if lease == self._lease or self._progress is None:
+            return
+        isMoved = await self._journal.move(self._lease, lease)
+        self._lease = lease
+        if not isMoved:
+            self._miss("the lease of this node was over for too long")
+
+    async def _dropUnwanted(self, lease: int) -> None:
+        """End what has no watchers any more."""
+        unused = [bucket for bucket in self._watched if bucket not in self._watchers]
+        for bucket in (*self._unwanted, *unused):
+            if lease:
+                await self._journal.unwatch(bucket, lease)
+            self._unwanted.discard(bucket)
+            self._watched.discard(bucket)
+        if not self._watched and self._progress is not None:
+            self._journal.listen(False)
+            self._progress = None
+
+    def _miss(self, reason: str) -> None:
+        self._log.error("changes of watched buckets were missed: {reason}", reason=reason)
+        self._unwanted |= self._watched
+        self._watched.clear()
+        self._journal.listen(False)
+        self._progress = None
+        for observer in tuple(self.missedObservers):
+            observer()

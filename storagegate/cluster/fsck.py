@@ -1,0 +1,327 @@
+"""
+C{storagegate cluster fsck}: whether the catalog agrees with itself and with the blobs, beside nodes
+that serve.
+
+Blobs without references are no problem here: nodes remove them. Nor are those that no row names:
+each was made under a lease, and what a lease has left is swept when it is over.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+
+from storagegate.cluster.initialisation import connectedPieces, waitFor
+from storagegate.cluster.options import ClusterOptions
+from storagegate.core.files import crc32c
+from storagegate.storage.blobs.pieces import (
+    UNLIMITED,
+    IPieceStore,
+    MissingPiece,
+    PiecePlace,
+    findSize,
+)
+from storagegate.storage.blobs.remote import checkPieces
+from storagegate.storage.catalog.postgresql.admin import ClusterAdmin, Shard, openForTools
+from storagegate.storage.identity import ForeignBlobs, storeId
+from storagegate.storage.records import BlobRow
+from storagegate.storage.scrub import checkBlob
+
+T = TypeVar("T")
+
+Report = Callable[[str], object]
+
+_PAGE = 64
+"""Blobs looked for at the same time."""
+
+_INLINE_PAGE = 32
+"""Rows of inline bytes, each up to 1 MiB, that are in memory together."""
+
+_READ = 1 << 20
+"""Bytes of one read."""
+
+_ROWS = (
+    "SELECT id, size, crc, refs, damaged FROM blobs WHERE id > %s AND refs > 0 ORDER BY id LIMIT %s"
+)
+
+_ROW = "SELECT id, size, crc, refs, damaged FROM blobs WHERE id = %s AND refs > 0"
+
+_SEGMENTS = """
+    SELECT bucketid, key, segments FROM objects WHERE segments IS NOT NULL
+    UNION ALL SELECT bucketid, key, segments FROM versions WHERE segments IS NOT NULL
+    UNION ALL SELECT bucketid, key, segments FROM parts WHERE segments IS NOT NULL
+"""
+
+# In one statement, and so in one snapshot, in which both sides of each change are, or neither.
+_MISMATCHES = f"""
+    WITH named AS (
+        SELECT id, count(*) AS n FROM (
+            SELECT each ->> 0 AS id
+            FROM ({_SEGMENTS}) AS o, json_array_elements(o.segments::json) AS each
+            -- A bucket that is being moved here has one to each of its blobs.
+            UNION ALL SELECT id FROM arrivedblobs
+        ) AS each GROUP BY 1
+    ), given AS (SELECT blob AS id, count(*) AS n FROM freed GROUP BY 1)
+    SELECT coalesce(named.id, blobs.id), blobs.refs,
+        coalesce(named.n, 0) + coalesce(given.n, 0)
+    FROM named FULL JOIN blobs ON blobs.id = named.id LEFT JOIN given ON given.id = blobs.id
+    WHERE blobs.refs IS DISTINCT FROM coalesce(named.n, 0) + coalesce(given.n, 0)
+    ORDER BY 1
+"""
+
+# Counts are added, so that what nodes change meanwhile is added as well.
+_RECOUNT = f"""
+    UPDATE blobs SET refs = blobs.refs + wrong.counted - wrong.recorded
+    FROM ({_MISMATCHES}) AS wrong (id, recorded, counted)
+    WHERE blobs.id = wrong.id AND wrong.recorded IS NOT NULL
+"""
+
+_USAGE = """
+    WITH told AS (
+        SELECT bucketid, sum(objects) AS o, sum(bytes) AS b, sum(uploads) AS u,
+            sum(uploadbytes) AS p
+        FROM (SELECT * FROM usage UNION ALL SELECT * FROM usagedeltas) AS each
+        -- Changes of a bucket that was removed are folded away.
+        WHERE bucketid IN (SELECT id FROM buckets) GROUP BY 1
+    ), counted AS (
+        SELECT bucketid, sum(o) AS o, sum(b) AS b, sum(u) AS u, sum(p) AS p FROM (
+            SELECT bucketid, 1 AS o, size AS b, 0 AS u, 0 AS p FROM objects
+            UNION ALL SELECT bucketid, 1, size, 0, 0 FROM versions WHERE NOT deletemarker
+            UNION ALL SELECT bucketid, 0, 0, 1, 0 FROM uploads
+            UNION ALL SELECT bucketid, 0, 0, 0, size FROM parts) AS each
+        -- What is under the number of a bucket that is being moved is counted when it serves.
+        WHERE bucketid NOT IN (SELECT bucketid FROM bucketmoves WHERE isreserved) GROUP BY 1
+    )
+    SELECT bucketid, coalesce(t.o, 0)::bigint, coalesce(t.b, 0)::bigint, coalesce(t.u, 0)::bigint,
+        coalesce(t.p, 0)::bigint, coalesce(c.o, 0)::bigint, coalesce(c.b, 0)::bigint,
+        coalesce(c.u, 0)::bigint, coalesce(c.p, 0)::bigint
+    FROM told AS t FULL JOIN counted AS c USING (bucketid)
+    WHERE (coalesce(t.o, 0), coalesce(t.b, 0), coalesce(t.u, 0), coalesce(t.p, 0))
+        <> (coalesce(c.o, 0), coalesce(c.b, 0), coalesce(c.u, 0), coalesce(c.p, 0))
+    ORDER BY 1
+"""
+
+_SET_USAGE = f"""
+    INSERT INTO usagedeltas SELECT id, co - o, cb - b, cu - u, cp - p
+    FROM ({_USAGE}) AS wrong (id, o, b, u, p, co, cb, cu, cp)
+"""
+
+_OWNERS = f"""
+    SELECT DISTINCT b.name, o.key FROM ({_SEGMENTS}) AS o JOIN buckets AS b ON b.id = o.bucketid
+    WHERE EXISTS (SELECT FROM json_array_elements(o.segments::json) AS each WHERE each ->> 0 = %s)
+    ORDER BY 1, 2 LIMIT 20
+"""
+
+_INLINE = """
+    SELECT o.bucketid, o.key, o.sequence, b.name, o.storagechecksum, o.inline
+    FROM {table} AS o JOIN buckets AS b ON b.id = o.bucketid
+    WHERE (o.bucketid, o.key, o.sequence) > (%s, %s, %s)
+        AND o.inline IS NOT NULL AND o.storagechecksum IS NOT NULL
+    ORDER BY 1, 2, 3 LIMIT %s
+"""
+
+
+def check(options: ClusterOptions, repair: bool, verify: bool, report: Report, reactor: Any) -> int:
+    """
+    Check a cluster. Blocks, for as long as it takes to look at every blob.
+
+    @param repair: Whether problems are repaired if that loses no data.
+    @param verify: Whether all bytes are read and compared with their checksums.
+    @param report: Called with one line for each problem.
+    @param reactor: Need not run.
+    @return: How many problems are left.
+    @raise StoreError: Catalog or blobs cannot be used; one line gives the reason.
+    """
+    with (
+        closing(openForTools(options.catalog)) as admin,
+        connectedPieces(options, reactor) as pieces,
+    ):
+        problems = 0
+        for shard in admin.shards():
+            with admin.opened(shard) as each:
+                check = ClusterCheck(each, pieces, repair, report)
+                if shard.number:
+                    check.directory(admin, shard)
+                problems += check.run(verify)
+        return problems
+
+
+@define(eq=False)
+class ClusterCheck:
+    """One check of one shard of a cluster."""
+
+    _admin: ClusterAdmin
+    _pieces: IPieceStore
+    _repair: bool
+    _report: Report
+    _left: int = field(default=0, init=False)
+
+    def run(self, verify: bool) -> int:
+        """Check everything; return how many problems are left."""
+        try:
+            self._wait(partial(checkPieces, self._pieces, storeId(self._admin.storeSecret())))
+        except ForeignBlobs as error:
+            self._problem(str(error))
+            return self._left
+        self._usage()
+        self._references()
+        for rows in self._pages():
+            for row, found in zip(rows, self._wait(partial(self._locateAll, rows)), strict=True):
+                self._blob(row, found, verify)
+        if verify:
+            self._inline("objects")
+            self._inline("versions")
+        return self._left
+
+    def directory(self, first: ClusterAdmin, shard: Shard) -> None:
+        """
+        Compare the buckets of this shard with the directory.
+
+        @param first: The shard that has it.
+        @param shard: This one.
+        """
+        # In this order: a bucket is made behind its row, which stays.
+        names = [name for (name,) in self._admin.rows("SELECT name FROM buckets ORDER BY 1")]
+        places = dict(first.rows("SELECT * FROM directory WHERE bucket = ANY (%s)", names))
+        for name in names:
+            place = places.get(name)
+            if place is None and self._repair:
+                insert = "INSERT INTO directory VALUES (%s, %s)"
+                first.execute(insert, name, shard.number)
+            if place != shard.number:
+                where = "nowhere" if place is None else f"in shard {place}"
+                text = f"bucket {name} is in shard {shard.number}, the directory has it {where}"
+                self._problem(text, isRepaired=self._repair and place is None)
+
+    def _wait(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            return waitFor(self._pieces, begin())
+        except FirstError as error:
+            error.subFailure.raiseException()
+
+    def _problem(self, text: str, isRepaired: bool = False) -> None:
+        """Report a problem, which is left unless it was repaired."""
+        self._left += not isRepaired
+        self._report(f"{text}: repaired" if isRepaired else text)
+
+    def _usage(self) -> None:
+        """Compare what is recorded of each bucket with what it holds."""
+        found = self._admin.rows(_USAGE)
+        if found and self._repair:
+            self._admin.execute(_SET_USAGE)
+        names = dict(self._admin.rows("SELECT id, name FROM buckets")) if found else {}
+        kinds = ("objects", "bytes", "uploads", "bytes of uploads")
+        for id, *counts in found:
+            wrong = ", ".join(
+                f"{recorded} {kind}, not {counted}"
+                for kind, recorded, counted in zip(kinds, counts[:4], counts[4:], strict=True)
+                if recorded != counted
+            )
+            name = f"bucket {names[id]}" if id in names else f"no bucket {id}"
+            self._problem(f"{name} is said to have {wrong}", isRepaired=self._repair)
+
+    def _references(self) -> None:
+        """Compare the counts of references with the references."""
+        found = self._admin.rows(_MISMATCHES)
+        if found and self._repair:
+            self._admin.execute(_RECOUNT)
+        for blob, recorded, counted in found:
+            if recorded is None:
+                self._problem(f"blob {blob} has no row; named by {self._owners(blob)}")
+            else:
+                text = f"blob {blob} has {recorded} references, not {counted}"
+                self._problem(text, isRepaired=self._repair)
+
+    def _pages(self) -> Iterator[list[BlobRow]]:
+        """Yield the rows of blobs that have references."""
+        after = ""
+        while rows := self._admin.rows(_ROWS, after, _PAGE):
+            yield [BlobRow(*row) for row in rows]
+            after = rows[-1][0]
+
+    def _blob(self, row: BlobRow, found: PiecePlace | Exception, verify: bool) -> None:
+        """
+        Compare a row with its blob.
+
+        @param found: Where the blob is, or why that is not known.
+        """
+        problem = self._compare(row, found, verify)
+        if problem is None:
+            if row.damaged:
+                self._problem(f"blob {row.id} was found damaged before")
+        # A node may have removed it meanwhile.
+        elif self._admin.rows(_ROW, row.id):
+            self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
+            if self._repair:
+                self._admin.execute("UPDATE blobs SET damaged = true WHERE id = %s", row.id)
+
+    def _compare(self, row: BlobRow, place: PiecePlace | Exception, verify: bool) -> str | None:
+        """Return the problem with a blob."""
+        try:
+            if isinstance(place, Exception):
+                raise place
+            if not verify or place.size != row.size:
+                return checkBlob(row.size, None, place.size, 0)
+            offset = crc = 0
+            while offset < place.size:
+                name, within, length = place.piece(offset, min(_READ, place.size - offset))
+                body, _ = self._pieces.wait(self._pieces.get(name, within, length))
+                if not body:
+                    break
+                crc = crc32c(body, crc)
+                offset += len(body)
+            return checkBlob(row.size, row.crc, offset, crc)
+        except MissingPiece:
+            return "is missing"
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}"
+
+    async def _locateAll(self, rows: Sequence[BlobRow]) -> list[PiecePlace | Exception]:
+        """Find blobs, all at the same time; return where each is, or why that is not known."""
+
+        async def find(row: BlobRow) -> PiecePlace | Exception:
+            try:
+                return await self._locate(row)
+            except (MissingPiece, OSError) as error:
+                return error
+
+        found: list[PiecePlace | Exception] = await gatherResults(
+            [Deferred.fromCoroutine(find(row)) for row in rows], consumeErrors=True
+        )
+        return found
+
+    async def _locate(self, row: BlobRow) -> PiecePlace:
+        """
+        Find a blob.
+
+        @raise MissingPiece: It is missing.
+        """
+        pieces = self._pieces
+        try:
+            return PiecePlace(row.id, await pieces.size(row.id))
+        except MissingPiece:
+            if pieces.pieceSize == UNLIMITED:
+                raise
+            return await findSize(pieces, row.id, row.size)
+
+    def _inline(self, table: str) -> None:
+        """Compare the bytes in a table with their checksums."""
+        after: tuple[object, ...] = (0, b"", 0)
+        while rows := self._admin.rows(_INLINE.format(table=table), *after, _INLINE_PAGE):
+            for _, key, _, bucket, checksum, inline in rows:
+                if crc32c(inline, 0) != checksum:
+                    name = _name(bucket, bytes(key))
+                    self._problem(f"object {name} does not hold the bytes written")
+            after = rows[-1][:3]
+
+    def _owners(self, blob: str) -> str:
+        rows = self._admin.rows(_OWNERS, blob)
+        return ", ".join(_name(bucket, bytes(key)) for bucket, key in rows) or "nothing"
+
+
+def _name(bucket: str, key: bytes) -> str:
+    """Write a key so that it stays on its line."""
+    return f"{bucket}/{key.decode('utf-8', 'backslashreplace')!r}"

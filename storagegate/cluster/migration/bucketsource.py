@@ -1,0 +1,85 @@
+"""
+The bucket that is moved away. Its cluster serves it until the switch: at the end the server refuses
+all changes of it while the run has it sealed, and no longer than that has its connection.
+"""
+
+from psycopg import Rollback
+
+from storagegate.cluster.migration.bucketend import BucketEnd
+from storagegate.cluster.migration.marks import FOLLOWING, MOVED, Mark
+from storagegate.cluster.migration.tables import (
+    BUCKETS,
+    OBJECTS,
+    SETTINGS,
+    UPLOADS,
+    VERSIONS,
+    MigrationError,
+)
+
+
+class BucketSource(BucketEnd):
+    """The source of the move of a bucket. All methods block, in one thread."""
+
+    _followed = (
+        *(table.name for table in (BUCKETS, SETTINGS, OBJECTS, VERSIONS, UPLOADS)),
+        "parts",
+    )
+
+    def check(self) -> None:
+        """
+        Check that the bucket can be moved, and let it be written to if a run was broken off.
+
+        @raise MigrationError: It cannot; one line says why.
+        """
+        mark = self.mark()
+        rows = self._rows("SELECT id, watched FROM buckets WHERE name = %s", (self.bucket,))
+        if mark is None:
+            if not rows:
+                raise MigrationError(f"{self.cluster} has no bucket {self.bucket}")
+            if rows[0][1]:
+                raise MigrationError(f"{self.name} is watched by clients: end the watches first")
+            self.number = rows[0][0]
+        elif mark.state == FOLLOWING:
+            if not rows or rows[0][0] != self.number:
+                raise MigrationError(f"{self.name} was deleted: give the move up with --abandon")
+            self._withLocks(self._admitAll)
+
+    def seal(self) -> bool:
+        """See L{IMigrationEnd.seal}: refuses changes while this connection is open."""
+        self._withLocks(self._guard)
+        return True
+
+    def retire(self, mark: Mark) -> bool:
+        """See L{IMigrationEnd.retire}: there is no such bucket any more."""
+        with self._connection.transaction() as transaction:
+            self._lockBucket()
+            if self.pending():
+                raise Rollback(transaction)
+            if self._value(f"SELECT dropbucket({self.number})") is None:
+                raise MigrationError(f"{self.name} was deleted: give the move up with --abandon")
+            self._setMark(mark)
+            return True
+        return False
+
+    def abandon(self) -> None:
+        """See L{IMigrationEnd.abandon}."""
+        self._withLocks(self._release)
+        self._forget()
+
+    def clear(self) -> None:
+        """See L{IMigrationEnd.clear}: removes what was in the bucket."""
+        mark = self.mark()
+        if mark is None or mark.state != MOVED:
+            return
+        self._withLocks(self._release)
+        self._purge()
+        self._forget()
+
+    def _guard(self) -> None:
+        self._execute(f"LOCK TABLE {', '.join(self._followed)} IN SHARE ROW EXCLUSIVE MODE")
+        for table in self._followed:
+            self._refuse(table, "the bucket is being moved", self.lock)
+
+    def _release(self) -> None:
+        self._unfollow()
+        self._admitAll()

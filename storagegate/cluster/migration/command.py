@@ -1,0 +1,305 @@
+"""C{storagegate cluster migrate}: moves a store, and tells the operator what is to be done."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from threading import Thread
+from typing import Any, TypeVar
+
+import psycopg
+from attrs import define
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import blockingCallFromThread
+
+from storagegate.cluster.initialisation import openPieces
+from storagegate.cluster.migration.blobs import (
+    BlobCopier,
+    BlobEnd,
+    FileEnd,
+    PieceEnd,
+    RenamedEnd,
+)
+from storagegate.cluster.migration.bucketsource import BucketSource
+from storagegate.cluster.migration.buckettarget import BucketTarget
+from storagegate.cluster.migration.embedded import EmbeddedEnd
+from storagegate.cluster.migration.engine import Migration, Outcome
+from storagegate.cluster.migration.interfaces import IMigrationEnd
+from storagegate.cluster.migration.lease import MigrationLease
+from storagegate.cluster.migration.marks import FOLLOWING, OPENED
+from storagegate.cluster.migration.shared import SharedEnd
+from storagegate.cluster.migration.tables import MigrationError, Row
+from storagegate.cluster.options import ClusterOptions
+from storagegate.net.endpoints import chooseReactor
+from storagegate.storage.blobs.pieces import MARKER, IPieceStore, MissingPiece
+from storagegate.storage.blobs.remote import checkPieces, claimPieces, readMarker
+from storagegate.storage.errors import StoreBusy
+from storagegate.storage.identity import storeId
+from storagegate.storage.threadpool import BoundedThreadPool
+
+T = TypeVar("T")
+
+_STOPPED = 130
+
+
+@define(eq=False)
+class _Mover:
+    """
+    Moves blobs. Methods block, in another thread than the reactor's.
+
+    @ivar _claimed: The blobs of a cluster that becomes the store of the source, if it does.
+    @ivar _checked: The blobs of clusters that must be those of their catalogs.
+    """
+
+    _reactor: Any
+    _copier: BlobCopier
+    _target: IMigrationEnd
+    _claimed: IPieceStore | None = None
+    _checked: Sequence[tuple[IPieceStore, IMigrationEnd]] = ()
+
+    def clear(self) -> None:
+        """Undo the claim of C{cluster init}."""
+        if self._claimed is not None:
+            self._wait(self._clear, self._claimed, storeId(self._target.secret()))
+
+    def claim(self) -> None:
+        """Claim the place of the cluster's blobs, or check that it is the right one."""
+        if self._claimed is not None:
+            self._wait(claimPieces, self._claimed, storeId(self._target.secret()))
+        for pieces, end in self._checked:
+            self._wait(checkPieces, pieces, storeId(end.secret()))
+
+    def copy(self, rows: Sequence[Row]) -> list[str]:
+        """Copy blobs."""
+        failed: list[str] = self._wait(self._copier.copy, rows)
+        return failed
+
+    def remove(self, blobs: Sequence[str]) -> None:
+        """Remove blobs from the target."""
+        self._wait(self._copier.remove, blobs)
+
+    async def _clear(self, pieces: IPieceStore, store: str) -> None:
+        with suppress(MissingPiece):
+            if await readMarker(pieces) == store:
+                await pieces.remove(MARKER)
+
+    def _wait(self, act: Callable[..., Any], *values: object) -> Any:
+        return blockingCallFromThread(self._reactor, Deferred.fromCoroutine, act(*values))
+
+
+def move(
+    options: ClusterOptions,
+    directory: str,
+    isTarget: bool,
+    reactor: Any,
+    report: Callable[[str], object],
+    root: tuple[str, str] | None = None,
+    onStep: Callable[[str], object] = lambda name: None,
+    **settings: Any,
+) -> Outcome:
+    """
+    Move a store from a data directory to a cluster, or back. Blocks, in another thread than the
+    reactor's, which runs.
+
+    @param options: The cluster.
+    @param directory: The data directory, an absolute path.
+    @param isTarget: Whether the store is moved to the cluster.
+    @param report: Called with lines for the operator.
+    @param root: The root key pair of the data directory's store, if it is known.
+    @param onStep: See L{Migration}.
+    @param settings: Of L{Migration}.
+    @raise StoreError: It is not possible; one line says why.
+    """
+    with ExitStack() as stack:
+        cluster = SharedEnd.connect(options.catalog, root)
+        stack.callback(cluster.close)
+        opened = EmbeddedEnd.openSource if isTarget else EmbeddedEnd.openTarget
+        single = opened(directory)
+        stack.callback(single.close)
+        pieces = _openPieces(stack, options, reactor)
+        pool = blockingCallFromThread(reactor, BoundedThreadPool, reactor)
+        stack.callback(_closeInReactor, reactor, pool.stop)
+        files: BlobEnd = FileEnd(single.layout, pool)
+        objects: BlobEnd = PieceEnd(pieces)
+        source: IMigrationEnd = single if isTarget else cluster
+        target: IMigrationEnd = cluster if isTarget else single
+        copier = BlobCopier(*((files, objects) if isTarget else (objects, files)), reactor)
+        if isTarget:
+            mover = _Mover(reactor, copier, target, pieces)
+        else:
+            mover = _Mover(reactor, copier, target, None, [(pieces, target)])
+        what = "the daemon" if isTarget else "all nodes"
+
+        def ready() -> None:
+            report(f"ready: stop {what} of {source.name} now")
+
+        try:
+            return Migration(source, target, mover, report, onStep, **settings).run(ready)
+        except psycopg.Error as error:
+            raise StoreBusy(f"{cluster.name}: {' '.join(str(error).split())}") from error
+
+
+def moveBucket(
+    options: ClusterOptions,
+    bucket: str,
+    to: ClusterOptions,
+    reactor: Any,
+    report: Callable[[str], object],
+    onStep: Callable[[str], object] = lambda name: None,
+    **settings: Any,
+) -> Outcome:
+    """
+    Move a bucket from one cluster to another. Both serve, and have other buckets. Blocks, in
+    another thread than the reactor's, which runs.
+
+    @param options: The cluster that has the bucket.
+    @param to: The other one.
+    @param report: Called with lines for the operator.
+    @param onStep: See L{Migration}.
+    @param settings: Of L{Migration}.
+    @raise StoreError: It is not possible; one line says why.
+    """
+    with ExitStack() as stack:
+        try:
+            source, target = _bucketEnds(stack, options, bucket, to)
+            opened = target.mark()
+            if opened is None or opened.state != OPENED:
+                source.check()
+            if opened is None and source.mark() is None and not target.isEmpty():
+                raise MigrationError(f"{target.name} exists already")
+            lease = MigrationLease(target.conninfo, to.leaseSeconds)
+            stack.callback(lease.end)
+            target.fillFrom(source, lease)
+            theirs = _openPieces(stack, options, reactor)
+            ours = _openPieces(stack, to, reactor)
+            copies = RenamedEnd(PieceEnd(ours, lease.check), target.idOf)
+            copier = BlobCopier(PieceEnd(theirs), copies, reactor)
+            mover = _Mover(reactor, copier, target, None, [(theirs, source), (ours, target)])
+
+            def ready() -> None:
+                report("ready: the bucket takes no writes until the switch")
+
+            return Migration(source, target, mover, report, onStep, **settings).run(ready)
+        except psycopg.Error as error:
+            raise StoreBusy(f"a catalog: {' '.join(str(error).split())}") from error
+
+
+def _bucketEnds(
+    stack: ExitStack, options: ClusterOptions, bucket: str, to: ClusterOptions
+) -> tuple[BucketSource, BucketTarget]:
+    """Connect to both clusters, which no other run may do for the bucket."""
+    source = BucketSource.connectTo(options.catalog, bucket)
+    stack.callback(source.close)
+    target = BucketTarget.connectTo(to.catalog, bucket)
+    stack.callback(target.close)
+    if source.secret() == target.secret():
+        raise MigrationError("both configurations are of the same cluster")
+    source.reserve()
+    target.reserve()
+    return source, target
+
+
+def abandonBucket(options: ClusterOptions, bucket: str, to: ClusterOptions) -> None:
+    """
+    Give the move of a bucket up: the target removes what was copied. Blocks.
+
+    @raise MigrationError: The bucket has moved, or is not being moved.
+    """
+    with ExitStack() as stack:
+        source, target = _bucketEnds(stack, options, bucket, to)
+        mine, theirs = source.mark(), target.mark()
+        if mine is None or mine.state != FOLLOWING:
+            state = "is not being moved" if mine is None else "has moved, or is being filled"
+            raise MigrationError(f"{source.name} {state}")
+        if theirs is not None:
+            if theirs.id != mine.id:
+                raise MigrationError(f"{target.name} is part of another migration")
+            target.undo()
+        source.abandon()
+
+
+def _openPieces(stack: ExitStack, options: ClusterOptions, reactor: Any) -> IPieceStore:
+    pieces: IPieceStore = blockingCallFromThread(reactor, openPieces, options, reactor)
+    stack.callback(_closeInReactor, reactor, pieces.close)
+    return pieces
+
+
+def _closeInReactor(reactor: Any, close: Callable[[], Any]) -> None:
+    blockingCallFromThread(reactor, close)
+
+
+def abandon(options: ClusterOptions, directory: str, isTarget: bool) -> None:
+    """
+    Give a migration up: its source notes no changes any more. Blocks.
+
+    @param directory: The data directory, an absolute path.
+    @param isTarget: Whether the store was to be moved to the cluster.
+    @raise MigrationError: The source has moved, or is not being moved.
+    """
+    source: IMigrationEnd
+    if isTarget:
+        source = EmbeddedEnd.openSource(directory)
+    else:
+        source = SharedEnd.connect(options.catalog)
+    with closing(source):
+        mark = source.mark()
+        if mark is None or mark.state != FOLLOWING:
+            state = "is not being moved" if mark is None else "has moved, or is being filled"
+            raise MigrationError(f"{source.name} {state}")
+        source.abandon()
+
+
+def runInReactor(function: Callable[[Any], T]) -> T | None:
+    """
+    Call a function with the reactor, in a thread of its own while that runs.
+
+    @return: Its result; L{None} if a signal has ended the reactor.
+    @raise Exception: That of the function.
+    """
+    running: Any = chooseReactor(None)
+    outcomes: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcomes.append(function(running))
+        except BaseException as error:
+            errors.append(error)
+        running.callFromThread(_stop, running)
+
+    # It may be in the middle of anything: what is durable then is enough to go on.
+    thread = Thread(target=work, daemon=True)
+    running.callWhenRunning(thread.start)
+    running.run()
+    if errors:
+        raise errors[0]
+    return outcomes[0] if outcomes else None
+
+
+def _stop(reactor: Any) -> None:
+    if reactor.running:
+        reactor.stop()
+
+
+def run(act: Callable[[Any, Callable[[str], object]], Outcome], pause: str) -> int:
+    """
+    Move a store, printing lines for the operator.
+
+    @param act: Moves it, given a reactor that runs and a function that prints a line.
+    @param pause: What there is not between the end of the source and the switch.
+    @return: The exit code.
+    @raise StoreError: It is not possible; one line says why.
+    """
+
+    def report(line: str) -> None:
+        print(line, flush=True)
+
+    outcome = runInReactor(lambda reactor: act(reactor, report))
+    if outcome is None:
+        report("interrupted: run it again to go on")
+        return _STOPPED
+    perSecond = outcome.rows / outcome.seconds if outcome.seconds else 0.0
+    if outcome.verified:
+        report(
+            f"switched: {outcome.rows} rows copied ({perSecond:.0f}/s), {outcome.rounds} rounds,"
+            f" {outcome.verified} rows verified, {outcome.downSeconds:.2f} s without {pause}"
+        )
+    return 0

@@ -1,0 +1,156 @@
+"""
+The lease under which a migration makes blobs in a cluster that serves: as that of a node, so that
+the nodes sweep what a run has left that did not come to its end.
+"""
+
+from collections.abc import Sequence
+from threading import Event, Lock, Thread
+from typing import Any
+
+import psycopg
+from attrs import define, field
+from psycopg.errors import DivisionByZero
+
+from storagegate.cluster.migration.tables import MigrationError
+from storagegate.storage.blobids import blobId, readBlobId
+from storagegate.storage.catalog.postgresql.leases import NodeLease, bootSeconds
+from storagegate.storage.catalog.postgresql.locks import LEASE_LOCKS
+from storagegate.storage.catalog.postgresql.schema import CONNECT_SECONDS
+from storagegate.storage.catalog.postgresql.statements import CLUSTER, FENCE, LOOKUPS, WRITES
+from storagegate.storage.errors import StoreReadOnly
+
+_RENEWALS = 3
+"""In the time of a lease."""
+
+
+@define(eq=False)
+class MigrationLease:
+    """
+    A lease that is renewed in a thread of its own, from L{take} to L{end}. Methods block, but for
+    L{check}; any thread.
+    """
+
+    _conninfo: str
+    _seconds: float
+    _lease: NodeLease | None = field(default=None, init=False)
+    _connection: "psycopg.Connection[Any] | None" = field(default=None, init=False)
+    _stamp: int = field(default=0, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+    _isEnding: Event = field(factory=Event, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+
+    def take(self) -> None:
+        """Take it, if that was not done."""
+        if self._lease is not None:
+            return
+        self._connection = psycopg.connect(
+            self._conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS
+        )
+        began = bootSeconds()
+        [(number, self._stamp)] = self._run(
+            LOOKUPS[b"takelease"], "cluster migrate", float(self._seconds), 0
+        )
+        self._lease = NodeLease(number, began + self._seconds, 0)
+        self._thread = Thread(target=self._renewals, daemon=True)
+        self._thread.start()
+
+    def makeIds(self, count: int) -> list[str]:
+        """
+        Reserve ids for new blobs.
+
+        @raise MigrationError: The lease is over.
+        """
+        lease = self._current()
+        with self._lock:
+            high = lease.next + count
+            if not self._run(LOOKUPS[b"reserve"], lease.number, high):
+                raise _over()
+            lease.high = max(lease.high, high)
+            return [blobId(lease.number, lease.take()) for _ in range(count)]
+
+    def settle(self, ids: Sequence[str]) -> None:
+        """Note that blobs are in the catalog."""
+        lease = self._current()
+        with self._lock:
+            for id in ids:
+                name = readBlobId(id)
+                assert name is not None, "it was made here"
+                lease.settle(name[1])
+
+    def fence(self, connection: psycopg.Connection[Any]) -> None:
+        """
+        Have a transaction committed only while the lease is alive.
+
+        @raise MigrationError: It is over.
+        """
+        cursor = psycopg.RawCursor(connection)
+        number = self._current().number
+        cursor.execute(b"SELECT pg_advisory_xact_lock_shared($1)", (LEASE_LOCKS + number,))
+        try:
+            cursor.execute(WRITES[FENCE].encode(), ([number],))
+        except DivisionByZero:
+            raise _over() from None
+
+    def check(self) -> None:
+        """
+        Check that a blob may be written now.
+
+        @raise StoreReadOnly: The lease is over.
+        """
+        if self._lease is None or bootSeconds() >= self._lease.validUntil:
+            raise StoreReadOnly("the lease of this migration is over: run it again")
+
+    def end(self) -> None:
+        """End it, if it was taken; nodes sweep what it has left."""
+        self._isEnding.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._connection is None:
+            return
+        try:
+            if self._lease is not None:
+                self._renew(self._lease)
+                with self._connection.transaction():
+                    lock = LEASE_LOCKS + self._lease.number
+                    self._run("SELECT pg_advisory_xact_lock($1)", lock)
+                    self._run(CLUSTER[b"endlease"], self._lease.number, True)
+        except psycopg.Error:
+            # It ends when its time is over.
+            pass
+        finally:
+            self._connection.close()
+
+    def _renewals(self) -> None:
+        lease = self._lease
+        assert lease is not None
+        while not self._isEnding.wait(self._seconds / _RENEWALS):
+            try:
+                self._renew(lease)
+            except psycopg.Error:
+                # The next one may be in time.
+                continue
+
+    def _renew(self, lease: NodeLease) -> None:
+        began = bootSeconds()
+        with self._lock:
+            rows = self._run(
+                LOOKUPS[b"renewlease"],
+                *(lease.number, float(self._seconds), lease.low, lease.high, self._stamp),
+            )
+        if rows:
+            self._stamp = rows[0][0]
+            lease.validUntil = max(lease.validUntil, began + self._seconds)
+
+    def _current(self) -> NodeLease:
+        assert self._lease is not None, "it was taken"
+        return self._lease
+
+    def _run(self, text: str, *values: object) -> list[Any]:
+        assert self._connection is not None
+        cursor = psycopg.RawCursor(self._connection)
+        cursor.execute(text.encode(), values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def _over() -> MigrationError:
+    return MigrationError("the lease of this migration is over: run it again")

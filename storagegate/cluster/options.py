@@ -1,0 +1,112 @@
+"""The table C{[cluster]} of the configuration."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from attrs import field, frozen
+from psycopg import Error
+from psycopg.conninfo import conninfo_to_dict
+
+from storagegate.cluster.counts import readCounts
+from storagegate.core.options import (
+    optionField,
+    parseDecimal,
+    readNumber,
+    readSize,
+    readWord,
+)
+
+_MOST_SERVERS = 16
+"""Each look for the primary asks all of them."""
+
+_MOST_INLINE = 1 << 20
+"""A larger row costs the catalog more than the bytes cost a store of blobs."""
+
+_SCHEMES = ("rados:", "s3:", "files:")
+
+
+def readServers(value: Any) -> tuple[str, ...]:
+    """Read conninfos; as one text they are separated by semicolons. An error repeats none."""
+    if isinstance(value, str):
+        value = [each.strip() for each in value.split(";")]
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_SERVERS:
+        raise ValueError(f"is a list of 1 to {_MOST_SERVERS} conninfos, one a server")
+    for number, each in enumerate(value, 1):
+        try:
+            parsed = conninfo_to_dict(each) if isinstance(each, str) else {}
+        except Error:
+            parsed = {}
+        if not parsed:
+            raise ValueError(f"is a list of conninfos, and number {number} is none")
+        if "," in str(parsed.get("host", "")):
+            raise ValueError(f"is a list of one conninfo a server, and number {number} has several")
+    return tuple(value)
+
+
+def _readBlobs(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith(_SCHEMES) or not value.isprintable():
+        raise ValueError('is "rados:POOL", "s3:URL" or "files:DIRECTORY"')
+    return value
+
+
+def _readCounts(value: Any) -> str:
+    isValkey = isinstance(value, str) and value.startswith("valkey:") and value.isprintable()
+    if value != "postgresql" and not isValkey:
+        raise ValueError('is "postgresql" or "valkey:URL"')
+    if isValkey:
+        try:
+            readCounts(value)
+        except ValueError as error:
+            raise ValueError(f'is "valkey:URL", and {error}') from None
+    return str(value)
+
+
+def _readSeconds(value: Any) -> int:
+    try:
+        return readNumber(parseDecimal(value, 300) if isinstance(value, str) else value, 2, 300)
+    except ValueError:
+        raise ValueError("is a number of seconds from 2 to 300") from None
+
+
+def _readInlineLimit(value: Any) -> int:
+    size = readSize(value)
+    if size > _MOST_INLINE:
+        raise ValueError('is a size of at most 1 MiB, such as "16kb"')
+    return size
+
+
+@frozen(kw_only=True)
+class ClusterOptions:
+    """
+    A store over several machines: where its catalog and its blobs are.
+
+    @ivar catalog: The conninfo of each PostgreSQL server, of which one is the primary.
+    @ivar blobs: Where the bytes of objects are: C{"rados:POOL"}, C{"s3:https://HOST/BUCKET"} or
+        C{"files:DIRECTORY"} on a file system that all nodes have mounted.
+    @ivar counts: Where rate limits and sessions are counted for all nodes.
+    @ivar leaseSeconds: How long the lease of a node is valid; it is renewed three times as often.
+    @ivar inlineLimit: Objects up to this size are rows of the catalog.
+    @ivar synchronous: C{"required"}: nothing is written while no standby confirms commits;
+        C{"off"}: what was acknowledged last may be lost with the primary.
+    """
+
+    catalog: tuple[str, ...] = field(converter=readServers, repr=False)
+    blobs: str = field(converter=_readBlobs)
+    counts: str = field(default="postgresql", converter=_readCounts, repr=False)
+    leaseSeconds: int = field(default=10, converter=_readSeconds)
+    inlineLimit: int = field(default=16 << 10, converter=_readInlineLimit)
+    synchronous: str = optionField("required", readWord, ("required", "off"))
+
+    def secrets(self, servers: Iterable[str] = ()) -> Iterator[str]:
+        """
+        Yield the passwords in these options, and the texts that hold one.
+
+        @param servers: Conninfos besides, those of further shards.
+        """
+        for conninfo in (*self.catalog, *servers):
+            password = conninfo_to_dict(conninfo).get("password")
+            if password:
+                yield from (str(password), conninfo)
+        if "@" in self.counts:
+            login = self.counts.partition("://")[2].rpartition("@")[0]
+            yield from filter(None, (login.partition(":")[2], self.counts))

@@ -1,0 +1,104 @@
+"""The way of results from the threads of a foreign library to the reactor."""
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, TypeVar
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.storage.errors import StoreBusy
+
+T = TypeVar("T")
+
+Call = tuple[Callable[..., Any], tuple[object, ...], dict[str, object]]
+
+
+@implementer(IReactorFromThreads)
+@define(eq=False)
+class CompletionQueue:
+    """
+    Makes calls in the reactor thread: one wake-up for all that came since the last.
+
+    @ivar _reactor: Runs the wake-ups.
+    """
+
+    _log = Logger()
+
+    _reactor: IReactorFromThreads
+    _calls: SimpleQueue[Call] = field(factory=SimpleQueue, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+    _isWoken: bool = field(default=False, init=False)
+
+    def post(self, deferred: Deferred[Any], result: object) -> None:
+        """
+        Have a Deferred fire, unless it has been cancelled. Any thread.
+
+        @param result: The result or, to fail, an exception.
+        """
+        self.callFromThread(_fire, deferred, result)
+
+    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+        """See C{IReactorFromThreads}. Any thread."""
+        self._calls.put((callable, args, kwargs))
+        with self._lock:
+            wake, self._isWoken = not self._isWoken, True
+        if wake:
+            self._reactor.callFromThread(self._deliver)
+
+    def wait(self, deferred: Deferred[T], seconds: float) -> T:
+        """
+        Block until a Deferred has fired, making the calls that come meanwhile. Before the reactor
+        runs, in its thread.
+
+        @param seconds: How long.
+        @raise StoreBusy: It took longer.
+        """
+        outcome: list[Any] = []
+        deferred.addBoth(outcome.append)
+        deadline = time.monotonic() + seconds
+        while not outcome:
+            try:
+                call = self._calls.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                raise StoreBusy(f"no answer came within {seconds:g} s") from None
+            _make(call)
+        if isinstance(outcome[0], Failure):
+            outcome[0].raiseException()
+        result: T = outcome[0]
+        return result
+
+    def _deliver(self) -> None:
+        with self._lock:
+            self._isWoken = False
+        # Those that come while these are made have a wake-up of their own.
+        for _ in range(self._calls.qsize()):
+            try:
+                call = self._calls.get_nowait()
+            except Empty:
+                break
+            try:
+                _make(call)
+            except Exception:
+                self._log.failure("a call from a thread failed")
+
+
+def _make(call: Call) -> None:
+    function, args, named = call
+    function(*args, **named)
+
+
+def _fire(deferred: Deferred[Any], result: object) -> None:
+    if deferred.called:
+        # It was cancelled; that has an end of its own.
+        return
+    if isinstance(result, BaseException):
+        deferred.errback(result)
+    else:
+        deferred.callback(result)

@@ -1,0 +1,488 @@
+"""
+Blobs as pieces in a store that other nodes use, too: their names, their writers and readers.
+
+::
+
+    ID              a whole blob, written at once
+    ID.0, ID.1 ...  the pieces of any other: all but the last are as long as the first
+    store-id        the id of the store whose catalog names the blobs
+
+A blob is written from its first piece to its last and removed from its last to its first, so
+C{ID.0} is there while any piece is. There are no marks of blobs that are not committed: the catalog
+names the ids of those (see L{storagegate.storage.interfaces.ICatalog.newBlobId}).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from attrs import define, field, frozen
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred, succeed
+from twisted.python.failure import Failure
+from zope.interface import Attribute, Interface, implementer
+
+from storagegate.core.files import crc32c
+from storagegate.core.task import IdleWaiters
+from storagegate.net.transport import Buffer
+from storagegate.storage.errors import StoreBusy, StoreError
+from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader
+from storagegate.storage.threadpool import IWorkPool
+
+T = TypeVar("T")
+
+MARKER = "store-id"
+"""The name of the piece with the id of the store."""
+
+UNLIMITED = 1 << 62
+"""The C{pieceSize} of a store in which every blob is whole."""
+
+OPERATION_SECONDS = 4.0
+"""How long one operation may take: a client has its answer after five seconds."""
+
+
+class MissingPiece(Exception):
+    """There is no such piece."""
+
+
+class IPieceStore(Interface):
+    """
+    Named bytes on another machine. Methods: reactor thread.
+
+    Every operation ends within L{OPERATION_SECONDS}. It fails with C{StoreBusy} if the store does
+    not answer or cannot serve it now, with C{StoreFull} if there is no space, and with L{OSError}
+    if the bytes cannot be read though the store is well. A Deferred can be cancelled; what it
+    stands for may happen nevertheless.
+    """
+
+    name: str = Attribute("The store in words, for operators.")
+    pieceSize: int = Attribute("The most bytes of a piece, or L{UNLIMITED}.")
+    growsPieces: bool = Attribute("Whether bytes can be added to a piece.")
+    bufferSize: int = Attribute("Bytes of a buffer of an upload while there are few.")
+    buffersSize: int = Attribute("Bytes of the buffers of all uploads, if there are many.")
+    onError: Callable[[StoreError], object] = Attribute(
+        "Called with each C{StoreBusy} and C{StoreFull} that an operation ends with."
+    )
+
+    def put(name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
+        """
+        Write a piece, or add to it where C{growsPieces}. It is durable when the last is done.
+
+        @param name: A new name where C{offset} is 0.
+        @param offset: How many bytes the piece has: 0 unless C{growsPieces}.
+        @param body: Buffers that do not change any more.
+        @param isLast: Whether no bytes will be added.
+        """
+
+    def get(name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
+        """
+        Read a range of a piece.
+
+        @param name: The name of the piece.
+        @param offset: The first byte.
+        @param length: More than 0.
+        @return: The bytes, fewer only at the end of the piece, and the size of the piece.
+        @raise MissingPiece: There is no such piece. As a failure.
+        """
+
+    def size(name: str) -> Deferred[int]:
+        """
+        Return the bytes that a piece has.
+
+        @param name: The name of the piece.
+        @raise MissingPiece: There is no such piece. As a failure.
+        """
+
+    def remove(name: str) -> Deferred[bool | None]:
+        """
+        Remove a piece durably; a missing one is no error.
+
+        @param name: The name of the piece.
+        @return: Whether the piece existed; L{None} if that is not known.
+        """
+
+    def create(name: str, body: bytes) -> Deferred[None]:
+        """
+        Write a piece unless it exists; of two callers at one time, the bytes of one stay.
+
+        @param name: The name of the piece.
+        @param body: A few bytes.
+        """
+
+    def wait(result: Deferred[T]) -> T:
+        """
+        Wait for an operation before the reactor runs. Blocks.
+
+        @raise StoreBusy: It took too long.
+        """
+
+    def detach() -> None:
+        """
+        Close all connections and end all threads before the reactor runs, for the process may fork
+        until then. The next operation connects again. Blocks; no operation is under way.
+        """
+
+    def close() -> Deferred[None]:
+        """Close all connections. Once, after all operations."""
+
+
+@implementer(IWorkPool)
+@define(eq=False)
+class InPlace:
+    """The pool of functions that do not block: it calls them at once, in the reactor thread."""
+
+    _running: int = field(default=0, init=False)
+    _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """See L{IWorkPool.run}."""
+        self._running += 1
+        return maybeDeferred(function, *args).addBoth(self._ended)
+
+    runAnyway = run
+
+    def idle(self) -> Deferred[None]:
+        """Wait until the Deferreds of all calls have fired."""
+        return self._waiters.wait(self._running > 0)
+
+    def _ended(self, result: Any) -> Any:
+        self._running -= 1
+        if not self._running:
+            self._waiters.notify()
+        return result
+
+
+@frozen
+class PiecePlace:
+    """
+    Where the bytes of a blob are.
+
+    @ivar size: Bytes in the blob.
+    @ivar pieceSize: Bytes of its pieces; 0 if it is whole.
+    """
+
+    blob: str
+    size: int
+    pieceSize: int = 0
+
+    def piece(self, offset: int, length: int) -> tuple[str, int, int]:
+        """
+        Return the piece in which a range of the blob begins, and the part of the range in it.
+
+        @param offset: From the beginning of the blob.
+        @param length: Bytes of the range.
+        @return: Name, offset in the piece, length.
+        """
+        if not self.pieceSize:
+            return self.blob, offset, length
+        number, within = divmod(offset, self.pieceSize)
+        return f"{self.blob}.{number}", within, min(length, self.pieceSize - within)
+
+
+def splitBuffers(
+    buffers: Sequence[Buffer], length: int
+) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
+    """
+    Split buffers behind so many bytes; nothing is copied.
+
+    @param length: No more than they have.
+    """
+    for number, buffer in enumerate(buffers):
+        if len(buffer) > length:
+            view = memoryview(buffer)
+            return (*buffers[:number], view[:length]), (view[length:], *buffers[number + 1 :])
+        length -= len(buffer)
+    return buffers, ()
+
+
+@define(eq=False)
+class PieceUpload:
+    """
+    A blob being written. Its methods do not block; each begins after the end of the one before.
+
+    @ivar blob: Its id.
+    @ivar crc: The checksum of the bytes so far.
+    @ivar _pieceSize: Bytes of its pieces, should it have several.
+    @ivar _onCommit: Called with the id when the blob is durable.
+    @ivar _onRemove: Called with the id, and whether an operation may still take place, when it
+        must be removed.
+    """
+
+    blob: str
+    _pieces: IPieceStore
+    _pieceSize: int
+    _check: Callable[[], None]
+    _onCommit: Callable[[str], None]
+    _onRemove: Callable[[str, bool], object]
+    crc: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+    _rest: Sequence[Buffer] = field(default=(), init=False)
+    _isBegun: bool = field(default=False, init=False)
+    _isUnknown: bool = field(default=False, init=False)
+
+    def append(self, buffers: Sequence[Buffer]) -> Deferred[None]:
+        """Write more bytes; where pieces do not grow, some are kept for the next piece."""
+        self._check()
+        body = self._withRest(buffers)
+        if not self._pieces.growsPieces:
+            size = sum(map(len, body))
+            body, self._rest = splitBuffers(body, size - size % self._pieceSize)
+        return self._put(body, isLast=False)
+
+    def commit(self, buffers: Sequence[Buffer]) -> Deferred[None]:
+        """Write the last bytes."""
+        self._check()
+        body = self._withRest(buffers)
+        if self._isBegun:
+            done = self._put(body, isLast=True)
+        else:
+            done = self._track(self._pieces.put(self.blob, 0, body, True))
+        return done.addCallback(lambda _: self._onCommit(self.blob))
+
+    def remove(self) -> Deferred[None]:
+        """Have the blob removed; that may last longer than the server is away."""
+        if self._isBegun:
+            self._onRemove(self.blob, self._isUnknown)
+        return succeed(None)
+
+    def _withRest(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+        for buffer in buffers:
+            self.crc = crc32c(buffer, self.crc)
+        rest, self._rest = self._rest, ()
+        return (*rest, *buffers) if rest else buffers
+
+    def _put(self, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
+        """Write bytes behind those that are written, each piece before the next."""
+        size = sum(map(len, body))
+        if self._pieceSize == UNLIMITED:
+            puts = [(self.blob, self._size, body, isLast)] if size or isLast else []
+        else:
+            puts = list(self._cut(body, size, isLast))
+        self._size += size
+        if len(puts) == 1:
+            return self._track(self._pieces.put(*puts[0]))
+        return self._track(Deferred.fromCoroutine(self._putAll(puts)))
+
+    async def _putAll(self, puts: Sequence[tuple[str, int, Sequence[Buffer], bool]]) -> None:
+        for put in puts:
+            await self._pieces.put(*put)
+
+    def _cut(
+        self, body: Sequence[Buffer], size: int, isLast: bool
+    ) -> Iterator[tuple[str, int, Sequence[Buffer], bool]]:
+        done = 0
+        while done < size:
+            number, offset = divmod(self._size + done, self._pieceSize)
+            length = min(size - done, self._pieceSize - offset)
+            part, body = splitBuffers(body, length)
+            done += length
+            isFull = offset + length == self._pieceSize
+            yield f"{self.blob}.{number}", offset, part, isFull or (isLast and done == size)
+
+    def _track(self, put: Deferred[None]) -> Deferred[None]:
+        self._isBegun = True
+
+        def failed(failure: Failure) -> Failure:
+            # A write without an answer may come to pass after the removal.
+            self._isUnknown = failure.check(StoreBusy, CancelledError) is not None
+            return failure
+
+        return put.addErrback(failed)
+
+
+LOOK_AHEAD = 8
+"""Pieces that are looked for, and removed, at one time."""
+
+
+async def findSize(pieces: IPieceStore, blob: str, atLeast: int) -> PiecePlace:
+    """
+    Find out how long a blob of several pieces is.
+
+    @param pieces: The store.
+    @param blob: The blob's id.
+    @param atLeast: Where it most likely ends.
+    @raise MissingPiece: Its first piece is missing.
+    """
+    first = await pieces.size(f"{blob}.0")
+    pieceSize = pieces.pieceSize if pieces.growsPieces else max(first, 1)
+    if first < pieceSize:
+        return PiecePlace(blob, first, pieceSize)
+
+    async def sizeOf(number: int) -> int:
+        try:
+            return first if number == 0 else await pieces.size(f"{blob}.{number}")
+        except MissingPiece:
+            return 0
+
+    # One that is there, and one that is not; most often this is the end already.
+    low = max(atLeast - 1, 0) // pieceSize
+    size = await sizeOf(low)
+    if not size:
+        low, high, size = 0, low, first
+    else:
+        step = 1
+        while size == pieceSize:
+            following = await sizeOf(low + step)
+            if not following:
+                break
+            low, size, step = low + step, following, 2 * step
+        high = low + step if size == pieceSize else low + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = await sizeOf(middle)
+        if found:
+            low, size = middle, found
+        else:
+            high = middle
+    return PiecePlace(blob, low * pieceSize + size, pieceSize)
+
+
+async def removeBlob(pieces: IPieceStore, blob: str) -> None:
+    """
+    Remove all pieces of a blob, also of one whose writing or removal was broken off.
+
+    @param pieces: The store.
+    @param blob: The blob's id; a missing one is no error.
+    """
+    if await pieces.remove(blob) or pieces.pieceSize == UNLIMITED:
+        return
+    groups: list[list[str]] = []
+    while True:
+        begin = len(groups) * LOOK_AHEAD
+        # One look most often says that there is none at all.
+        count = LOOK_AHEAD if groups else 1
+        names = [f"{blob}.{number}" for number in range(begin, begin + count)]
+        found = await _existing(pieces, names)
+        if groups or not found:
+            if not found:
+                break
+            groups.append(found)
+            continue
+        rest = [f"{blob}.{number}" for number in range(1, LOOK_AHEAD)]
+        groups.append([*found, *await _existing(pieces, rest)])
+    for group in reversed(groups):
+        await _together([pieces.remove(name) for name in group if not name.endswith(".0")])
+    if groups:
+        await pieces.remove(f"{blob}.0")
+
+
+async def _existing(pieces: IPieceStore, names: Sequence[str]) -> list[str]:
+    def missing(failure: Failure) -> None:
+        failure.trap(MissingPiece)
+
+    sizes = await _together([pieces.size(name).addErrback(missing) for name in names])
+    return [name for name, size in zip(names, sizes, strict=True) if size is not None]
+
+
+async def _together(operations: Sequence[Deferred[Any]]) -> list[Any]:
+    """Wait for all, then raise the first error."""
+    ends: list[list[Any]] = await gatherResults(
+        [operation.addBoth(lambda result: [result]) for operation in operations]
+    )
+    for [end] in ends:
+        if isinstance(end, Failure):
+            end.raiseException()
+    return [end for [end] in ends]
+
+
+@implementer(IBlobReader)
+@define(eq=False)
+class PieceReader:
+    """
+    One reader of a blob; each read of it is an operation.
+
+    @ivar _first: Bytes that were read when the blob was opened, and their offset.
+    @ivar _step: Bytes of a read; two are in memory.
+    @ivar _onMissing: Called with the bytes before a piece that is missing or short; raises.
+    @ivar _onClose: Called by L{close}.
+    """
+
+    _place: PiecePlace
+    _pieces: IPieceStore
+    _pool: IWorkPool
+    _step: int
+    _first: tuple[int, bytes]
+    _onMissing: Callable[[PiecePlace, int], Any]
+    _onClose: Callable[[], object] | None
+
+    @property
+    def size(self) -> int:
+        """Bytes in the blob."""
+        return self._place.size
+
+    async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
+        """See L{IBlobReader.sendTo}: one read is under way while the one before it is sent."""
+        if await self._walk(offset, length, response.send) < length:
+            await self._onMissing(self._place, self.size)
+
+    async def read(self, offset: int, length: int, hashers: Sequence[Hasher] = ()) -> bytes:
+        """See L{IBlobReader.read}."""
+        chunks: list[bytes] = []
+        await self._walk(offset, length, chunks.append)
+        chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if hashers:
+            await self._pool.run(_feed, hashers, chunk)
+        return chunk
+
+    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+        """See L{IBlobReader.digest}; the hashers run in the pool."""
+        return await self._walk(offset, length, lambda chunk: self._pool.run(_feed, hashers, chunk))
+
+    def close(self) -> None:
+        """
+        See L{IBlobReader.close}.
+
+        @raise RuntimeError: It was closed already.
+        """
+        if self._onClose is None:
+            raise RuntimeError("the reader was closed already")
+        onClose, self._onClose = self._onClose, None
+        self._first = (0, b"")
+        onClose()
+
+    async def _walk(
+        self, offset: int, length: int, take: Callable[[bytes], Deferred[None] | None]
+    ) -> int:
+        """Read a range and pass it on, chunk by chunk; return how many bytes there were."""
+        begin, end = offset, min(offset + length, self.size)
+        if offset >= end:
+            return 0
+        ahead = self._begin(offset, end)
+        try:
+            while True:
+                chunk = await ahead
+                offset += len(chunk)
+                isLast = offset >= end
+                if not isLast:
+                    ahead = self._begin(offset, end)
+                taken = take(chunk)
+                del chunk
+                if taken is not None:
+                    await taken
+                if isLast:
+                    return offset - begin
+        finally:
+            ahead.addErrback(lambda failure: None).cancel()
+
+    def _begin(self, offset: int, end: int) -> Deferred[bytes]:
+        start, first = self._first
+        if first and start <= offset < start + len(first):
+            self._first = (0, b"")
+            isWhole = start == offset and start + len(first) <= end
+            return succeed(first if isWhole else first[offset - start : end - start])
+        name, within, count = self._place.piece(offset, min(end - offset, self._step))
+        return Deferred.fromCoroutine(self._get(name, within, count, offset))
+
+    async def _get(self, name: str, within: int, count: int, offset: int) -> bytes:
+        """Read a range of a piece that must be there, the blob's C{offset}."""
+        with suppress(MissingPiece):
+            chunk, _ = await self._pieces.get(name, within, count)
+            if len(chunk) == count:
+                return chunk
+        missing: bytes = await self._onMissing(self._place, offset)
+        return missing
+
+
+def _feed(hashers: Sequence[Hasher], chunk: bytes) -> None:
+    """Hash a chunk. Runs in a pool thread."""
+    for hasher in hashers:
+        hasher.update(chunk)

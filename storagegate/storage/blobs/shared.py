@@ -1,0 +1,278 @@
+"""
+Blobs as files on a file system that all nodes have mounted: CephFS, NFS.
+
+::
+
+    DIRECTORY/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
+    DIRECTORY/blobs/store-id         the id of the store
+
+A file has its last name from the beginning, and is no blob until the catalog has committed it.
+Calls run in threads of their own, and none is waited for longer than an operation may take: while a
+mount hangs, the threads do.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.net.transport import Buffer, writeAll
+from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobs.completions import CompletionQueue
+from storagegate.storage.blobs.layout import (
+    DISK_FULL,
+    BlobLayout,
+    Shards,
+    SyncGroup,
+    isBlobId,
+)
+from storagegate.storage.blobs.pieces import (
+    OPERATION_SECONDS,
+    UNLIMITED,
+    IPieceStore,
+    MissingPiece,
+)
+from storagegate.storage.blobs.remote import RemoteBlobs, openRemote
+from storagegate.storage.blobs.writer import BUFFER, BUFFERS
+from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
+from storagegate.storage.threadpool import BoundedThreadPool
+
+T = TypeVar("T")
+
+_GONE = frozenset({errno.ENOENT, errno.ESTALE})
+"""A file that another node has removed; NFS has a second name for that."""
+
+_CLOSE_SECONDS = 5.0
+"""Threads that hang at the end are left."""
+
+
+class NoLatch(FailStopLatch):
+    """
+    Never set: what an fsync on a network fails with concerns one upload, which is removed. All
+    nodes write to the directories, so no cache of this one has to be believed.
+    """
+
+    def set(self, reason: str) -> None:
+        """Do nothing: the caller has the error."""
+
+
+@implementer(IPieceStore)
+class SharedFiles:
+    """Files below a directory. Methods: reactor thread, unless they say otherwise."""
+
+    pieceSize = UNLIMITED
+    growsPieces = True
+    bufferSize = BUFFER
+    buffersSize = BUFFERS
+
+    def __init__(
+        self, directory: str, reactor: Any, files: Files | None = None, isDurable: bool = True
+    ) -> None:
+        """
+        @param directory: Exists, and is the same on all nodes.
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+        @param files: The operating system's calls, or a replacement.
+        @param isDurable: Whether files and directories are synced.
+        """
+        self.name = f"directory {directory}"
+        self.onError: Callable[[StoreError], object] = lambda error: None
+        self._clock = reactor
+        self._files = files or Files()
+        self._layout = BlobLayout(directory)
+        self._syncs = SyncGroup(self._files, NoLatch(), isDurable)
+        self._shards = Shards(self._layout, self._files, self._syncs)
+        self._completions = CompletionQueue(reactor)
+        self._pool = self._newPool()
+        self._hanging: dict[str, int] = {}
+
+    def put(self, name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
+        """See L{IPieceStore.put}."""
+        return self._run(name, self._putNow, name, offset, body, isLast)
+
+    def get(self, name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
+        """See L{IPieceStore.get}."""
+        return self._run("", self._getNow, name, offset, length)
+
+    def size(self, name: str) -> Deferred[int]:
+        """See L{IPieceStore.size}."""
+        return self._run("", self._files.size, self._path(name))
+
+    def remove(self, name: str) -> Deferred[bool | None]:
+        """See L{IPieceStore.remove}."""
+        if name in self._hanging:
+            # It might make the file after this.
+            return fail(StoreBusy("a write of the file has not ended"))
+        return self._run("", self._removeNow, name)
+
+    def create(self, name: str, body: bytes) -> Deferred[None]:
+        """See L{IPieceStore.create}."""
+        return self._run("", self._createNow, name, body)
+
+    def wait(self, result: Deferred[T]) -> T:
+        """See L{IPieceStore.wait}."""
+        return self._completions.wait(result, 2 * OPERATION_SECONDS)
+
+    def detach(self) -> None:
+        """See L{IPieceStore.detach}."""
+        self._completions.wait(self._pool.stop(), OPERATION_SECONDS)
+        self._pool = self._newPool()
+
+    def close(self) -> Deferred[None]:
+        """See L{IPieceStore.close}."""
+        stopped: Deferred[Any] = self._pool.stop()
+
+        def hangs(result: object, seconds: float) -> None:
+            return None
+
+        return stopped.addTimeout(_CLOSE_SECONDS, self._clock, hangs)
+
+    def _newPool(self) -> BoundedThreadPool:
+        return BoundedThreadPool(self._completions, name="storagegate-shared")
+
+    def _path(self, name: str) -> str:
+        return self._layout.path(name) if isBlobId(name) else os.path.join(self._layout.blobs, name)
+
+    def _run(self, written: str, function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """
+        Run a function in a thread, and wait for it as long as an operation may take.
+
+        @param written: The name of the file that it writes, or empty.
+        """
+        result: Deferred[T] = Deferred()
+        job = self._pool.run(function, *args)
+
+        def tookLong() -> None:
+            if written:
+                self._hanging[written] = self._hanging.get(written, 0) + 1
+                job.addBoth(self._woke, written)
+            if not result.called:
+                seconds = f"{OPERATION_SECONDS:g} s"
+                result.errback(self._failed(StoreBusy(f"{self.name}: no answer within {seconds}")))
+
+        timer = self._clock.callLater(OPERATION_SECONDS, tookLong)
+
+        def ended(value: Any) -> Any:
+            if timer.active():
+                timer.cancel()
+            if not result.called:
+                result.callback(value)
+
+        job.addBoth(ended)
+        return result.addErrback(self._translate, bool(written))
+
+    def _woke(self, result: object, written: str) -> None:
+        self._hanging[written] -= 1
+        if not self._hanging[written]:
+            del self._hanging[written]
+
+    def _translate(self, failure: Failure, isWrite: bool) -> Any:
+        """Turn an error of the operating system into one of a store of pieces."""
+        error = failure.value
+        if isinstance(error, StoreReadOnly):
+            raise self._failed(StoreBusy(f"{self.name}: {error}")) from error
+        if not isinstance(error, OSError):
+            return failure
+        if error.errno in _GONE and not isWrite:
+            raise MissingPiece(self.name) from error
+        if error.errno in DISK_FULL:
+            raise self._failed(StoreFull(f"{self.name} is full")) from error
+        if error.errno == errno.EEXIST or (error.errno == errno.EIO and not isWrite):
+            return failure
+        raise self._failed(StoreBusy(f"{self.name}: {error.strerror}")) from error
+
+    def _failed(self, error: StoreError) -> StoreError:
+        self.onError(error)
+        return error
+
+    def _putNow(self, name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> None:
+        """Write to a file. Runs in a pool thread."""
+        files, path = self._files, self._path(name)
+        if offset:
+            fd = files.openForAppending(path)
+        else:
+            try:
+                fd = files.create(path)
+            except FileNotFoundError:
+                # Successive ids have different folders, most of which some node has made.
+                self._shards.forget(name)
+                self._shards.ensure(name)
+                fd = files.create(path)
+        try:
+            writeAll(partial(files.write, fd), body)
+            if isLast:
+                self._syncs.syncFile(fd)
+        finally:
+            # NFS says here what it could not write.
+            files.close(fd)
+        if isLast:
+            self._syncs.syncDirectory(os.path.dirname(path))
+
+    def _getNow(self, name: str, offset: int, length: int) -> tuple[bytes, int]:
+        """Read a range of a file. Runs in a pool thread."""
+        files = self._files
+        fd = files.openForReading(self._path(name))
+        try:
+            return files.read(fd, length, offset), files.size(fd)
+        finally:
+            files.close(fd)
+
+    def _removeNow(self, name: str) -> bool:
+        """Remove a file. Runs in a pool thread."""
+        path = self._path(name)
+        if not unlinkIfThere(self._files, path):
+            return False
+        self._syncs.syncDirectory(os.path.dirname(path))
+        return True
+
+    def _createNow(self, name: str, body: bytes) -> None:
+        """Write a file under a name of its own, and give it the last one. Runs in a pool thread."""
+        files, path = self._files, self._path(name)
+        draft = f"{path}.{os.urandom(8).hex()}"
+        with suppress(FileExistsError):
+            files.makeDirectory(self._layout.blobs)
+        fd = files.create(draft)
+        try:
+            writeAll(partial(files.write, fd), [body])
+            self._syncs.syncFile(fd)
+        finally:
+            files.close(fd)
+        with suppress(FileExistsError):
+            files.link(draft, path)
+        files.unlink(draft)
+        self._syncs.syncDirectory(self._layout.blobs)
+
+
+def openPieces(blobs: str, reactor: Any, isDurable: bool = True) -> SharedFiles:
+    """
+    Open the directory that C{files:DIRECTORY} names.
+
+    @param reactor: See L{SharedFiles}; so is C{isDurable}.
+    @raise StoreError: It is another text, or the directory does not exist.
+    """
+    scheme, _, directory = blobs.partition(":")
+    if scheme != "files" or not os.path.isabs(directory):
+        raise StoreError(f"{blobs!r} is not files:DIRECTORY with an absolute path")
+    if not os.path.isdir(directory):
+        raise StoreError(f"{directory} does not exist; is it mounted?")
+    return SharedFiles(directory, reactor, isDurable=isDurable)
+
+
+def openBlobs(context: BackEndContext, opened: OpenCatalog) -> RemoteBlobs:
+    """
+    Open the blobs below the directory that the options of the store name. Blocks.
+
+    @param context: C{options["blobs"]} is C{files:DIRECTORY}.
+    @param opened: The catalog of the blobs.
+    @raise ForeignBlobs: They are not those of the catalog.
+    @raise StoreError: The directory cannot be used; one line gives the reason.
+    """
+    isDurable = context.durability == "full"
+    pieces = openPieces(context.options["blobs"], context.reactor, isDurable)
+    return openRemote(context, opened, pieces)

@@ -1,0 +1,113 @@
+"""
+Access keys and buckets for commands, which need no reactor, beside a running daemon or without one.
+"""
+
+from sqlite3 import Connection
+
+from attrs import define
+
+from storagegate.storage.catalog.buckets import (
+    addAccessKey,
+    changeAccessKey,
+    createBucket,
+    deleteBucket,
+    readAccessKeys,
+    readKeyUses,
+    removeAccessKey,
+)
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.lists import listBuckets
+from storagegate.storage.catalog.usage import readUsage
+from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
+from storagegate.storage.errors import StoreBusy, StoreFull
+from storagegate.storage.records import AccessKey, Bucket, StoreUsage
+from storagegate.storage.sqlite import Fault, classify
+
+
+@define(eq=False)
+class CatalogAdmin:
+    """
+    Changes access keys and buckets. All methods block.
+
+    @ivar _connection: L{close} closes it.
+    """
+
+    _connection: Connection
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def accessKeys(self) -> list[AccessKey]:
+        """Read all issued keys."""
+        return readAccessKeys(self._connection)[1]
+
+    def addAccessKey(self, key: AccessKey) -> None:
+        """
+        Issue a key.
+
+        @raise KeyExists: The access key is taken.
+        """
+        self._change(addAccessKey, key)
+
+    def changeAccessKey(self, key: AccessKey) -> bool:
+        """Replace a key of the same name; return whether it existed."""
+        return self._change(changeAccessKey, key) is True
+
+    def keyUses(self) -> dict[str, int]:
+        """Read when each key was used last, in ms."""
+        return readKeyUses(self._connection)
+
+    def removeAccessKey(self, accessKey: str) -> bool:
+        """Revoke a key; return whether it existed."""
+        return self._change(removeAccessKey, accessKey) is True
+
+    def buckets(self, prefix: str) -> list[Bucket]:
+        """List all buckets whose names begin with a prefix, by name."""
+        return listBuckets(self._connection, None, prefix, "", -1)
+
+    def usage(self, limit: int) -> StoreUsage:
+        """Read what the oldest buckets hold, so many of them; see L{readUsage}."""
+        return readUsage(self._connection, limit)
+
+    def createBucket(self, bucket: Bucket) -> None:
+        """
+        Create a bucket.
+
+        @raise BucketExists: It exists already.
+        """
+        self._change(createBucket, bucket)
+
+    def deleteBucket(self, name: str) -> None:
+        """
+        Remove a bucket.
+
+        @raise NoSuchBucket: It does not exist.
+        @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
+        """
+        self._change(deleteBucket, name)
+
+    def _change(self, apply: Apply, argument: object) -> object:
+        try:
+            (outcome,), _ = runTogether(self._connection, [Mutation(apply, argument)])
+        except Exception as error:
+            fault = classify(error)
+            if fault is Fault.BUSY:
+                raise StoreBusy from error
+            if fault is Fault.FULL:
+                raise StoreFull from error
+            raise
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def openForTools(path: str) -> CatalogAdmin:
+    """
+    Open a catalog, making and migrating it as the daemon would.
+
+    @param path: The C{catalog.sqlite} of a store.
+    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
+    """
+    prepare(path, Durability.FULL)
+    return CatalogAdmin(connect(path, Durability.FULL, Purpose.WRITER))

@@ -1,0 +1,1 @@
+"""The catalog in PostgreSQL, for a store over several machines."""

@@ -1,0 +1,348 @@
+"""Access keys and secrets of a cluster without a reactor, beside the nodes or without one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+from attrs import define, field, frozen
+
+from storagegate.storage.blobids import SHARDS
+from storagegate.storage.catalog.postgresql.keydocument import keyDocument, readKey
+from storagegate.storage.catalog.postgresql.primary import findPrimary
+from storagegate.storage.catalog.postgresql.schema import (
+    CONNECT_SECONDS,
+    UNINITIALISED,
+    checkShard,
+    migrate,
+)
+from storagegate.storage.catalog.postgresql.statements import CLUSTER, STATUSES
+from storagegate.storage.clustercatalog import Backlog, NodeRow
+from storagegate.storage.errors import StoreBusy
+from storagegate.storage.records import AccessKey
+from storagegate.storage.sqlite import CatalogUnusable
+
+_KEYS = "SELECT to_json(k)::text FROM accesskeys AS k ORDER BY accesskey"
+
+
+ROOT, _AFFINITY = "root", "affinity"
+"""Rows of C{meta}."""
+
+_STANDBYS = """
+    SELECT application_name, host(client_addr), state, sync_state,
+        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint,
+        coalesce(extract(epoch FROM flush_lag), 0)::float8
+    FROM pg_stat_replication ORDER BY 1, 2
+"""
+
+
+@frozen
+class ClusterSecrets:
+    """
+    What all nodes of a cluster have in common.
+
+    @ivar store: The store's own random bytes; see C{ICatalog.secret}.
+    @ivar accessKey: That of the root key pair.
+    @ivar secretKey: That of the root key pair.
+    @ivar affinity: Signs the cookies of the gateway's balancing.
+    @ivar servers: The conninfos of all further shards.
+    """
+
+    store: bytes = field(repr=False)
+    accessKey: str
+    secretKey: str = field(repr=False)
+    affinity: bytes = field(repr=False)
+    servers: tuple[str, ...] = field(repr=False)
+
+
+@frozen
+class Standby:
+    """
+    A server that follows the primary.
+
+    @ivar syncState: C{sync} or C{quorum} if commits wait for it.
+    @ivar lagBytes: How much of the log it has not confirmed.
+    @ivar lagSeconds: How long the last confirmation took.
+    """
+
+    name: str
+    address: str | None
+    state: str
+    syncState: str
+    lagBytes: int
+    lagSeconds: float
+
+
+@frozen
+class Shard:
+    """
+    A database with all of some buckets.
+
+    @ivar servers: The conninfos of its servers; of the first shard the configuration has them.
+    @ivar takesBuckets: Whether new buckets are made in it.
+    """
+
+    number: int
+    servers: tuple[str, ...] = field(repr=False)
+    takesBuckets: bool
+
+
+@define(eq=False)
+class ClusterAdmin:
+    """
+    Issues and revokes access keys, of which all nodes learn at once, and reads what operators want
+    to know. All methods block, and raise C{StoreBusy} if the catalog does not answer.
+
+    @ivar conninfo: Of the primary.
+    @ivar timeline: Of the primary.
+    @ivar connection: L{close} closes it.
+    """
+
+    conninfo: str
+    timeline: int
+    connection: psycopg.Connection[tuple[Any, ...]]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def accessKeys(self) -> list[AccessKey]:
+        """Read all issued keys."""
+        return [readKey(document) for (document,) in self._run(_KEYS)]
+
+    def keyUses(self) -> dict[str, int]:
+        """Read when each key was used last, in ms."""
+        return dict(self._run("SELECT accesskey, lastusedms FROM keyuses"))
+
+    def addAccessKey(self, key: AccessKey) -> None:
+        """
+        Issue a key.
+
+        @raise KeyExists: The access key is taken.
+        """
+        [(status,)] = self._run("SELECT addaccesskey(%s::json)", keyDocument(key).decode())
+        if status:
+            raise STATUSES[status]()
+
+    def changeAccessKey(self, key: AccessKey) -> bool:
+        """Replace a key of the same name; return whether it existed."""
+        [(found,)] = self._run("SELECT changeaccesskey(%s::json)", keyDocument(key).decode())
+        return found is True
+
+    def removeAccessKey(self, accessKey: str) -> bool:
+        """Revoke a key; return whether it existed."""
+        [(found,)] = self._run("SELECT removeaccesskey(%s)", accessKey)
+        return found is True
+
+    def secrets(self) -> ClusterSecrets:
+        """
+        Read the secrets.
+
+        @raise CatalogUnusable: They are not made yet.
+        """
+        found = dict(self._run("SELECT name, value FROM meta"))
+        if ROOT not in found:
+            raise CatalogUnusable(UNINITIALISED)
+        accessKey, secretKey = found[ROOT].decode().split("\n")
+        servers = tuple(each for shard in self.shards() for each in shard.servers)
+        return ClusterSecrets(found["secret"], accessKey, secretKey, found[_AFFINITY], servers)
+
+    def root(self) -> tuple[str, str] | None:
+        """Read the root key pair; L{None} if there is none yet."""
+        found = self._run("SELECT value FROM meta WHERE name = %s", ROOT)
+        if not found:
+            return None
+        accessKey, secretKey = found[0][0].decode().split("\n")
+        return accessKey, secretKey
+
+    def storeSecret(self) -> bytes:
+        """Read the store's own random bytes, which the schema is made with."""
+        [(secret,)] = self._run("SELECT value FROM meta WHERE name = 'secret'")
+        return bytes(secret)
+
+    def makeSecrets(self, accessKey: str, secretKey: str, affinity: bytes) -> bool:
+        """
+        Write the secrets; return whether there were none before. See L{ClusterSecrets}.
+
+        @param accessKey: Of the root key pair, as C{secretKey} is.
+        """
+        made = self._run(
+            "INSERT INTO meta (name, value) VALUES (%s, %s), (%s, %s)"
+            " ON CONFLICT DO NOTHING RETURNING name",
+            *(ROOT, f"{accessKey}\n{secretKey}".encode(), _AFFINITY, affinity),
+        )
+        return bool(made)
+
+    def shards(self) -> list[Shard]:
+        """List the shards."""
+        return [
+            Shard(number, tuple(servers), takesBuckets)
+            for number, servers, takesBuckets in self._run(
+                "SELECT number, servers, takesbuckets FROM shards ORDER BY number"
+            )
+        ]
+
+    @contextmanager
+    def opened(self, shard: Shard) -> Iterator["ClusterAdmin"]:
+        """
+        Connect to a shard, if it is not the first one.
+
+        @raise CatalogUnusable: It cannot be used; the text says which.
+        """
+        if not shard.number:
+            yield self
+            return
+        try:
+            admin = openForTools(shard.servers)
+        except CatalogUnusable as error:
+            raise CatalogUnusable(f"shard {shard.number}: {error}") from error
+        with closing(admin):
+            checkShard(admin.connection, shard.number, self.storeSecret())
+            yield admin
+
+    def addShard(self, conninfos: Sequence[str]) -> int:
+        """
+        Make a database the next shard. It takes no buckets yet: nodes that run do not know it.
+
+        @param conninfos: Of its servers.
+        @return: Its number.
+        @raise CatalogUnusable: It cannot be used, or has another store.
+        @raise StoreBusy: The catalog did not answer.
+        """
+        conninfo, _ = findPrimary(conninfos)
+        migrate(conninfo)
+        secret = self.storeSecret()
+        try:
+            with (
+                closing(
+                    psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
+                ) as added,
+                self.connection.transaction(),
+            ):
+                # From its commit on no row of the directory is removed.
+                self.connection.execute("LOCK TABLE shards, directory IN SHARE ROW EXCLUSIVE MODE")
+                [(number,)] = self._run("SELECT max(number) + 1 FROM shards")
+                if number >= SHARDS:
+                    raise CatalogUnusable(f"there are {SHARDS} shards, the most")
+                _claimShard(added, number, secret)
+                self.connection.execute(
+                    "INSERT INTO shards VALUES (%s, %s, false)", (number, list(conninfos))
+                )
+        except psycopg.Error as error:
+            raise StoreBusy(" ".join(str(error).split())) from error
+        return int(number)
+
+    def openShard(self, number: int, isOpen: bool) -> None:
+        """
+        Let a shard take new buckets, or no more of them.
+
+        @raise CatalogUnusable: There is no such shard, or a node does not know it yet.
+        """
+        found = {each.number: each for each in self.shards()}.get(number)
+        if found is None:
+            raise CatalogUnusable(f"there is no shard {number}")
+        if isOpen and number:
+            with self.opened(found) as other:
+                known = {each.node for each in other.nodes() if each.isAlive}
+            unknown = sorted({each.node for each in self.nodes() if each.isAlive} - known)
+            if unknown:
+                raise CatalogUnusable(
+                    f"shard {number} is not known to {', '.join(unknown)}: start these nodes again"
+                )
+        self.execute("UPDATE shards SET takesbuckets = %s WHERE number = %s", isOpen, number)
+
+    def nodes(self) -> list[NodeRow]:
+        """List all leases."""
+        return [
+            NodeRow(number, node, isAlive, expires, low, high)
+            for number, node, isAlive, expires, low, high in self._run(CLUSTER[b"nodes"])
+        ]
+
+    def backlog(self) -> Backlog:
+        """Count what waits to be collected."""
+        return Backlog(*self._run(CLUSTER[b"backlog"])[0])
+
+    def standbys(self) -> list[Standby]:
+        """List the servers that follow the primary."""
+        return [Standby(*row) for row in self._run(_STANDBYS)]
+
+    def synchronousNames(self) -> str:
+        """Return C{synchronous_standby_names}."""
+        [(names,)] = self._run("SELECT current_setting('synchronous_standby_names')")
+        return str(names)
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """
+        Run a query.
+
+        @param sql: With C{%s} for each value.
+        @param values: Its values.
+        """
+        return self._run(sql, *values)
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Run a statement that has no result; see L{rows}."""
+        try:
+            self.connection.execute(sql.encode(), values or None)
+        except psycopg.Error as error:
+            raise StoreBusy(" ".join(str(error).split())) from error
+
+    def _run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            return self.connection.execute(sql.encode(), values or None).fetchall()
+        except psycopg.Error as error:
+            raise StoreBusy(" ".join(str(error).split())) from error
+
+
+def _claimShard(
+    connection: psycopg.Connection[tuple[Any, ...]], number: int, secret: bytes
+) -> None:
+    """
+    Give a database the number of a shard, and the secret of its store.
+
+    @raise CatalogUnusable: It has another one, or is the catalog of a store.
+    """
+    with connection.transaction():
+        [(found, known, root)] = connection.execute(
+            "SELECT s.number, (SELECT value FROM meta WHERE name = 'secret'),"
+            " (SELECT value FROM meta WHERE name = %s) FROM meta AS s WHERE s.name = 'shard'"
+            " FOR UPDATE",
+            (ROOT,),
+        ).fetchall()
+        if known == secret and found == number:
+            # The command was cut off.
+            return
+        [(used,)] = connection.execute(
+            "SELECT EXISTS (SELECT FROM buckets) OR EXISTS (SELECT FROM leases)"
+        ).fetchall()
+        if root is not None or found or used:
+            raise CatalogUnusable("the database is the catalog of a store, or a shard of one")
+        connection.execute("UPDATE meta SET number = %s WHERE name = 'shard'", (number,))
+        connection.execute("UPDATE meta SET value = %s WHERE name = 'secret'", (secret,))
+        connection.execute("DELETE FROM shards")
+        connection.execute(f"ALTER TABLE leases ALTER id RESTART WITH {SHARDS + number}".encode())
+
+
+def openForTools(
+    conninfos: Sequence[str], mayCreate: bool = False, evenMoved: bool = False
+) -> ClusterAdmin:
+    """
+    Open the catalog of a cluster, migrating its schema as a node would.
+
+    @param conninfos: One a server.
+    @param mayCreate: Whether the schema is made if there is none.
+    @param evenMoved: Whether it may be a store that has moved away, or one that is being filled.
+    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
+    """
+    conninfo, timeline = findPrimary(conninfos)
+    migrate(conninfo, mayCreate, evenMoved)
+    try:
+        return ClusterAdmin(
+            conninfo,
+            timeline,
+            psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS),
+        )
+    except psycopg.Error as error:
+        raise CatalogUnusable(f"the catalog cannot be used: {' '.join(str(error).split())}") from (
+            error
+        )

@@ -1,0 +1,225 @@
+"""
+The lease of this node, and the numbers of blobs that are reserved under it.
+
+A lease is a row, which its node renews by a commit. What this node writes is committed only while
+the lease is alive there (see L{storagegate.storage.catalog.postgresql.writer}); this node itself
+counts by its own clock, from the moment before the renewal was sent.
+
+The row has C{low}, below which all numbers are settled, and C{high}, below which they are reserved.
+When the lease is over, the blobs of the numbers between are in the catalog, or garbage.
+"""
+
+from collections.abc import Callable
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from storagegate.storage.blobids import blobId, readBlobId
+from storagegate.storage.catalog.postgresql.connection import StatementRefused
+from storagegate.storage.catalog.postgresql.primary import PersistentConnection
+from storagegate.storage.catalog.postgresql.values import float8, int8, integer
+from storagegate.storage.clustercatalog import INodeLeases
+from storagegate.storage.errors import StoreBusy, StoreReadOnly
+
+BLOCK = 4096
+"""
+Numbers that are reserved at once; the next ones when half of them are used. Two seconds of one
+processor that only makes blobs.
+"""
+
+
+def bootSeconds() -> float:
+    """Return a time that is never set, and passes while the machine sleeps."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+@define(eq=False)
+class NodeLease:
+    """
+    A lease of this node.
+
+    @ivar validUntil: By L{bootSeconds}.
+    @ivar high: The numbers below it are reserved.
+    """
+
+    number: int
+    validUntil: float
+    high: int
+    _next: int = field(default=0, init=False)
+    # In their order: they are added in it.
+    _unsettled: dict[int, None] = field(factory=dict, init=False)
+
+    @property
+    def low(self) -> int:
+        """The numbers below it are settled."""
+        return next(iter(self._unsettled), self._next)
+
+    @property
+    def left(self) -> int:
+        """How many numbers can be taken without a reservation."""
+        return self.high - self._next
+
+    @property
+    def next(self) -> int:
+        """The number that is taken next."""
+        return self._next
+
+    def take(self) -> int:
+        """Take a number; it is unsettled."""
+        number = self._next
+        self._next += 1
+        self._unsettled[number] = None
+        return number
+
+    def settle(self, number: int) -> None:
+        """Note that the blob of a number is in the catalog, or was removed."""
+        self._unsettled.pop(number, None)
+
+
+@implementer(INodeLeases)
+class Leases:
+    """
+    Takes and renews the lease of this node. Methods: reactor thread.
+
+    @ivar current: L{None} before the first one, and when the last one is over or given up.
+    @ivar stamp: That of reads that begin now: the oldest transaction which the server had not ended
+        at the last renewal. What a transaction before it removed, they do not find.
+    @ivar onGivenUp: Called by L{giveUp}: the node needs a new lease.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, connection: PersistentConnection, clock: Callable[[], float] = bootSeconds
+    ) -> None:
+        """@param connection: That of the look-ups."""
+        self.current: NodeLease | None = None
+        self.stamp = 0
+        self.onGivenUp: Callable[[], object] = lambda: None
+        self._connection = connection
+        self._clock = clock
+        self._isReserving = False
+        self._taking: object = None
+
+    @property
+    def number(self) -> int:
+        """The number of the lease that is valid now; 0 if there is none."""
+        current = self.current
+        return current.number if current is not None and self._clock() < current.validUntil else 0
+
+    @property
+    def isSettled(self) -> bool:
+        """Whether no blob of the current lease is left that may be in no row."""
+        return self.current is not None and self.current.low == self.current.next
+
+    async def take(self, node: str, seconds: float) -> int:
+        """
+        Take a new lease in place of the current one.
+
+        @param node: A name for operators.
+        @param seconds: How long it is valid.
+        @return: The stamp of reads that begin from now on; see L{renew}.
+        @raise StoreBusy: The catalog did not answer.
+        """
+        self.current = None
+        taking = self._taking = object()
+        began = self._clock()
+        rows = await self._run(b"takelease", node.encode(), float8(seconds), int8(BLOCK))
+        if self._taking is not taking:
+            raise StoreBusy("the lease was given up while it was taken")
+        stamp = integer(rows.get_value(0, 1))
+        self.adopt(integer(rows.get_value(0, 0)), began + seconds, stamp)
+        return stamp
+
+    def adopt(self, number: int, validUntil: float, stamp: int) -> None:
+        """
+        Use a lease that was taken with L{BLOCK} numbers.
+
+        @param validUntil: By the clock of this object.
+        @param stamp: That of reads that begin from now on.
+        """
+        self.current = NodeLease(number, validUntil, BLOCK)
+        self.stamp = stamp
+
+    async def renew(self, seconds: float, readsFrom: int) -> int:
+        """
+        Renew the lease.
+
+        @param seconds: How long it is valid from now on.
+        @param readsFrom: The stamp of the oldest read that is still in progress, or else that of
+            the beat before: no blob is collected that a read with such a stamp may have found.
+        @return: The stamp of reads that begin from now on.
+        @raise StoreReadOnly: The lease is over; another one is needed.
+        @raise StoreBusy: The catalog did not answer.
+        """
+        lease = self.current
+        if lease is None:
+            raise StoreReadOnly("this node has no lease")
+        began = self._clock()
+        high = max(lease.high, lease.next + BLOCK)
+        values = (int8(lease.number), float8(seconds), int8(lease.low), int8(high), int8(readsFrom))
+        rows = await self._run(b"renewlease", *values)
+        if not rows.ntuples:
+            if self.current is lease:
+                self.current = None
+            raise StoreReadOnly("the lease of this node is over")
+        lease.high = max(lease.high, high)
+        lease.validUntil = max(lease.validUntil, began + seconds)
+        self.stamp = integer(rows.get_value(0, 0))
+        return self.stamp
+
+    def giveUp(self) -> None:
+        """Use the current lease for nothing more: the outcome of a commit is unknown."""
+        # Nor one that is being taken, perhaps of a server that is no primary any more.
+        self._taking = None
+        if self.current is not None:
+            self.current = None
+            self.onGivenUp()
+
+    def newBlobId(self) -> str:
+        """
+        Make an id under the lease.
+
+        @raise StoreReadOnly: There is no valid lease.
+        @raise StoreBusy: All numbers are used that were reserved.
+        """
+        lease = self.current
+        if lease is None or self._clock() >= lease.validUntil:
+            raise StoreReadOnly("this node has no lease")
+        if lease.left <= BLOCK // 2 and not self._isReserving:
+            self._isReserving = True
+            Deferred.fromCoroutine(self._reserve(lease)).addErrback(
+                lambda failure: self._log.failure("no numbers of blobs were reserved", failure)
+            )
+        if not lease.left:
+            raise StoreBusy("no numbers of blobs are reserved")
+        return blobId(lease.number, lease.take())
+
+    def settle(self, id: str) -> None:
+        """Note that a blob of this node is in the catalog, or was removed."""
+        name = readBlobId(id)
+        if name is not None and self.current is not None and name[0] == self.current.number:
+            self.current.settle(name[1])
+
+    async def _reserve(self, lease: NodeLease) -> None:
+        high = lease.next + 2 * BLOCK
+        try:
+            rows = await self._run(b"reserve", int8(lease.number), int8(high))
+            if rows.ntuples:
+                lease.high = max(lease.high, high)
+        except StoreBusy as error:
+            self._log.warn("no numbers of blobs were reserved: {error}", error=str(error))
+        finally:
+            self._isReserving = False
+
+    async def _run(self, statement: bytes, *values: bytes) -> Any:
+        connection = self._connection.connection or await self._connection.opened()
+        try:
+            (rows,) = await connection.run([(statement, values)])
+        except StatementRefused as error:
+            raise StoreBusy(str(error)) from error
+        return rows

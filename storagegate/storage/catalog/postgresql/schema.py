@@ -1,0 +1,394 @@
+"""
+The schema of the catalog, and how a database is brought to it. All functions block.
+
+It is a list of migrations; C{schemaversion} counts those that a database has seen. A new version of
+the schema is one more entry in L{MIGRATIONS}, never an edit of an old one. One node at a time
+migrates; the next finds it done.
+
+B{Shards.} A bucket lives in one database, whose number is in C{meta}. C{directory} in the first,
+number 0, says in which: it has the number of a row of C{shards} for each bucket. New ones are
+spread over those with C{takesbuckets}. As soon as there are two shards no row of it is changed or
+removed, so that nodes can remember it: a name that was once a bucket's stays in its shard. A row
+without a bucket is no bucket. Keys, secrets and the list of shards are in the first one, too.
+
+B{Tables.} C{objects} has the current objects alone, C{versions} those that are not current any more
+and all delete markers. Keys are bytes, for a text of PostgreSQL has no NUL. The id of a version is
+made of its C{sequence}; one that is not C{numbered} is the C{null} version.
+
+C{buckets.revision} changes with what is C{described} and never repeats: a write names the one by
+which it was judged. C{described} is the row as nodes read it.
+
+C{freed} has a row for each reference that was given back, and C{usagedeltas} one for each change of
+what a bucket holds: nothing waits for the lock of a row that many change. Both are folded into
+C{blobs} and C{usage} by one node. C{freed.xid} is the transaction that gave it back, so that it can
+be compared with the snapshots of readers. The journal of changes is in
+L{storagegate.storage.catalog.postgresql.eventfunctions}, the move of a bucket in
+L{storagegate.storage.catalog.postgresql.movefunctions}.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from os import urandom
+
+import psycopg
+from psycopg import Cursor
+from psycopg.rows import TupleRow
+
+from storagegate.storage.blobids import SHARDS
+from storagegate.storage.catalog.connections import MIGRATION
+from storagegate.storage.catalog.postgresql.eventfunctions import EVENT_TABLES
+from storagegate.storage.catalog.postgresql.functions import FUNCTIONS
+from storagegate.storage.catalog.postgresql.movefunctions import MOVE_TABLES
+from storagegate.storage.sqlite import CatalogUnusable
+
+CONNECT_SECONDS = 5
+
+OLDEST = 14
+"""The oldest PostgreSQL that works."""
+
+UNINITIALISED = "the catalog is not initialised: see storagegate cluster init"
+
+_LOCK = 0x73746F7265
+"""The advisory lock of migrations: one that no bucket and no lease has."""
+
+_HAS_VERSION = """
+    SELECT count(*) FROM pg_tables
+    WHERE tablename = 'schemaversion' AND schemaname = ANY (current_schemas(false))
+"""
+
+_MOVED = f"""
+    SELECT convert_from(value, 'UTF8')::json ->> 'refuses' FROM meta WHERE name = '{MIGRATION}'
+"""
+
+_SAFE = ("on", "remote_apply")
+"""Values of C{synchronous_commit} with which what is acknowledged is durable."""
+
+_COLUMNS = """
+    bucketid bigint NOT NULL,
+    key bytea NOT NULL,
+    sequence bigint NOT NULL,
+    numbered boolean NOT NULL,
+    size bigint NOT NULL,
+    etag text NOT NULL,
+    modifiedms bigint NOT NULL,
+    account text NOT NULL,
+    storageclass text NOT NULL,
+    checksumalgorithm text NOT NULL,
+    checksumkind text NOT NULL,
+    storagechecksum bigint,
+    attributes text NOT NULL,
+    segments text,
+    tags text,
+    acl text,
+    retainmode text,
+    retainuntilms bigint,
+    legalhold boolean,
+    inline bytea
+"""
+
+_FIRST = (
+    "CREATE SEQUENCE writes",
+    """
+    CREATE TABLE meta (
+        name text COLLATE "C" PRIMARY KEY,
+        number bigint NOT NULL DEFAULT 0,
+        value bytea NOT NULL DEFAULT ''
+    )
+    """,
+    "INSERT INTO meta (name) VALUES ('keysgeneration'), ('shard')",
+    f"""
+    CREATE TABLE leases (
+        id bigint GENERATED ALWAYS AS IDENTITY (START WITH {SHARDS} INCREMENT BY {SHARDS})
+            PRIMARY KEY,
+        node text NOT NULL,
+        expires timestamptz NOT NULL,
+        alive boolean NOT NULL DEFAULT true,
+        low bigint NOT NULL DEFAULT 0,
+        high bigint NOT NULL,
+        readsfrom bigint NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE jobs (
+        name text COLLATE "C" PRIMARY KEY,
+        lease bigint NOT NULL,
+        until timestamptz NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE buckets (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text COLLATE "C" NOT NULL UNIQUE,
+        account text COLLATE "C" NOT NULL,
+        createdms bigint NOT NULL,
+        region text NOT NULL,
+        ownership text NOT NULL,
+        versioning text NOT NULL,
+        lockenabled boolean NOT NULL,
+        generation bigint NOT NULL,
+        revision bigint NOT NULL,
+        watched boolean NOT NULL DEFAULT false,
+        described text NOT NULL
+    )
+    """,
+    "CREATE INDEX bucketsbyaccount ON buckets (account, name)",
+    """
+    CREATE TABLE shards (
+        number int PRIMARY KEY,
+        servers text[] NOT NULL DEFAULT '{}',
+        takesbuckets boolean NOT NULL DEFAULT true
+    )
+    """,
+    "INSERT INTO shards (number) VALUES (0)",
+    """
+    CREATE TABLE directory (
+        bucket text COLLATE "C" PRIMARY KEY,
+        shard int NOT NULL REFERENCES shards
+    )
+    """,
+    """
+    CREATE TABLE bucketsettings (
+        bucketid bigint NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        document bytea NOT NULL,
+        PRIMARY KEY (bucketid, name)
+    )
+    """,
+    # Room for the next version of a row in its page: then no index is changed.
+    f"CREATE TABLE objects ({_COLUMNS}, PRIMARY KEY (bucketid, key)) WITH (fillfactor = 90)",
+    f"""
+    CREATE TABLE versions (
+        {_COLUMNS},
+        deletemarker boolean NOT NULL DEFAULT false,
+        noncurrentms bigint
+    )
+    """,
+    "CREATE UNIQUE INDEX versionsbykey ON versions (bucketid, key, sequence DESC)",
+    "CREATE UNIQUE INDEX versionsnull ON versions (bucketid, key) WHERE NOT numbered",
+    *(
+        f"ALTER TABLE {table} ALTER key SET STORAGE PLAIN, ALTER inline SET STORAGE EXTERNAL"
+        for table in ("objects", "versions")
+    ),
+    """
+    CREATE TABLE blobs (
+        id text COLLATE "C" PRIMARY KEY,
+        size bigint NOT NULL,
+        crc bigint NOT NULL,
+        refs bigint NOT NULL,
+        damaged boolean NOT NULL DEFAULT false
+    )
+    """,
+    "CREATE INDEX blobsunnamed ON blobs (id) WHERE refs <= 0",
+    "CREATE INDEX blobsdamaged ON blobs (id) WHERE damaged",
+    """
+    CREATE TABLE freed (
+        blob text COLLATE "C" NOT NULL,
+        xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint
+    )
+    """,
+    """
+    CREATE TABLE holds (
+        blob text COLLATE "C" NOT NULL,
+        lease bigint NOT NULL,
+        PRIMARY KEY (blob, lease)
+    )
+    """,
+    """
+    CREATE TABLE uploads (
+        bucketid bigint NOT NULL,
+        key bytea NOT NULL,
+        uploadid text COLLATE "C" NOT NULL,
+        account text NOT NULL,
+        startedms bigint NOT NULL,
+        checksumalgorithm text NOT NULL,
+        checksumkind text NOT NULL,
+        attributes text NOT NULL,
+        PRIMARY KEY (bucketid, key, uploadid)
+    )
+    """,
+    "CREATE INDEX uploadsbyid ON uploads (uploadid)",
+    """
+    CREATE TABLE parts (
+        bucketid bigint NOT NULL,
+        key bytea NOT NULL,
+        uploadid text COLLATE "C" NOT NULL,
+        number int NOT NULL,
+        size bigint NOT NULL,
+        etag text NOT NULL,
+        modifiedms bigint NOT NULL,
+        checksum text,
+        segments text,
+        PRIMARY KEY (bucketid, key, uploadid, number)
+    )
+    """,
+    """
+    CREATE TABLE usage (
+        bucketid bigint PRIMARY KEY,
+        objects bigint NOT NULL,
+        bytes bigint NOT NULL,
+        uploads bigint NOT NULL,
+        uploadbytes bigint NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE usagedeltas (
+        bucketid bigint NOT NULL,
+        objects bigint NOT NULL,
+        bytes bigint NOT NULL,
+        uploads bigint NOT NULL,
+        uploadbytes bigint NOT NULL
+    )
+    """,
+    *EVENT_TABLES,
+    *MOVE_TABLES,
+    # All rows of these are soon dead, however few they are beside those to come.
+    *(
+        f"ALTER TABLE {table} SET"
+        " (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000)"
+        for table in ("freed", "usagedeltas", "events")
+    ),
+    """
+    CREATE TABLE accesskeys (
+        accesskey text COLLATE "C" PRIMARY KEY,
+        secretkey text NOT NULL,
+        account text NOT NULL,
+        policy text NOT NULL,
+        bucketpattern text NOT NULL,
+        prefixpattern text NOT NULL,
+        email text NOT NULL,
+        createdms bigint NOT NULL,
+        role text NOT NULL,
+        expiresms bigint NOT NULL,
+        disabled boolean NOT NULL,
+        note text NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE keyuses (
+        accesskey text COLLATE "C" PRIMARY KEY,
+        lastusedms bigint NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE progress (
+        task text COLLATE "C" PRIMARY KEY,
+        document bytea NOT NULL
+    )
+    """,
+    *FUNCTIONS,
+)
+
+MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST,)
+
+
+def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:
+    """
+    Bring a database to the newest schema, in one transaction.
+
+    @param conninfo: Of the primary.
+    @param mayCreate: Whether the schema is made if there is none.
+    @param evenMoved: Whether it may be a store that has moved away, or one that is being filled.
+    @raise CatalogUnusable: It cannot be reached or does not fit; the text says why in one line.
+    """
+    try:
+        with closing(
+            psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
+        ) as connection:
+            cursor = connection.cursor()
+            _check(cursor)
+            version = _version(cursor)
+            if not version and not mayCreate:
+                raise CatalogUnusable(UNINITIALISED)
+            if version < len(MIGRATIONS):
+                with connection.transaction():
+                    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                    _apply(cursor, _version(cursor))
+            reason = _value(cursor, _MOVED)
+            if reason and not evenMoved:
+                raise CatalogUnusable(f"the catalog cannot be used: {reason}")
+    except psycopg.Error as error:
+        raise CatalogUnusable(f"the catalog cannot be used: {' '.join(str(error).split())}") from (
+            error
+        )
+
+
+def _apply(cursor: Cursor[TupleRow], version: int) -> None:
+    if not version:
+        cursor.execute("CREATE TABLE schemaversion (version int NOT NULL)")
+        cursor.execute("INSERT INTO schemaversion VALUES (0)")
+    for migration in MIGRATIONS[version:]:
+        for statement in migration:
+            cursor.execute(statement.encode())
+    cursor.execute("UPDATE schemaversion SET version = %s", (len(MIGRATIONS),))
+    if not version:
+        cursor.execute("INSERT INTO meta (name, value) VALUES ('secret', %s)", (urandom(32),))
+
+
+def checkShard(connection: psycopg.Connection[TupleRow], shard: int, secret: bytes | None) -> None:
+    """
+    Check that a database is that of a shard.
+
+    @param shard: Its number.
+    @param secret: The random bytes of its store, where they are known.
+    @raise CatalogUnusable: It is another one.
+    """
+    [(number, found)] = connection.execute(
+        "SELECT s.number, (SELECT value FROM meta WHERE name = 'secret') FROM meta AS s"
+        " WHERE s.name = 'shard'"
+    ).fetchall()
+    if secret is not None and found != secret:
+        raise CatalogUnusable("the database is that of another store")
+    if number != shard:
+        raise CatalogUnusable(f"the database is that of shard {number}, not {shard}")
+
+
+def readShards(connection: psycopg.Connection[TupleRow]) -> dict[int, list[str]]:
+    """Read the conninfos of the further shards by their numbers."""
+    rows = connection.execute("SELECT number, servers FROM shards WHERE number > 0 ORDER BY 1")
+    return dict(rows.fetchall())
+
+
+def _version(cursor: Cursor[TupleRow]) -> int:
+    """
+    Return how many migrations a database has seen.
+
+    @raise CatalogUnusable: More than this program knows.
+    """
+    # Not by to_regclass: it remembers from before the lock that there is none.
+    if not _value(cursor, _HAS_VERSION):
+        return 0
+    version = _value(cursor, "SELECT version FROM schemaversion")
+    assert isinstance(version, int)
+    if version > len(MIGRATIONS):
+        raise CatalogUnusable(
+            f"the catalog has schema {version}, this program knows up to {len(MIGRATIONS)}: "
+            "a newer storagegate wrote it"
+        )
+    return version
+
+
+def _check(cursor: Cursor[TupleRow]) -> None:
+    """
+    Check the properties of server and database.
+
+    @raise CatalogUnusable: One of them does not fit.
+    """
+    version = cursor.connection.info.server_version
+    if version < OLDEST * 10_000:
+        text = f"PostgreSQL {version // 10_000} is too old: {OLDEST} is needed"
+        raise CatalogUnusable(text)
+    encoding = _value(cursor, "SHOW server_encoding")
+    if encoding != "UTF8":
+        raise CatalogUnusable(f"the encoding of the catalog's database is {encoding}, not UTF8")
+    commit = _value(cursor, "SHOW synchronous_commit")
+    if commit not in _SAFE:
+        raise CatalogUnusable(
+            f"synchronous_commit of the catalog is {commit}: acknowledged writes could be lost"
+        )
+    if _value(cursor, "SELECT pg_is_in_recovery()"):
+        raise CatalogUnusable("the catalog's server is a standby")
+
+
+def _value(cursor: Cursor[TupleRow], sql: str) -> object:
+    rows = cursor.execute(sql.encode()).fetchall()
+    return rows[0][0] if rows else None

@@ -1,0 +1,95 @@
+"""
+What the commands C{fsck} and C{backup} have done last, noted in the data directory as
+C{last-fsck.json} and C{last-backup.json}.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from storagegate.core.files import readSmallFile
+from storagegate.storage.errors import StoreError
+from storagegate.storage.files import StoreLocked
+
+_LIMIT = 64 * 1024
+
+
+class CommandResult(Struct, kw_only=True):
+    """
+    A run of a command.
+
+    @ivar problems: How many were left in the data, or in the copy.
+    @ivar verify: Whether every byte was read.
+    @ivar to: Where the copy is.
+    @ivar error: Why it broke off; empty if it did not.
+    """
+
+    startedMs: int
+    endedMs: int
+    problems: int = 0
+    verify: bool = False
+    repair: bool = False
+    to: str = ""
+    error: str = ""
+
+
+def noting(
+    directory: str,
+    command: str,
+    act: Callable[[], int],
+    *,
+    verify: bool,
+    repair: bool = False,
+    to: str = "",
+) -> int:
+    """
+    Run a command, and note its result. Blocks.
+
+    @param directory: The data directory.
+    @param command: C{fsck} or C{backup}.
+    @param act: Returns the number of problems, which is returned here, too.
+    """
+    result = CommandResult(startedMs=_nowMs(), endedMs=0, verify=verify, repair=repair, to=to)
+    try:
+        result.problems = act()
+    except StoreLocked:
+        # Nothing was looked at.
+        raise
+    except StoreError as error:
+        result.error = str(error)
+        _write(directory, command, result)
+        raise
+    _write(directory, command, result)
+    return result.problems
+
+
+def readResult(directory: str, command: str) -> CommandResult | None:
+    """Return the result of the last run; L{None} if there is none. Reads one small file."""
+    try:
+        return msgspec.json.decode(
+            readSmallFile(_path(directory, command), _LIMIT), type=CommandResult
+        )
+    except (OSError, ValueError):
+        return None
+
+
+def _write(directory: str, command: str, result: CommandResult) -> None:
+    result.endedMs = _nowMs()
+    path = _path(directory, command)
+    # A disk without space for a note is no reason to fail.
+    with suppress(OSError):
+        with open(f"{path}.new", "wb") as file:
+            file.write(msgspec.json.encode(result))
+        os.replace(f"{path}.new", path)
+
+
+def _path(directory: str, command: str) -> str:
+    return os.path.join(directory, f"last-{command}.json")
+
+
+def _nowMs() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,134 @@
+"""
+Two nodes of a cluster behind HAProxy, in place of one daemon: requests, or connections, go to them
+by turns.
+"""
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from functools import cache
+from typing import Any
+
+from twisted.trial.unittest import SkipTest
+
+from storagegate.storage.blobs.pieces import MARKER
+from tests.support.cluster import Cluster
+from tests.support.ports import waitForPort
+
+_CONFIGURATION = """\
+global
+    maxconn 4000
+defaults
+    mode {mode}
+    retries 0
+    timeout connect 5s
+    timeout client 150s
+    timeout server 150s
+frontend s3
+    bind 127.0.0.1:{port}
+    default_backend nodes
+{rules}
+backend nodes
+    balance roundrobin
+{servers}
+"""
+
+
+_RULES = """\
+    http-request set-var(txn.waits) bool(true) if { req.hdr(Expect) -m found }
+    http-after-response set-header Connection close if { var(txn.waits) -m bool } { status ge 400 }
+"""
+"""
+A client that waits for C{100 Continue} may send no body after a refusal: HAProxy would take the
+next request for it.
+"""
+
+
+class BalancedNodes:
+    """
+    The nodes, with what tests use of L{Daemon}.
+
+    @ivar cluster: That of the nodes.
+    @ivar data: The directory of everything.
+    """
+
+    def __init__(self, mode: str = "http") -> None:
+        """
+        Start all.
+
+        @param mode: Whether requests (C{http}) or connections (C{tcp}) take turns: HAProxy reads
+            requests, and refuses or changes some of them itself.
+        @raise SkipTest: HAProxy is not installed.
+        """
+        program = shutil.which("haproxy", path="/usr/sbin:/usr/bin")
+        if program is None:
+            raise SkipTest("haproxy is not installed")
+        self.cluster = Cluster()
+        self.data = self.cluster.directory
+        self._nodes = self.cluster.start(2)
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self._port = int(self._held.getsockname()[1])
+        servers = "\n".join(
+            f"    server node{number} 127.0.0.1:{node.address()[1]}"
+            for number, node in enumerate(self._nodes)
+        )
+        path = self.data / "haproxy.cfg"
+        rules = _RULES if mode == "http" else ""
+        text = _CONFIGURATION.format(mode=mode, port=self._port, rules=rules, servers=servers)
+        path.write_text(text)
+        self._balancer = subprocess.Popen(
+            [program, "-db", "-f", path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        waitForPort(self._port, self._balancer)
+
+    @property
+    def storeArguments(self) -> tuple[str, ...]:
+        """How a command finds the store."""
+        return ("--config", str(self.cluster.configuration()))
+
+    @property
+    def log(self) -> str:
+        """Everything that the nodes have written."""
+        return "".join(node.log for node in self._nodes)
+
+    def address(self, name: str = "s3") -> tuple[str, int]:
+        """Give host and port of the balancer, or of a listener of the first node."""
+        return ("127.0.0.1", self._port) if name == "s3" else self._nodes[0].address(name)
+
+    def url(self, name: str = "s3", scheme: str = "http") -> str:
+        """Give the URL of a listener, without a slash at the end."""
+        host, port = self.address(name)
+        return f"{scheme}://{host}:{port}"
+
+    def leftovers(self) -> list[str]:
+        """List the blobs that the catalog does not have."""
+        stored = {
+            name
+            for _, _, names in os.walk(self.data / "blobs" / "blobs")
+            for name in names
+            if name != MARKER
+        }
+        return sorted(stored - {id for (id,) in self.cluster.rows("SELECT id FROM blobs")})
+
+    def kill(self) -> None:
+        """End all."""
+        self._balancer.send_signal(signal.SIGKILL)
+        self._balancer.wait()
+        self._held.close()
+        self.cluster.close()
+
+
+@cache
+def balancedNodes(mode: str) -> Any:
+    """Return the nodes that run until the whole run ends."""
+    nodes = BalancedNodes(mode)
+    atexit.register(nodes.kill)
+    return nodes

@@ -1,0 +1,198 @@
+"""Random changes of an embedded store, of all kinds that its catalog knows."""
+
+import os
+import random
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from storagegate.storage.errors import StoreError
+from storagegate.storage.files import Files
+from storagegate.storage.records import AccessKey, DefaultRetention
+from tests.support.stores import StoreDriver
+
+_BUCKETS = ("plain", "kept", "locked")
+_KEYS = tuple(f"key/{number}".encode() for number in range(8))
+_LARGE = 300_000
+
+
+class StoreChanges:
+    """
+    Changes a store that is open.
+
+    @ivar driver: The store.
+    """
+
+    def __init__(self, directory: str, seed: int) -> None:
+        """
+        Make the store, with three buckets.
+
+        @param directory: Its data directory.
+        """
+        self.driver = StoreDriver(directory, Files(), durability="os")
+        self._random = random.Random(seed)
+        self._uploads: dict[str, tuple[str, bytes, list[tuple[int, bytes]]]] = {}
+        self._count = 0
+        driver = self.driver
+        for name in _BUCKETS:
+            driver.createBucket(name)
+        for name in ("kept", "locked"):
+            driver.setVersioning(name, "Enabled")
+        lock = DefaultRetention("GOVERNANCE", days=1)
+        driver.reactor.settle(driver.store.catalog.setObjectLock("locked", lock))
+
+    def change(self, times: int = 1) -> None:
+        """Change something; what the store refuses is left."""
+        for _ in range(times):
+            self._count += 1
+            self.driver.setTime(self._count)
+            try:
+                self._random.choice(_KINDS)(self)
+            except StoreError:
+                pass
+
+    def close(self) -> None:
+        """Close the store."""
+        self.driver.close()
+
+    def _bucket(self) -> str:
+        return self._random.choice(_BUCKETS)
+
+    def _key(self) -> bytes:
+        return self._random.choice(_KEYS)
+
+    def _body(self) -> bytes:
+        size = self._random.choice((0, 50, 90, 101, 5000, _LARGE))
+        return self._random.randbytes(size)
+
+    def _settle(self, result: Any) -> Any:
+        return self.driver.reactor.settle(result)
+
+    def put(self) -> None:
+        """Store an object, in the catalog or as a blob."""
+        self.driver.put(self._bucket(), self._key(), self._body())
+
+    def copy(self) -> None:
+        """Store an object with the bytes of another."""
+        age = self._random.randrange(3)
+        self.driver.copy(self._bucket(), self._key(), self._key(), age)
+
+    def delete(self) -> None:
+        """Remove an object, or make a delete marker."""
+        self.driver.delete(self._bucket(), [self._key()])
+
+    def deleteVersion(self) -> None:
+        """Remove a version, which may be the current one, or a marker."""
+        names = [(self._key(), self._random.randrange(3))]
+        self.driver.deleteVersions(self._bucket(), names, bypass=True)
+
+    def changeVersioning(self) -> None:
+        """Suspend versioning, or enable it again: there are null versions then."""
+        self.driver.setVersioning("kept", self._random.choice(("Enabled", "Suspended")))
+
+    def tag(self) -> None:
+        """Change the tags of a version."""
+        self.driver.tag(self._bucket(), self._key(), self._random.randrange(2), f"a={self._count}")
+
+    def hold(self) -> None:
+        """Place or release a legal hold."""
+        isOn = self._random.random() < 0.5
+        self.driver.hold("locked", self._key(), self._random.randrange(2), isOn)
+
+    def retain(self) -> None:
+        """Change a retention."""
+        until = 90_000_000 + self._count
+        self.driver.retain("locked", self._key(), 0, "GOVERNANCE", until, True)
+
+    def setAcl(self) -> None:
+        """Change an access control list."""
+        bucket, key = self._bucket(), self._key()
+        found = self.driver.find(bucket, key)
+        if found is not None:
+            catalog = self.driver.store.catalog
+            self._settle(catalog.putAcl(bucket, key, found.sequence, f"[{self._count}]"))
+
+    def begin(self) -> None:
+        """Begin an upload, with a part."""
+        id, bucket, key = f"upload{self._count}", self._bucket(), self._key()
+        self.driver.createUpload(id, bucket, key)
+        self._uploads[id] = (bucket, key, [])
+        self._putPart(id)
+
+    def putPart(self) -> None:
+        """Add a part to an upload, or put one again."""
+        if self._uploads:
+            self._putPart(self._random.choice(sorted(self._uploads)))
+
+    def _putPart(self, id: str) -> None:
+        bucket, key, parts = self._uploads[id]
+        number, body = self._random.randint(1, 3), self._random.randbytes(700)
+        self.driver.putPart(bucket, key, id, number, body)
+        parts[:] = sorted([part for part in parts if part[0] != number] + [(number, body)])
+
+    def end(self) -> None:
+        """Complete an upload, or abort it."""
+        if self._uploads:
+            id = self._random.choice(sorted(self._uploads))
+            bucket, key, parts = self._uploads.pop(id)
+            if self._random.random() < 0.5:
+                self.driver.abort(bucket, key, id)
+            else:
+                self.driver.complete(bucket, key, id, parts)
+
+    def changeBucket(self) -> None:
+        """Make a bucket, or remove it; its name comes again under another number."""
+        try:
+            self.driver.createBucket("passing")
+        except StoreError:
+            self.driver.deleteBucket("passing")
+
+    def setSettings(self) -> None:
+        """Change the settings of a bucket."""
+        document = msgspec.json.encode([self._count]) if self._random.random() < 0.7 else None
+        catalog = self.driver.store.catalog
+        self._settle(catalog.putSettings(self._bucket(), {"cors": document}))
+
+    def changeKeys(self) -> None:
+        """Issue an access key, or revoke one."""
+        catalog, name = self.driver.store.catalog, f"KEY{self._random.randrange(3)}"
+        if not self._settle(catalog.removeAccessKey(name)):
+            more = ("auditor", 1 << 50, self._count % 2 == 0, f"note {self._count}")
+            key = AccessKey(name, "secret", "account", "readwrite", "", "", "", self._count, *more)
+            self._settle(catalog.addAccessKey(key))
+
+
+_KINDS = (
+    *[StoreChanges.put] * 4,
+    StoreChanges.copy,
+    StoreChanges.copy,
+    StoreChanges.delete,
+    StoreChanges.deleteVersion,
+    StoreChanges.deleteVersion,
+    StoreChanges.changeVersioning,
+    StoreChanges.tag,
+    StoreChanges.hold,
+    StoreChanges.retain,
+    StoreChanges.setAcl,
+    StoreChanges.begin,
+    StoreChanges.putPart,
+    StoreChanges.end,
+    StoreChanges.changeBucket,
+    StoreChanges.setSettings,
+    StoreChanges.changeKeys,
+)
+
+
+def dumpStore(directory: str) -> dict[str, list[Any]]:
+    """Return all rows of an embedded store that is closed, but for garbage, and its secret."""
+    dumped: dict[str, list[Any]] = {}
+    with closing(sqlite3.connect(os.path.join(directory, "catalog.sqlite"))) as connection:
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_stat%'"
+        ).fetchall():
+            condition = {"blobs": "refs > 0", "meta": "name <> 'migration'"}.get(table, "TRUE")
+            rows = connection.execute(f"SELECT * FROM {table} WHERE {condition}").fetchall()
+            dumped[table] = sorted(rows, key=repr)
+    return dumped

@@ -1,0 +1,119 @@
+"""Other S3 servers on loopback, which blobs are kept in."""
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from attrs import frozen
+from awscrt import auth
+from twisted.trial.unittest import SkipTest
+
+from storagegate.storage.blobs.s3 import BucketAddress
+from tests.support.clients import ROOT, botoClient, findTool
+from tests.support.daemon import Daemon
+from tests.support.ports import waitForPort
+
+_buckets = count(1)
+
+
+@frozen
+class Upstream:
+    """
+    A server with our key pair.
+
+    @ivar url: Without a slash at the end.
+    @ivar full: While there is this file, the disk of our own daemon is full.
+    """
+
+    url: str
+    full: Path = Path(os.devnull)
+
+    def makeBucket(self, name: str, authorities: str) -> None:
+        """Make a bucket over TLS. Blocks."""
+        botoClient(self.url, cafile=authorities).create_bucket(Bucket=name)
+
+    def newBucket(self) -> BucketAddress:
+        """Make a bucket; blobs have a prefix in it. Blocks."""
+        name = f"upstream-{next(_buckets)}"
+        botoClient(self.url).create_bucket(Bucket=name)
+        return BucketAddress(urlsplit(self.url).netloc, False, name, "blobs/")
+
+    def names(self, address: BucketAddress) -> set[str]:
+        """List the names behind the prefix. Blocks."""
+        pages = botoClient(self.url).get_paginator("list_objects_v2")
+        return {
+            entry["Key"].removeprefix(address.prefix)
+            for page in pages.paginate(Bucket=address.bucket)
+            for entry in page.get("Contents", ())
+        }
+
+
+def credentials() -> auth.AwsCredentialsProvider:
+    """Give the key pair that all servers here know."""
+    return auth.AwsCredentialsProvider.new_static(ROOT.accessKey, ROOT.secretKey)
+
+
+_FULL_DISK = """
+import errno, os
+from storagegate.storage.files import Files
+write = Files.write
+def refuse(self, fd, buffers):
+    if os.path.exists({flag!r}):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(self, fd, buffers)
+Files.write = refuse
+from twisted.scripts.twistd import run
+run()
+"""
+
+
+@cache
+def ownServer() -> Upstream:
+    """Return our own daemon, which runs until the end."""
+    directory = tempfile.mkdtemp(prefix="storagegate-upstream-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    flag = os.path.join(directory, "full")
+    environment = {
+        "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
+        "STORAGEGATE_SECRET_KEY": ROOT.secretKey,
+    }
+    program = _FULL_DISK.format(flag=flag)
+    daemon = Daemon(Path(directory) / "data", environment=environment, program=program)
+    atexit.register(daemon.kill)
+    return Upstream(daemon.start().url(), Path(flag))
+
+
+@cache
+def rcloneServer() -> Upstream:
+    """
+    Return C{rclone serve s3}, which runs until the end.
+
+    @raise SkipTest: It is not installed.
+    """
+    import socket
+
+    program = findTool("rclone")
+    if program is None:
+        raise SkipTest("rclone is not installed")
+    directory = tempfile.mkdtemp(prefix="storagegate-rclone-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(
+        [*command, "--auth-key", f"{ROOT.accessKey},{ROOT.secretKey}", directory],
+        env={**os.environ, "RCLONE_CONFIG": os.path.join(directory, ".none")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    atexit.register(process.kill)
+    waitForPort(port, process)
+    return Upstream(f"http://127.0.0.1:{port}")

@@ -1,0 +1,133 @@
+"""What stops a node from starting: one line and exit code 1, before a port is open."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.catalog.postgresql.schema import MIGRATIONS
+from storagegate.storage.identity import ForeignBlobs
+from tests.support.cluster import Cluster
+from tests.support.daemon import START_SECONDS
+from tests.support.postgresql import sharedServer
+
+
+def assertRefused(
+    case: SynchronousTestCase,
+    cluster: Cluster,
+    expected: str,
+    *flags: str,
+    environment: Mapping[str, str] = {},
+    **options: Any,
+) -> None:
+    """
+    Check that a node ends at once, and says why in one line.
+
+    @param expected: A part of the line.
+    @param options: Of the table, in place of those of the cluster.
+    """
+    path = cluster.configuration(**options)
+    node = cluster.node(*flags, environment=environment, configuration=path)
+    node.launch()
+    case.assertEqual(node.wait(START_SECONDS), 1)
+    lines = [line for line in node.log.splitlines() if "error] " in line]
+    case.assertEqual(len(lines), 1, node.log)
+    case.assertIn("error] storagegate: cannot open the store: ", lines[0])
+    case.assertIn(expected, lines[0])
+    case.assertNotIn("Traceback", node.log)
+    case.assertIsNone(re.search("listening|starting on", node.log), node.log)
+
+
+class StartCase(SynchronousTestCase):
+    """A cluster, and what its nodes say."""
+
+    def cluster(self, **settings: Any) -> Cluster:
+        """Make a cluster."""
+        made = Cluster(**settings)
+        self.addCleanup(made.close)
+        return made
+
+    def assertRefused(self, cluster: Cluster, expected: str, *flags: str, **options: Any) -> None:
+        """See the function."""
+        assertRefused(self, cluster, expected, *flags, **options)
+
+
+class CatalogTests(StartCase):
+    """The catalog."""
+
+    def test_uninitialised(self) -> None:
+        """A cluster has to be made before its nodes start, which does not happen by itself."""
+        cluster = self.cluster(isInitialised=False)
+        text = "the catalog is not initialised: see storagegate cluster init"
+        self.assertRefused(cluster, text)
+        tables = cluster.rows("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+        self.assertEqual(tables, [(0,)])
+
+    def test_conninfo(self) -> None:
+        """A server, user or database that is not there; the password is not repeated."""
+        cluster = self.cluster()
+        there = sharedServer().conninfo("postgres")
+        for wrong in (
+            "host=127.0.0.1 port=1 user=x password=pass-word-1",
+            f"{there} dbname=missing password=pass-word-1",
+        ):
+            self.assertRefused(cluster, "the catalog cannot be used", catalog=[wrong])
+            self.assertNotIn("pass-word-1", cluster.nodes[-1].log)
+
+    def test_newer(self) -> None:
+        """A schema of a newer program."""
+        cluster = self.cluster()
+        cluster.rows("UPDATE schemaversion SET version = %s", len(MIGRATIONS) + 1)
+        self.assertRefused(cluster, "a newer storagegate wrote it")
+
+    def test_synchronousCommit(self) -> None:
+        """A database whose commits are not durable; the supervisor of workers says so as well."""
+        cluster = self.cluster()
+        name = cluster.conninfos[0].rpartition("=")[2]
+        cluster.rows(f"ALTER DATABASE {name} SET synchronous_commit = local")
+        self.assertRefused(cluster, "synchronous_commit of the catalog is local", "--workers", "2")
+
+    def test_encoding(self) -> None:
+        """A database that cannot hold all texts."""
+        cluster = self.cluster()
+        conninfo = sharedServer().database(encoding="LATIN1")
+        self.assertRefused(cluster, "LATIN1, not UTF8", catalog=[conninfo])
+
+    def test_oldServer(self) -> None:
+        """A server that is too old, for which the least version of this program is raised."""
+        cluster = self.cluster()
+        program = (
+            "from storagegate.storage.catalog.postgresql import schema; schema.OLDEST = 99;"
+            " from twisted.scripts.twistd import run; run()"
+        )
+        node = cluster.node(program=program)
+        node.launch()
+        self.assertEqual(node.wait(START_SECONDS), 1)
+        self.assertRegex(node.log, r"(?m) storagegate: .*PostgreSQL \d+ is too old: 99 is needed$")
+
+
+class BlobsTests(StartCase):
+    """The blobs."""
+
+    def test_otherCluster(self) -> None:
+        """Two clusters on one store of blobs: the second one is refused, at init and at a start."""
+        first, second = self.cluster(), self.cluster()
+        self.assertRefused(second, "nothing was changed", blobs=first.blobs)
+        second.blobs = first.blobs
+        error = self.assertRaises(ForeignBlobs, second.initialise)
+        self.assertIn("nothing was changed", str(error))
+
+    def test_missing(self) -> None:
+        """A directory that does not exist, or where nothing is mounted."""
+        cluster = self.cluster()
+        missing = f"files:{cluster.directory / 'missing'}"
+        self.assertRefused(cluster, "is it mounted?", blobs=missing)
+        (cluster.directory / "missing").mkdir()
+        self.assertRefused(cluster, "has no store-id", blobs=missing)
+
+    def test_address(self) -> None:
+        """A text that is no address; a server that does not answer; a bucket that is not there."""
+        cluster = self.cluster()
+        self.assertRefused(cluster, "'rados:' is not rados:POOL?", blobs="rados:")
+        self.assertRefused(cluster, "bucket b at 127.0.0.1:1", blobs="s3:http://127.0.0.1:1/b")

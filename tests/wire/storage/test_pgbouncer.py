@@ -1,0 +1,69 @@
+"""The catalog behind PgBouncer, Debian's package, which pools sessions."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
+from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
+from tests.support.ports import heldPort, waitForPort
+from tests.support.postgresql import USER, asUser, sharedServer
+
+_INI = """
+[databases]
+* = host=127.0.0.1 port={server} user={user}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = session
+"""
+
+
+def pause(seconds: float = 0.02) -> Deferred[None]:
+    """Wait."""
+    from twisted.internet import reactor
+
+    return deferLater(reactor, seconds)
+
+
+class SessionTests(TestCase):
+    """C{pool_mode = session}."""
+
+    async def test_nodes(self) -> None:
+        """Two nodes write, read, and are notified, all through it."""
+        from twisted.internet import reactor
+
+        directory = tempfile.mkdtemp(prefix="sgpb")
+        self.addCleanup(shutil.rmtree, directory)
+        os.chmod(directory, 0o755)
+        port = heldPort(self)
+        ini = Path(directory, "pgbouncer.ini")
+        ini.write_text(_INI.format(server=sharedServer().port, user=USER, port=port))
+        process = subprocess.Popen([*asUser(), "/usr/sbin/pgbouncer", "-q", str(ini)])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        waitForPort(port, process)
+        conninfo = sharedServer().store().replace(f"port={sharedServer().port}", f"port={port}")
+        nodes = [openPostgreSQL(reactor, [conninfo], "node", 60.0) for _ in range(2)]
+        for node in nodes:
+            self.addCleanup(node.close)
+        told: list[str] = []
+        nodes[1].onBucketChanged = told.append
+        await nodes[0].createBucket(bucketNamed("a"))
+        # What the connection answers after its LISTEN.
+        await nodes[1].listObjects("a", b"", b"", b"", 1)
+        await nodes[0].createBucket(bucketNamed("b"))
+        await gatherResults(
+            [node.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(50) for node in nodes]
+        )
+        self.assertEqual(len((await nodes[1].listObjects("b", b"", b"", b"", 99)).objects), 50)
+        while "b" not in told:
+            await pause()

@@ -1,0 +1,89 @@
+"""The catalog in PostgreSQL keeps the catalog's contract, on a real server."""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+from zope.interface.verify import verifyObject
+
+from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks, Locks, RowLocks
+from storagegate.storage.clustercatalog import ICleanup, IClusterCatalog, INodeLeases
+from tests.contract.catalog import CatalogContract
+from tests.support.postgresql import sharedServer
+
+_MUTATIONS = frozenset(
+    {
+        "abortUpload",
+        "completeUpload",
+        "deleteObjects",
+        "putObject",
+        "putPart",
+    }
+)
+
+
+class CollectedCatalog:
+    """
+    A catalog whose garbage is found with each mutation, before its Deferred fires, as the contract
+    has it; in a cluster one node does so in the background.
+    """
+
+    def __init__(self, catalog: PostgreSQLCatalog, collected: list[str]) -> None:
+        self._catalog = catalog
+        self._collected = collected
+        self._known: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._catalog, name)
+        if name not in _MUTATIONS:
+            return found
+
+        def mutate(*arguments: Any, **named: Any) -> Deferred[Any]:
+            return found(*arguments, **named).addCallback(self._collect)
+
+        return mutate
+
+    def _collect(self, result: Any) -> Deferred[Any]:
+        async def collect() -> Any:
+            await self._catalog.leases.renew(60.0, 1 << 62)
+            await self._catalog.cleanup.fold()
+            garbage = await self._catalog.garbage("", 1000)
+            self._collected += [blob for blob in garbage if blob not in self._known]
+            self._known.update(garbage)
+            return result
+
+        return Deferred.fromCoroutine(collect())
+
+
+class PostgreSQLContractTests(CatalogContract, TestCase):
+    """The contract."""
+
+    def makeCatalog(self) -> Any:
+        """Open a new database."""
+        from twisted.internet import reactor
+
+        catalog = openPostgreSQL(
+            reactor, [sharedServer().store()], "node", 60.0, locks=self.makeLocks()
+        )
+        self.addCleanup(catalog.close)
+        return CollectedCatalog(catalog, self.collected)
+
+    def makeLocks(self) -> Locks:
+        """Make the locks."""
+        return AdvisoryLocks()
+
+    def test_interfaces(self) -> None:
+        """The catalog has all methods of its interface."""
+        catalog = self.catalog._catalog
+        verifyObject(IClusterCatalog, catalog)
+        verifyObject(INodeLeases, catalog.leases)
+        verifyObject(ICleanup, catalog.cleanup)
+
+
+class RowLocksContractTests(PostgreSQLContractTests):
+    """The contract with locks of rows."""
+
+    def makeLocks(self) -> Locks:
+        """Make the locks."""
+        return RowLocks()

@@ -1,0 +1,205 @@
+"""The catalog in PostgreSQL while its primary and its standby stop, crash and come back."""
+
+from time import monotonic
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.errors import CommitUnknown, StoreBusy
+from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
+from tests.support.postgresql import Server, execute
+
+WORKERS = 4
+
+_BEHIND = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()"
+
+
+def pause(seconds: float = 0.02) -> Deferred[None]:
+    """Wait."""
+    from twisted.internet import reactor
+
+    return deferLater(reactor, seconds)
+
+
+class FailoverCase(TestCase):
+    """A primary with a synchronous standby, and a node."""
+
+    timeout = 180
+
+    def setUp(self) -> None:
+        """Start both."""
+        self.first = Server.make()
+        self.addCleanup(self.first.remove)
+        name = self.first.store().rpartition("=")[2]
+        self.second = self.first.standby("second")
+        self.addCleanup(self.second.remove)
+        self.conninfos = [
+            server.conninfo("postgres").replace("dbname=postgres", f"dbname={name}")
+            for server in (self.first, self.second)
+        ]
+
+    def openNode(self, *conninfos: str) -> PostgreSQLCatalog:
+        """Open the catalog as a node does."""
+        from twisted.internet import reactor
+
+        node = openPostgreSQL(reactor, conninfos or self.conninfos, "node", 60.0)
+        self.addCleanup(node.close)
+        return node
+
+    async def lease(self, node: PostgreSQLCatalog) -> None:
+        """Take a new lease, as its keeper does, as soon as that is possible."""
+        while not node.lease:
+            try:
+                await node.leases.take("node", 60.0)
+            except StoreBusy:
+                await pause()
+
+
+class StandbyTests(FailoverCase):
+    """The standby is away, while commits wait for it."""
+
+    async def test_away(self) -> None:
+        """
+        Without its standby a write is answered in time, and as unknown; look-ups go on. When the
+        standby is back, so are writes.
+        """
+        from twisted.internet import reactor
+
+        node = self.openNode()
+        await node.createBucket(bucketNamed("b"))
+        self.assertEqual(await node.cleanup.replication(), ("second", 1))
+        self.second.stop()
+        began = reactor.seconds()
+        with self.assertRaises(CommitUnknown):
+            await node.putObject(inlineRecord(b"k"), ALWAYS)
+        self.assertLess(reactor.seconds() - began, 8.0)
+        self.assertEqual(node.lease, 0)
+        self.assertEqual((await node.object("b", b"none"))[1], None)
+        with self.assertRaises(StoreBusy):
+            await node.putObject(inlineRecord(b"k"), ALWAYS)
+        self.second.start()
+        await self.lease(node)
+        await node.putObject(inlineRecord(b"l"), ALWAYS)
+
+    async def test_canceled(self) -> None:
+        """A commit that an operator cancels, while it waits, is not a success."""
+        node = self.openNode()
+        await node.createBucket(bucketNamed("b"))
+        self.second.stop()
+        writing = node.putObject(inlineRecord(b"k"), ALWAYS)
+        await pause(0.5)
+        self.assertFalse(writing.called)
+        self.first.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        )
+        with self.assertRaises(CommitUnknown):
+            await writing
+        self.assertEqual(node.lease, 0)
+
+
+class PromotionTests(FailoverCase):
+    """The primary crashes, and its standby is promoted."""
+
+    async def test_promoted(self) -> None:
+        """
+        What was acknowledged is there, nothing that was refused is; writes go on by themselves, and
+        no node uses the old primary when it comes back.
+        """
+        node = self.openNode()
+        await node.createBucket(bucketNamed("b"))
+        acknowledged: dict[bytes, int] = {}
+        refused: set[tuple[bytes, int]] = set()
+        isOver: list[None] = []
+        after: list[None] = []
+
+        async def write(worker: int) -> None:
+            number = 0
+            while not isOver:
+                number += 1
+                key = b"%d-%d" % (worker, number % 7)
+                await self.lease(node)
+                try:
+                    await node.putObject(inlineRecord(key, b"%d" % number), ALWAYS)
+                except CommitUnknown:
+                    continue
+                except StoreBusy:
+                    refused.add((key, number))
+                    await pause()
+                    continue
+                acknowledged[key] = number
+                if after:
+                    after.append(None)
+
+        writers = gatherResults([Deferred.fromCoroutine(write(n)) for n in range(WORKERS)])
+        await pause(1.0)
+        before = dict(acknowledged)
+        self.assertTrue(before)
+        self.first.kill()
+        self.second.execute("SELECT pg_promote(true, 60)")
+        self.second.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        self.second.execute("SELECT pg_reload_conf()")
+        after.append(None)
+        while len(after) < 200:
+            await pause()
+        # It takes writes, as nothing has told it that it is over.
+        self.first.start()
+        self.first.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        self.first.execute("SELECT pg_reload_conf()")
+        old = self.count(0)
+        execute(
+            self.conninfos[1],
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        count = len(after)
+        while len(after) < count + 200:
+            await pause()
+        isOver.append(None)
+        await writers
+        for key, number in acknowledged.items():
+            record = (await node.object("b", key))[1]
+            assert record is not None
+            found = int(record.content.inline or b"")
+            # A later write of it may be one of those that are unknown.
+            self.assertGreaterEqual(found, number)
+            self.assertNotIn((key, found), refused)
+        fresh = self.openNode(*self.conninfos)
+        await fresh.putObject(inlineRecord(b"fresh"), IF_ABSENT)
+        self.assertIsNotNone((await node.object("b", b"fresh"))[1])
+        self.assertEqual((node.primary.timeline, fresh.primary.timeline), (2, 2))
+        self.assertEqual(self.count(0), old)
+
+    async def test_openSockets(self) -> None:
+        """
+        An old primary that stood still while another was promoted, and goes on, with all sockets
+        open: a node that has used it leaves it within seconds, although it would take its writes.
+        """
+        self.first.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        self.first.execute("SELECT pg_reload_conf()")
+        node = self.openNode()
+        await node.createBucket(bucketNamed("b"))
+        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        while self.first.value(_BEHIND):
+            await pause()
+        # It watches the standby by now.
+        await pause(1.5)
+        self.first.suspend()
+        self.second.promote()
+        self.first.resume()
+        began = monotonic()
+        fresh = self.openNode(self.conninfos[1])
+        await fresh.putObject(inlineRecord(b"new"), ALWAYS)
+        while (await node.object("b", b"new"))[1] is None:
+            await pause()
+        self.assertLess(monotonic() - began, 3.0)
+        self.assertEqual((node.lease, node.primary.timeline), (0, 2))
+        await self.lease(node)
+        await node.putObject(inlineRecord(b"mine"), ALWAYS)
+        self.assertIsNotNone((await fresh.object("b", b"mine"))[1])
+
+    def count(self, server: int) -> Any:
+        """Read the last number of a write of a server."""
+        return execute(self.conninfos[server], "SELECT last_value FROM writes")

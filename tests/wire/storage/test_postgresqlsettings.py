@@ -1,0 +1,195 @@
+"""
+Writes that are decided on by a bucket in memory, where the catalog is in PostgreSQL: another node's
+change of the bucket counts for them from its answer on, notified or not.
+"""
+
+import os
+from time import monotonic
+from typing import Any
+
+from twisted.internet.defer import gatherResults
+from twisted.trial.unittest import TestCase
+
+from storagegate.s3.access.context import PlainCaller
+from storagegate.s3.accounts import AccessKeyStore, Identity
+from storagegate.s3.checksums import IngestedBody
+from storagegate.s3.errors import S3Error
+from storagegate.s3.objects import ObjectService
+from storagegate.s3.settings import POLICY
+from storagegate.storage.catalog.postgresql.connection import Connection
+from storagegate.storage.errors import BucketChanged, NoSuchBucket
+from storagegate.storage.records import (
+    VERSIONING_ENABLED,
+    AccessKey,
+    Attributes,
+    Checksum,
+    Content,
+    ObjectRecord,
+    WriteCondition,
+)
+from storagegate.storage.store import ObjectStore
+from tests.contract.catalogcase import bucketNamed, inlineRecord
+from tests.support.postgresql import sharedServer
+
+BOB = Identity("BK", "bob")
+ALICE = Identity("AK", "alice")
+
+ALLOWED = b"""{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*",
+    "Action": "s3:PutObject", "Resource": "arn:aws:s3:::b/*"}]}"""
+CHECKSUM = Checksum("CRC64NVME", "AAAAAAAAAAA=")
+DENIED = ALLOWED.replace(b'"Allow"', b'"Deny"')
+
+
+class DecisionTests(TestCase):
+    """Two nodes, of which the second learns of no change by itself."""
+
+    async def setUp(self) -> None:
+        """Open both, with the bucket C{b} of alice."""
+        from twisted.internet import reactor
+
+        conninfo = sharedServer().store()
+        self.stores: list[Any] = []
+        self.services: list[ObjectService] = []
+        for name in ("first", "second"):
+            store = ObjectStore.open(
+                os.path.abspath(self.mktemp()),
+                reactor,
+                catalog="postgresql",
+                options={"catalog": [conninfo], "node": name, "leaseSeconds": 60.0},
+            )
+            self.addCleanup(self.close, store)
+            accounts = AccessKeyStore(store.accessKeys, "RK", "secret")
+            self.stores.append(store)
+            self.services.append(ObjectService(store, "us-east-1", lambda: 1, accounts))
+        self.first, self.second = (store.catalog for store in self.stores)
+        await self.first.createBucket(bucketNamed("b"))
+        await self.second._forLists.opened()
+        # Before it is notified.
+        self.second._forLists.connection._onNotification = lambda channel, payload: None
+        await self.second.bucket("b")
+
+    async def close(self, store: ObjectStore) -> None:
+        """Close a node's."""
+        await store.close()
+
+    async def put(self, identity: Identity, key: bytes = b"k") -> ObjectRecord:
+        """Put a small object on the second node, as a request does."""
+        service = self.services[1]
+        caller = PlainCaller(identity, "PutObject")
+        _, owner = await service.checkWrite(caller, "b", key, length=5)
+        body = IngestedBody(Content(5, b"hello"), "e" * 32, CHECKSUM)
+        return await service.putObject(owner, "b", key, body, Attributes())
+
+    async def refusal(self, identity: Identity) -> str:
+        """Return the error of a put."""
+        with self.assertRaises(S3Error) as caught:
+            await self.put(identity, b"refused")
+        _, record = await self.second.object("b", b"refused")
+        self.assertIsNone(record)
+        code: str = caught.exception.code
+        return code
+
+    def trips(self) -> list[None]:
+        """Count the transactions of the second node from now on, but for those of its keys."""
+        counted: list[None] = []
+        run, lookUp = Connection.run, Connection.lookUp
+
+        def countRun(connection: Connection, steps: Any, began: float | None = None) -> Any:
+            counted.append(None)
+            return run(connection, steps, began)
+
+        def countLookUp(connection: Connection, step: Any) -> Any:
+            if step[0] != b"keysgeneration":
+                counted.append(None)
+            return lookUp(connection, step)
+
+        self.patch(Connection, "run", countRun)
+        self.patch(Connection, "lookUp", countLookUp)
+        return counted
+
+    async def test_roundTrips(self) -> None:
+        """A small write is one round trip, and so is a look-up, also in a bucket with settings."""
+        await self.first.putSettings("b", {POLICY: ALLOWED})
+        await self.put(BOB)
+        trips = self.trips()
+        await self.put(ALICE)
+        self.assertEqual(len(trips), 1)
+        caller = PlainCaller(ALICE, "GetObject")
+        await self.services[1].object(caller, "b", b"k")
+        self.assertEqual(len(trips), 2)
+
+    async def test_policies(self) -> None:
+        """A policy that another node has put, or removed, decides on the next write."""
+        self.assertEqual(await self.refusal(BOB), "AccessDenied")
+        await self.first.putSettings("b", {POLICY: ALLOWED})
+        await self.put(BOB)
+        await self.first.putSettings("b", {POLICY: None})
+        self.assertEqual(await self.refusal(BOB), "AccessDenied")
+        await self.put(ALICE)
+        await self.first.putSettings("b", {POLICY: DENIED})
+        self.assertEqual(await self.refusal(ALICE), "AccessDenied")
+
+    async def test_ownership(self) -> None:
+        """An object has the owner that the settings say which another node has put."""
+        await self.first.putSettings("b", {POLICY: ALLOWED})
+        await self.put(BOB)
+        documents = {POLICY: ALLOWED, "ownershipControls": b"BucketOwnerEnforced"}
+        await self.first.putSettings("b", documents)
+        self.assertEqual((await self.put(BOB)).account, "alice")
+
+    async def test_anotherBucket(self) -> None:
+        """A bucket of the same name, of another account, is not taken for the one before."""
+        await self.first.deleteBucket("b")
+        with self.assertRaises(NoSuchBucket):
+            await self.put(ALICE)
+        await self.first.createBucket(bucketNamed("b", "bob"))
+        self.assertEqual(await self.refusal(ALICE), "AccessDenied")
+
+    async def test_revisions(self) -> None:
+        """A write with the revision of a bucket that was changed is refused, whatever changed."""
+        for change in (
+            lambda: self.first.putSettings("b", {"cors": b"[]"}),
+            lambda: self.first.putSettings("b", {"cors": b"[]"}),
+            lambda: self.first.setVersioning("b", VERSIONING_ENABLED),
+            lambda: self.first.setObjectLock("b", None),
+        ):
+            await self.second.bucket("b")
+            bucket, revision = self.second.recentBucket("b")
+            self.assertEqual(bucket, await self.first.bucket("b"))
+            condition = WriteCondition(revision=revision)
+            await self.second.putObject(inlineRecord(b"k"), condition)
+            await change()
+            with self.assertRaises(BucketChanged):
+                await self.second.putObject(inlineRecord(b"l"), condition)
+        self.assertIsNone((await self.second.object("b", b"l"))[1])
+
+    async def test_keys(self) -> None:
+        """
+        A key works, and stops working, on a node that is not notified when it polls, and on one
+        that is before.
+        """
+        notified, polling = (store.accessKeys for store in self.stores)
+        await gatherResults([notified.loaded(), polling.loaded()])
+        for change in (
+            lambda: self.first.addAccessKey(AccessKey("K", "s", "ada")),
+            lambda: self.first.removeAccessKey("K"),
+        ):
+            before = notified.generation
+            await change()
+            began = monotonic()
+            while notified.generation == before:
+                await self.first.bucket("b")
+            noticed = monotonic() - began
+            while polling.generation == before:
+                await self.first.bucket("b")
+            self.assertLess(noticed, 1.0)
+            self.assertEqual(notified.keys, polling.keys)
+        self.assertEqual(polling.keys, {})
+
+    async def test_notified(self) -> None:
+        """A node that is notified of a change forgets the bucket, so that no write is refused."""
+        await self.first.bucket("b")
+        self.assertIsNotNone(self.first.recentBucket("b"))
+        await self.second.putSettings("b", {"cors": b"[]"})
+        while self.first.recentBucket("b") is not None:
+            await self.first.keysGeneration()
