@@ -32,6 +32,7 @@ setup(
     package_dir={"storagegate.protos": "protos"},
     package_data={
         "storagegate": ["py.typed"],
+        "storagegate.console": ["static/*", "static/assets/*"],
         "storagegate.http": ["page/*"],
         "storagegate.protos": ["*.proto", "*.protoset"],
     },

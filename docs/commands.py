@@ -24,8 +24,31 @@ takes the flags of ``serve``, and those of ``twistd`` itself before the word.
 daemon: flags win over variables, variables over the file, the file over the defaults. `Every key
 <keys.rst>`_ has its default and what it may be.
 
-The exit code is 0; 1 with a line on standard error if the command failed, or where it found
-problems; 2 if the command line is wrong.
+Most commands also work over the API of the console of a running daemon: ``--url`` is its admin
+listener, or where a proxy has the console. The key pair is that of ``STORAGEGATE_ACCESS_KEY`` and
+``STORAGEGATE_SECRET_KEY``, or that of ``--profile``: a table of
+``~/.config/storagegate/profiles.toml`` (mode 0600), with ``url``, ``accessKey``, ``secretKey`` and
+``caFile``, all optional. It is sent over TLS or to this machine only. What only a running daemon
+can do (``trace``, ``call``, ``share``, ``keys judge``, ``config reload``) is done by the one of the
+data directory, without ``--url``, with its root pair.
+
+Without a command the script prints its commands, and the state of the daemon in a line. Secrets are
+read from standard input or the environment. With ``--json`` a command prints one object, ``trace``
+one a line. Colours and a bar of progress are for terminals only; ``NO_COLOR`` switches colours off.
+
+.. csv-table:: Exit codes
+    :header: code, meaning
+
+    0,done
+    1,"the command failed, with a line on standard error, or it has found problems"
+    2,the command line is wrong
+    3,the daemon does not run or cannot be reached
+    130,interrupted
+
+Completion: ``storagegate completion bash >
+~/.local/share/bash-completion/completions/storagegate``; ``storagegate completion zsh`` for a file
+``_storagegate`` in a directory of ``fpath``; ``storagegate completion fish >
+~/.config/fish/completions/storagegate.fish``.
 """
 
 
@@ -42,6 +65,10 @@ def _lines(command: argparse.ArgumentParser) -> Iterator[str]:
         told = str(command.description)
         title = (command.prog, "-" * len(command.prog))
         yield from (*title, "", f"{told[0].upper()}{told[1:]}.", "")
+        for place in command._actions:
+            if not place.option_strings:
+                yield f"``{place.metavar}``"
+                yield f"    {place.help}"
         for flag in flags:
             argument = "" if flag.nargs == 0 else f" {flag.metavar or _choices(flag)}"
             yield f"``{flag.option_strings[0]}{argument}``"

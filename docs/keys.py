@@ -22,9 +22,10 @@ from storagegate.auth.authentication import PROVIDERS, readRules
 from storagegate.auth.jwt import JWTOptions
 from storagegate.auth.oauth import OAuthOptions
 from storagegate.auth.tokens import APIKeyOptions
+from storagegate.cluster.options import ClusterOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
-from storagegate.daemon.config import KEYS, Key
+from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, Key
 from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.monitoring import MonitoringOptions
@@ -59,6 +60,14 @@ Top level
 
 """
 
+_CLUSTER = """\
+A store over several machines
+-----------------------------
+
+Without this table the store is embedded. A change takes a restart.
+
+"""
+
 _GATEWAY = """\
 The tables of the gateway
 -------------------------
@@ -83,7 +92,7 @@ Read = Callable[[Any], Any]
 
 def page() -> str:
     """Give the whole page."""
-    parts = [_INTRODUCTION, _topLevel(), _GATEWAY]
+    parts = [_INTRODUCTION, _topLevel(), _CLUSTER, _clusterTable(), _GATEWAY]
     for title, group in GROUPS.items():
         parts.append(f"{title}\n{'~' * len(title)}\n\n")
         for name, kind in group.items():
@@ -133,6 +142,23 @@ def _isList(attribute: Any) -> bool:
 def _topLevel() -> str:
     header = ("key", "flag", "variable", "default", "value", "SIGHUP", "meaning")
     return _csvTable("", header, [_keyRow(key) for key in KEYS])
+
+
+def _clusterTable() -> str:
+    header = ("option", "variable", "default", "value", "meaning")
+    variables = {name: variable for variable, name in CLUSTER_VARIABLES.items()}
+    meanings = ivars(ClusterOptions)
+    rows = [
+        (
+            _literal(each.name),
+            _literal(variables[each.name]),
+            _default(each),
+            _value(ClusterOptions, each),
+            meanings[each.name],
+        )
+        for each in attrs.fields(ClusterOptions)
+    ]
+    return _csvTable("[cluster]", header, rows)
 
 
 def _keyRow(key: Key) -> Sequence[str]:

@@ -84,7 +84,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if reactor is None:
         # A supervisor runs no service.
         reactor = chooseReactor(configuration.reactor if configuration.workers == 1 else None)
-    setup = ProcessSetup(configuration, reload, reactor, Components(reactor), options.parent)
+    parts = Components(reactor)
+    setup = ProcessSetup(configuration, reload, reactor, parts, options.parent, flags)
     if configuration.workers > 1:
         from storagegate.daemon.supervisor import Supervisor
 

@@ -134,6 +134,14 @@ class PageTests(SynchronousTestCase):
             exists = any(each.endswith(f"/{name}") for each in known)
             self.assertTrue(exists or (CHECKOUT / name).exists(), name)
 
+    def test_clusterCommands(self) -> None:
+        """The commands of the page of the cluster are ones that the script understands."""
+        text = " ".join((DOCS / "cluster.rst").read_text().split())
+        lines = re.findall(r"``storagegate (cluster [a-z][^`]+|keys [^`]+)``", text)
+        self.assertGreater(len(lines), 5)
+        for line in lines:
+            scriptParser().parse_args(shlex.split(line))
+
     def test_links(self) -> None:
         """Every file and every section that a page names is there; the index names every page."""
         for page in pages():

@@ -13,6 +13,7 @@ FLOORS = (
     ("auth", "storage", "upstream"),
     ("http", "rpc", "s3"),
     ("services", "gateway"),
+    ("cluster", "console"),
     ("daemon",),
     ("cli", "tap", "server"),
     ("__main__",),

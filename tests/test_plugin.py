@@ -68,5 +68,6 @@ class WheelTests(SynchronousTestCase):
         # Type checkers read the annotations of a package that has this.
         self.assertIn("storagegate/py.typed", names)
         self.assertIn("storagegate/http/page/page.js", names)
+        self.assertIn("storagegate/console/static/index.html", names)
         self.assertIn("storagegate", twistd(installed, "--help"))
         self.assertRegex(twistd(installed, "storagegate", "--version"), r"\Astoragegate \d")

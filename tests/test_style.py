@@ -31,8 +31,15 @@ FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 # Hooks of libraries that keep their own names: botocore's, grpcio's, http.server's and asyncio's.
 FOREIGN_METHODS = frozenset(
     {
-        *("call_later", "headers_to_sign", "start_server_batch", "do_POST", "log_message"),
-        *("connection_made", "data_received", "get_coro", "get_name"),
+        *(
+            "call_later",
+            "headers_to_sign",
+            "start_server_batch",
+            "do_POST",
+            "log_message",
+            "handle_one_request",
+        ),
+        *("connection_made", "data_received", "get_coro", "get_name", "get_value"),
     }
 )
 

@@ -27,7 +27,7 @@ class AuthFailureThrottle:
     """
     Count failed authentications by source, and delay their responses. Successes are never slowed.
 
-    A source is an IPv4 address or a network of IPv6, whatever the connections and the calls.
+    A source is an IPv4 address or a network of IPv6, over all its connections and calls.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -7,7 +7,8 @@ This is the only module that calls the constructors of the store, the sites and 
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -15,25 +16,33 @@ from twisted.internet.interfaces import IListeningPort
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
+from storagegate.daemon.adminresource import AdminResource
 from storagegate.daemon.config import Configuration, S3Options, StoreOptions
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
-from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.systemd import Notifier
 from storagegate.net.heap import HeapTrimmer
+from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
     # Each is imported when it is made.
+    from storagegate.cluster.counts import Counts
+    from storagegate.cluster.options import ClusterOptions
+    from storagegate.console.monitor import ConsoleMonitor
     from storagegate.daemon.gatewayservice import DaemonGatewayService
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
+    from storagegate.storage.catalog.postgresql.admin import ClusterSecrets
     from storagegate.storage.store import ObjectStore
 
 # S3 clients keep a connection between two commands, and a reverse proxy keeps its own for a minute:
 # the proxy should close it first.
 _S3_KEEP_ALIVE_SECONDS = 75
+
+# Damaged objects that a worker names to the others.
+_MOST_NAMED = 1000
 
 
 class Components:
@@ -55,10 +64,17 @@ class Components:
         self.logs = Logs()
         self._callLog: Any = None
         self._observation: Any = None
+        self._gateway: DaemonGatewayService | None = None
+        self._monitor: ConsoleMonitor | None = None
         self._sites: dict[str, Any] = {}
         # Metrics are collected only if the admin listener is enabled.
         self._isMetered = False
         self._tracer: Any = None
+        self._cluster: tuple[ClusterOptions, ClusterSecrets] | None = None
+        self._counts: Counts | None = None
+        # Whether a gateway counts with it.
+        self._isCounting = False
+        self._lock: DirectoryLock | None = None
 
     tuneProcess = staticmethod(tuneProcess)
 
@@ -82,31 +98,68 @@ class Components:
         """Make the handlers of the process's signals, see L{SignalHandlers}."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
-    def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
+    def joinCluster(self, options: "ClusterOptions") -> None:
+        """
+        Check the catalog and the blobs of a cluster, before anything is served. Blocks.
+
+        @raise StoreError: They cannot be used; one line gives the reason.
+        """
+        from storagegate.cluster.counts import Counts, readCounts
+        from storagegate.cluster.initialisation import checkCluster
+
+        self._cluster = (options, checkCluster(options, self._reactor))
+        found = self._cluster[1]
+        self.logs.redactor.hide(found.secretKey, *options.secrets(found.servers))
+        make = readCounts(options.counts, options.catalog)
+        self._counts = Counts(make, self._reactor, self.meters)
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Return why the calls of all nodes cannot be counted together, if they should be."""
+        return {} if self._counts is None else {"counts": self._counts.failure}
+
+    def clusterRoot(self) -> KeyPair | None:
+        """Return the root key pair of the cluster; L{None} if the store is embedded."""
+        if self._cluster is None:
+            return None
+        found = self._cluster[1]
+        return KeyPair(found.accessKey, found.secretKey)
+
+    def prepareStore(
+        self, options: StoreOptions, directory: str, isCluster: bool = False
+    ) -> DirectoryLock:
         """
         Prepare the store before any worker opens it. Blocks.
 
         @param directory: The data directory, made if it is absent.
+        @param isCluster: Whether the store is not in the data directory, which is only locked.
         @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
+        if isCluster:
+            lock = DirectoryLock.take(directory)
+            os.set_inheritable(lock.descriptor, True)
+            return lock
         from storagegate.storage.store import ObjectStore
 
         return ObjectStore.prepare(directory, durability=options.durability)
 
-    def makeMemory(self) -> dict[str, int]:
+    def makeMemory(self, isCluster: bool = False) -> dict[str, int]:
         """
         Make the memory that workers share. Blocks.
 
+        @param isCluster: Whether they share no store.
         @return: Descriptors by name.
         """
         from storagegate.core.ratelimit import makeRateMemory
         from storagegate.gateway.transports.udp.replycache import makeAnswerMemory
-        from storagegate.storage.sharedmemory import ProcessGroupConfig
 
-        store = os.memfd_create("storagegate-store")
-        os.ftruncate(store, ProcessGroupConfig.memorySize())
-        return {"rates": makeRateMemory(), "answers": makeAnswerMemory(), "store": store}
+        memory = {"rates": makeRateMemory(), "answers": makeAnswerMemory()}
+        if not isCluster:
+            from storagegate.storage.sharedmemory import ProcessGroupConfig
+
+            memory["store"] = os.memfd_create("storagegate-store")
+            os.ftruncate(memory["store"], ProcessGroupConfig.memorySize())
+        return memory
 
     def notifier(self) -> Notifier:
         """Make the notifier of the service manager."""
@@ -120,6 +173,31 @@ class Components:
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.metrics import MeteredFiles, watchStore
+
+        meters = self.meters if self._isMetered else None
+        arguments: dict[str, Any] = {
+            "durability": options.durability,
+            "verifyReads": options.verifyReads,
+            "files": None if meters is None else MeteredFiles(meters),
+        }
+        if self._cluster is None:
+            store = self._embeddedStore(directory, arguments)
+        else:
+            if self._link is None:
+                self._lock = DirectoryLock.take(directory)
+            store = self._clusterStore(directory, self._cluster[0], arguments)
+        if meters is not None:
+            watchStore(store, meters, directory)
+        if self._link is not None:
+            # The process that scrubs knows them, and any other has the page.
+            objects = lambda: sorted(store.scrubber.corruptObjects)[:_MOST_NAMED]  # noqa: E731
+            self._link.answer(
+                "damaged", lambda _: [(bucket, key.hex()) for bucket, key in objects()]
+            )
+        self._scanLifecycles(store, options)
+        return store
+
+    def _embeddedStore(self, directory: str, arguments: Mapping[str, Any]) -> "ObjectStore":
         from storagegate.storage.store import ObjectStore
 
         sharing = None
@@ -130,18 +208,54 @@ class Components:
             sharing = ProcessGroupConfig(
                 link.index, link.count, link.memory["store"], link.broadcast, link.subscribe
             )
-        meters = self.meters if self._isMetered else None
+        return ObjectStore.open(directory, self._reactor, sharing=sharing, **arguments)
+
+    def _clusterStore(
+        self, directory: str, options: "ClusterOptions", arguments: Mapping[str, Any]
+    ) -> "ObjectStore":
+        from storagegate.cluster.initialisation import blobsBackEnd
+        from storagegate.cluster.metrics import watchNode
+        from storagegate.cluster.node import ClusterNode
+        from storagegate.cluster.shards import ShardedNode
+        from storagegate.storage.clustercatalog import IShardedCatalog
+        from storagegate.storage.node import IStoreNode
+        from storagegate.storage.store import ObjectStore
+
+        def makeNode(context: Any, catalog: Any, blobs: Any) -> IStoreNode:
+            made: Any
+            if IShardedCatalog.providedBy(catalog):
+                made = ShardedNode(context, catalog, blobs)
+                nodes = list(made.nodes.values())
+            else:
+                made = ClusterNode(context, catalog, blobs)
+                nodes = [made]
+            if self._isMetered:
+                watchNode(nodes, self.meters)
+            node: IStoreNode = made
+            return node
+
         store = ObjectStore.open(
             directory,
             self._reactor,
-            durability=options.durability,
-            verifyReads=options.verifyReads,
-            files=None if meters is None else MeteredFiles(meters),
-            sharing=sharing,
+            catalog="postgresql",
+            blobs=blobsBackEnd(options),
+            options={
+                "catalog": options.catalog,
+                "blobs": options.blobs,
+                "node": f"{os.uname().nodename}:{os.getpid()}",
+                "leaseSeconds": options.leaseSeconds,
+                "synchronous": options.synchronous,
+            },
+            node=makeNode,
+            inlineLimit=options.inlineLimit,
+            **arguments,
         )
-        if meters is not None:
-            watchStore(store, meters, directory)
-        self._scanLifecycles(store, options)
+        assert self._counts is not None
+        expiry = self._counts.expiry()
+        if expiry is not None:
+            store.runInOne("counts", expiry)
+        if self._isCounting:
+            self._counts.open()
         return store
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
@@ -151,7 +265,7 @@ class Components:
 
         calendar = Calendar(options.lifecycleDaySeconds * 1000)
         scanner = LifecycleScanner(store, calendar, self._reactor, time.time)
-        store.runInOne(scanner)
+        store.runInOne("lifecycles", scanner)
         if self._isMetered:
             watchScanner(scanner, self.meters)
 
@@ -175,6 +289,8 @@ class Components:
         """Write the pending lines and export the pending spans, for two seconds at most."""
         if self._observation is not None:
             self._observation.stop()
+        if self._monitor is not None:
+            self._monitor.stop()
         if self._tracer is not None:
             await self._tracer.stop()
 
@@ -203,11 +319,18 @@ class Components:
 
         return listen(self._reactor, description, site)
 
-    def adminResource(self, readiness: Callable[[], health.Readiness]) -> Any:
+    def adminResource(
+        self,
+        configuration: Configuration,
+        readiness: Callable[[], health.Readiness],
+        makeConsole: Callable[[], Any],
+    ) -> Any:
         """
         Make the root of the admin listener.
 
+        @param configuration: Says whether there is a console.
         @param readiness: Returns the present state, for the health pages.
+        @param makeConsole: See L{AdminResource}.
         """
         from twisted.internet.threads import deferToThreadPool
 
@@ -238,9 +361,67 @@ class Components:
                 return
             request.respond(*health.respond(request.method, request.path, readiness))
 
-        return CoroutineResource(handle, health.describeError)
+        plain = CoroutineResource(handle, health.describeError)
+        values = configuration.values
+        make = makeConsole if values["console"] else None
+        if make is not None and self._link is not None:
+            # The first request to the console may come to another worker.
+            self._link.subscribe("console", lambda message: self._madeMonitor().received(message))
+        return AdminResource(plain, make, values.get("consoleUrl", ""))
 
-    def serveS3(self, site: Any, store: Any, options: S3Options, root: RootCredentials) -> None:
+    def _madeMonitor(self) -> "ConsoleMonitor":
+        """Return what the console has in this process, made with the first request to it."""
+        if self._monitor is None:
+            from storagegate.console.monitor import ConsoleMonitor
+
+            self._monitor = ConsoleMonitor(self._reactor, self._link)
+            if self._observation is not None:
+                self._observation.add(self._monitor.tap)
+            if self._gateway is not None:
+                self._gateway.observe(self._monitor.tap)
+        return self._monitor
+
+    def console(
+        self, configuration: Configuration, store: "ObjectStore", root: KeyPair, daemon: Any
+    ) -> Any:
+        """
+        Make the console.
+
+        @param daemon: An L{IDaemon<storagegate.console.services.IDaemon>}.
+        """
+        from storagegate.console.app import Console
+        from storagegate.console.guard import Guard
+        from storagegate.console.services import ConsoleOptions, ConsoleServices
+        from storagegate.s3.accounts import AccessKeyStore
+        from storagegate.s3.multipart import MultipartService
+        from storagegate.s3.objects import ObjectService
+
+        values, s3 = configuration.values, configuration.s3
+        options = ConsoleOptions(
+            values.get("consoleUrl", ""),
+            values.get("s3Url", ""),
+            values["consoleClearText"],
+            s3.trustedProxies,
+        )
+        accounts = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
+        objects = ObjectService(store, s3.region, time.time, accounts, s3.ownership)
+        services = ConsoleServices(
+            reactor=self._reactor,
+            store=store,
+            objects=objects,
+            multipart=MultipartService(objects),
+            accounts=accounts,
+            region=s3.region,
+            meters=self.meters,
+            link=self._link,
+            monitor=self._madeMonitor(),
+            daemon=daemon,
+            options=options,
+            now=time.time,
+        )
+        return Console(services, Guard(options))
+
+    def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
         """Let the site of the S3 listener serve a store; requests in flight keep what they have."""
         from storagegate.s3.resource import makeS3Resource
 
@@ -281,6 +462,8 @@ class Components:
                 hasMembers=True,
             )
             resource.observers.add(S3Log(lines))
+        if self._monitor is not None:
+            resource.observers.add(self._monitor.tap)
         site.resource, site.trust = resource, resource.services.trust
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":
@@ -292,7 +475,9 @@ class Components:
         """
         self.monitor(configuration)
         isServed = any(configuration.listeners.transports.values())
-        return self.gatewayService(configuration) if isServed else None
+        if isServed:
+            self._gateway = self.gatewayService(configuration)
+        return self._gateway
 
     def gatewayService(self, configuration: Configuration) -> "DaemonGatewayService":
         """
@@ -307,6 +492,9 @@ class Components:
             # Balancing is imported with the first proxied service.
             from storagegate.upstream.affinity import loadSecret
 
+            if self._cluster is not None:
+                # A cookie of one node is valid on all.
+                return self._cluster[1].affinity
             return loadSecret(os.path.abspath(configuration.store.directory))
 
         shared: dict[str, Any] = {}
@@ -322,6 +510,10 @@ class Components:
                 "turn": link,
                 "makeReplies": lambda: SharedReplyCache(SharedTable(answers)),
             }
+        if self._counts is not None:
+            self._isCounting = True
+            shared["rateStore"] = self._counts.rateLimitStore
+            shared["makeReplies"] = partial(self._counts.replyCache, now=self._reactor.seconds)
         resources = GatewayResources(
             meters=self.meters,
             logSink=self.logs.accessSink,

@@ -10,22 +10,41 @@ raises C{ValueError} with what was expected.
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from storagegate.core.files import readSmallFile
-from storagegate.core.options import parseDecimal, readSize
-from storagegate.daemon.rootcredentials import CREDENTIAL, RootCredentials, checkCredential
+from storagegate.core.httpurls import SCHEMES
+from storagegate.core.options import OptionError, makeOptions, parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.forwarded import compileTrust
+from storagegate.s3.issuedkeys import CREDENTIAL, KeyPair, readCredential
 from storagegate.telemetry.log import LEVELS
+
+if TYPE_CHECKING:
+    from storagegate.cluster.options import ClusterOptions
 
 PREFIX = "STORAGEGATE_"
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 _GATEWAY = "gateway"
+_CLUSTER = "cluster"
+
+CLUSTER_VARIABLES = {
+    f"{PREFIX}CLUSTER_{words}": name
+    for words, name in (
+        ("CATALOG", "catalog"),
+        ("BLOBS", "blobs"),
+        ("COUNTS", "counts"),
+        ("LEASE_SECONDS", "leaseSeconds"),
+        ("INLINE_LIMIT", "inlineLimit"),
+        ("SYNCHRONOUS", "synchronous"),
+    )
+}
+"""The variables of the options of the table C{cluster}: they win over the file."""
 
 # A file of two dozen keys; what is larger is another file.
 _FILE_LIMIT = 1 << 20
@@ -95,7 +114,7 @@ def _readSecret(value: object) -> str:
     """Accept one half of a key pair; the error does not repeat it."""
     if not isinstance(value, str):
         raise ValueError(f"expected {CREDENTIAL}")
-    return checkCredential(value)
+    return readCredential(value)
 
 
 def _readBoolean(value: object) -> bool:
@@ -103,6 +122,21 @@ def _readBoolean(value: object) -> bool:
     if isinstance(value, bool) or value in ("true", "false"):
         return value in (True, "true")
     raise ValueError("expected true or false")
+
+
+def _readUrl(value: object) -> str:
+    """Accept a URL of HTTP without credentials, query and fragment."""
+    parts = urlsplit(value) if isinstance(value, str) and value.isprintable() else None
+    if (
+        parts is None
+        or parts.scheme not in SCHEMES
+        or not parts.hostname
+        or parts.username is not None
+        or parts.query
+        or parts.fragment
+    ):
+        raise ValueError("expected a URL such as https://ops.example.com/store/")
+    return parts.geturl()
 
 
 def _readBytes(value: object) -> int:
@@ -229,6 +263,34 @@ KEYS = (
         "admin",
         "tcp:9001:interface=127.0.0.1",
         "the admin listener: /healthz, /readyz and /metrics",
+    ),
+    Key(
+        "console",
+        "true",
+        _readBoolean,
+        "whether the admin listener has the console, at /console/",
+        isShared=True,
+    ),
+    Key(
+        "consoleUrl",
+        "",
+        _readUrl,
+        "where browsers find the console behind a proxy",
+        isShared=True,
+    ),
+    Key(
+        "s3Url",
+        "",
+        _readUrl,
+        "where clients find S3, for the links that the console makes",
+        isShared=True,
+    ),
+    Key(
+        "consoleClearText",
+        "false",
+        _readBoolean,
+        "whether signing in to the console from another machine is allowed without TLS",
+        isShared=True,
     ),
     Key(
         "service",
@@ -376,7 +438,7 @@ class S3Options:
 
     region: str
     domain: str | None
-    root: RootCredentials | None
+    root: KeyPair | None
     requireSignedPayload: bool
     lifecycleDaySeconds: int = _DAY_SECONDS
     ownership: str = ""
@@ -391,6 +453,8 @@ class Configuration:
     @ivar gateway: The table of that name in the file; the gateway validates it.
     @ivar accessLog: The file of the access log; L{None}: the lines are in the log.
     @ivar values: The same by key.
+    @ivar cluster: The table of that name; L{None}: the store is embedded.
+    @ivar origins: From where each value is, by key.
     """
 
     listeners: ListenerOptions
@@ -406,6 +470,8 @@ class Configuration:
     logLevel: str
     accessLog: str | None
     values: Mapping[str, Any] = field(repr=False)
+    cluster: "ClusterOptions | None" = None
+    origins: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
 
     def endpoint(self, name: str) -> str | None:
         """Return the address of a listener; L{None} if it is off."""
@@ -442,6 +508,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     @raise ConfigurationError: If a key is unknown or a value is invalid.
     """
     gateway: Mapping[str, Any] = {}
+    cluster: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
         # systemd gives a list with colons where a unit names several.
@@ -449,7 +516,8 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
     if flags.get("config"):
         table = _readFile(str(flags["config"]))
-        gateway = _takeTable(table, str(flags["config"]))
+        gateway = _takeTable(table, _GATEWAY, str(flags["config"]))
+        cluster = _takeTable(table, _CLUSTER, str(flags["config"]))
         found.update((item.key.name, item) for item in _fromTable(table, f"file {flags['config']}"))
     found.update((item.key.name, item) for item in _fromVariables(environment))
     found.update((item.key.name, item) for item in _fromFlags(flags))
@@ -457,7 +525,10 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
         if present in found and absent not in found:
             origin = found[present].origin
             raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
-    return _assemble({name: _read(item) for name, item in found.items()}, gateway)
+    options = _readCluster(cluster, environment, str(flags.get("config") or ""))
+    values = {name: _read(item) for name, item in found.items()}
+    origins = {name: item.origin for name, item in found.items()}
+    return evolve(_assemble(values, gateway, options), origins=origins)
 
 
 def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
@@ -472,7 +543,8 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
     if path:
         try:
             table = _readFile(path)
-            _takeTable(table, path)
+            _takeTable(table, _GATEWAY, path)
+            _takeTable(table, _CLUSTER, path)
         except ConfigurationError as error:
             found.append(str(error))
     for readings in (
@@ -493,9 +565,26 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
     return list(dict.fromkeys(found))
 
 
-def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
-    """Make a configuration of the C{values} and the C{gateway} of another process."""
-    return _assemble({**values, "service": tuple(values.get("service", ()))}, gateway)
+def restore(options: Mapping[str, Any]) -> Configuration:
+    """Make a configuration of the result of L{portable} in another process."""
+    values, cluster = options["values"], options["cluster"]
+    restored = _assemble(
+        {**values, "service": tuple(values.get("service", ()))},
+        options["gateway"],
+        _readCluster(cluster, {}, "") if cluster else None,
+    )
+    return evolve(restored, origins=options["origins"])
+
+
+def portable(configuration: Configuration) -> dict[str, Any]:
+    """Return a configuration in JSON's types, for another process."""
+    cluster = configuration.cluster
+    return {
+        "values": configuration.values,
+        "gateway": configuration.gateway,
+        "cluster": None if cluster is None else asdict(cluster),
+        "origins": configuration.origins,
+    }
 
 
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
@@ -505,7 +594,23 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
         for key in KEYS
         if not key.reloads and old.values.get(key.name) != new.values.get(key.name)
     ]
-    return names if old.gateway == new.gateway else [*names, _GATEWAY]
+    tables = ((_GATEWAY, old.gateway, new.gateway), (_CLUSTER, old.cluster, new.cluster))
+    return [*names, *(name for name, before, after in tables if before != after)]
+
+
+def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> list[str]:
+    """
+    Return the keys that differ and that a reload applies.
+
+    @param isReplacing: Whether the workers are replaced, which applies all that is not shared.
+    """
+    names = [
+        key.name
+        for key in KEYS
+        if (key.reloads or (isReplacing and not key.isShared))
+        and old.values.get(key.name) != new.values.get(key.name)
+    ]
+    return [*names, _GATEWAY] if isReplacing and old.gateway != new.gateway else names
 
 
 def _readFile(path: str) -> dict[str, Any]:
@@ -519,12 +624,44 @@ def _readFile(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"config ({origin}): {reason}") from error
 
 
-def _takeTable(table: dict[str, Any], path: str) -> Mapping[str, Any]:
-    """Remove the gateway's part from a file: it has tables of its own, and no flag or variable."""
-    part = table.pop(_GATEWAY, {})
+def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]:
+    """Remove the gateway's or the cluster's part from a file: its options are not keys."""
+    part = table.pop(name, {})
     if not isinstance(part, dict):
-        raise ConfigurationError(f"{_GATEWAY} (file {path}): expected a table")
+        raise ConfigurationError(f"{name} (file {path}): expected a table")
     return part
+
+
+def _readCluster(
+    table: Mapping[str, Any], environment: Mapping[str, str], path: str
+) -> "ClusterOptions | None":
+    """
+    Read the table of the cluster, and the variables that win over it.
+
+    @param path: Of the file, for errors.
+    @return: L{None} if nothing is set.
+    @raise ConfigurationError: If an option is invalid. The text does not repeat it.
+    """
+    given = dict(table)
+    origins = dict.fromkeys(given, f"file {path}")
+    for variable, name in CLUSTER_VARIABLES.items():
+        if environment.get(variable):
+            given[name], origins[name] = environment[variable], f"variable {variable}"
+    if not given:
+        return None
+    try:
+        from storagegate.cluster.options import ClusterOptions
+
+        return makeOptions(ClusterOptions, given, f"{_CLUSTER}.")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{_CLUSTER}: {error.name} is missing: pip install 'storagegate[cluster]'"
+        ) from error
+    except OptionError as error:
+        wrong = [name for name in given if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
+        origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
+        text = str(error).removeprefix("the option ")
+        raise ConfigurationError(f"{_CLUSTER} ({origin}): {text}") from error
 
 
 def _fromTable(table: Mapping[str, Any], origin: str) -> Iterator[_Found]:
@@ -541,6 +678,8 @@ def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
         if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
             continue
         if variable not in known:
+            if variable in CLUSTER_VARIABLES:
+                continue
             if _FOREIGN_VARIABLE.fullmatch(variable):
                 continue
             raise ConfigurationError(f"{variable} (variable): unknown key")
@@ -574,10 +713,12 @@ def _trustedProxies(gateway: Mapping[str, Any]) -> Any:
     return value
 
 
-def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
+def _assemble(
+    values: Mapping[str, Any], gateway: Mapping[str, Any], cluster: "ClusterOptions | None"
+) -> Configuration:
     root = None
     if "accessKey" in values:
-        root = RootCredentials(values["accessKey"], values["secretKey"])
+        root = KeyPair(values["accessKey"], values["secretKey"])
     monitoring = gateway.get("monitoring", {})
     if values.get("accessLog") is not None and isinstance(monitoring, Mapping):
         # The file is there for lines.
@@ -613,4 +754,5 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         logLevel=values["logLevel"],
         accessLog=values.get("accessLog"),
         values=values,
+        cluster=cluster,
     )

@@ -7,6 +7,7 @@ run before the reactor, so that no request is served early, and a failure is a L
 one line. The store is opened last, because it starts threads: a process that cannot start must end.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.daemon.config import ConfigurationError, needRestart
+from storagegate.daemon.config import ConfigurationError, applied, needRestart
 from storagegate.daemon.health import (
     Readiness,
     ReadinessChecks,
@@ -27,9 +28,10 @@ from storagegate.daemon.health import (
     certificateWarnings,
     listening,
 )
-from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials
-from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
+from storagegate.daemon.rootcredentials import CredentialsError
+from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.s3.issuedkeys import KeyPair
 
 if TYPE_CHECKING:
     from storagegate.daemon.gatewayservice import DaemonGatewayService
@@ -67,6 +69,7 @@ class Daemon(ProcessService):
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: DaemonGatewayService | None = None
+        self._console: Any = None
         self._parts.meters.watch(lambda: [certificateFamily(self._openPorts())])
 
     def privilegedStartService(self) -> None:
@@ -77,15 +80,16 @@ class Daemon(ProcessService):
         """
         super().privilegedStartService()
         listeners = self._configuration.listeners
-        # First: errors of services are reported before any port is open.
+        # First: errors of the cluster and of services are reported before any port is open.
         try:
+            self._joinCluster()
             self._gateway = self._parts.gateway(self._configuration)
         except ConfigurationError as error:
             raise self._refusal(error) from error
         if listeners.s3 is not None:
             self._bind("s3", listeners.s3)
         if listeners.admin is not None:
-            self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
+            self._bind("admin", listeners.admin, self._adminResource())
         for row in listenerTransports():
             if row.inherit != "reuseport":
                 self._open(row.name)
@@ -138,10 +142,10 @@ class Daemon(ProcessService):
         self._isStopping = True
         self._checks.isDraining = not self._idleGraceSeconds
 
-    def reload(self) -> None:
+    def reload(self) -> ReloadResult:
         """Read the configuration again and apply what a running daemon can change."""
         if self._isStopping:
-            return
+            return ReloadResult(error="the daemon is stopping")
         self._notifier.reloading()
         old = self._configuration
         try:
@@ -149,11 +153,13 @@ class Daemon(ProcessService):
             self._attachStore(self._rootPair(self._configuration))
         except (ConfigurationError, CredentialsError) as error:
             self._configuration = old
-            self._logRefusedReload(error)
+            return self._refusedReload(error)
         else:
             self._parts.configure(self._configuration)
             self._log.info("configuration reloaded")
-            self._logUnchanged(needRestart(self._started, self._configuration))
+            unchanged = needRestart(self._started, self._configuration)
+            self._logUnchanged(unchanged)
+            return ReloadResult(applied(old, self._configuration, isReplacing=False), unchanged)
         finally:
             # The access log and certificates are opened again, also if this was refused.
             self._parts.logs.reopen()
@@ -168,7 +174,7 @@ class Daemon(ProcessService):
         return {"store": "closed"} if self._store is None else self._store.health()
 
     def _warnings(self) -> Mapping[str, str | None]:
-        parts = (self._store, self._gateway)
+        parts = (self._store, self._gateway, self._parts)
         found = {name: text for part in parts if part for name, text in part.warnings().items()}
         return {**found, **certificateWarnings(self._openPorts(), time.time())}
 
@@ -188,6 +194,9 @@ class Daemon(ProcessService):
         self._checks.check()
         self._checks.stop()
         grace = self._notifyStopping()
+        if self._gateway is not None:
+            # Discovery is the first to know, so that no new client comes while this one drains.
+            await self._gateway.leave()
         # The admin listener is closed last: it reports that this daemon is stopping. If another
         # process replaces this one, that one reports.
         closing = [self._close("s3", grace), self._closeGateway(grace)]
@@ -195,6 +204,8 @@ class Daemon(ProcessService):
             closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         await self._parts.stopMonitoring()
+        if self._console is not None:
+            await self._console.close()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -236,6 +247,32 @@ class Daemon(ProcessService):
         self._ports[name] = port
         self._addresses[name] = port.getHost()
 
+    def _adminResource(self) -> Any:
+        configuration = self._configuration
+        return self._parts.adminResource(configuration, self.readiness, self._makeConsole)
+
+    def _makeConsole(self) -> Any:
+        """Make the console; L{None} before the store is open."""
+        if self._store is None:
+            return None
+        if self._console is None:
+            from storagegate.daemon.consoleview import ConsoleView
+
+            root = self._rootPair(self._configuration)
+            view = ConsoleView(
+                self.readiness,
+                self._addresses,
+                lambda: self._gateway,
+                os.path.abspath(self._configuration.store.directory),
+                reactor=self._reactor,
+                configurations=lambda: (self._started, self._configuration),
+                flags=self._flags,
+                reload=self.reload,
+                link=self._link,
+            )
+            self._console = self._parts.console(self._configuration, self._store, root, view)
+        return self._console.app
+
     def _open(self, name: str) -> None:
         """Open a listener of the gateway."""
         endpoint = self._configuration.listeners.of(name)
@@ -249,10 +286,12 @@ class Daemon(ProcessService):
     def _readyText(self) -> str:
         return servingText(self._addresses)
 
-    def _attachStore(self, root: RootCredentials) -> None:
+    def _attachStore(self, root: KeyPair) -> None:
         """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
         if "s3" in self._sites and self._store is not None:
             self._parts.serveS3(self._sites["s3"], self._store, self._configuration.s3, root)
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)
+        if self._console is not None:
+            self._console.services.accounts.setRoot(root.accessKey, root.secretKey)

@@ -25,7 +25,7 @@ from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
-from storagegate.core.invoker import CallCredentials
+from storagegate.core.invoker import CallCredentials, InvocationObserver
 from storagegate.core.options import OptionError
 from storagegate.daemon.config import OWN_SERVICES, Configuration, ConfigurationError
 from storagegate.daemon.health import Readiness
@@ -352,6 +352,10 @@ class DaemonGatewayService:
         own = [row.name for row in listenerTransports()]
         return {name: port for name, port in self._gateway.ports.items() if name in own}
 
+    def observe(self, observer: InvocationObserver) -> None:
+        """Add an observer of calls."""
+        self._gateway.observe(observer)
+
     def onReadinessChange(self, readiness: Readiness) -> None:
         """
         Update the gRPC health service.
@@ -365,6 +369,19 @@ class DaemonGatewayService:
             {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
             readiness.status == "ok",
         )
+
+    @property
+    def gateway(self) -> ProtocolGateway:
+        """Return the gateway itself, with its services and options."""
+        return self._gateway
+
+    @property
+    def registration(self) -> Any:
+        """
+        Return the L{Registration<storagegate.upstream.registration.Registration>} of the services;
+        C{None} if they are not registered with discovery.
+        """
+        return self._registration
 
     def _checkDiscovery(self, endpoint: str | None) -> None:
         """
@@ -418,6 +435,12 @@ class DaemonGatewayService:
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
+    async def leave(self) -> None:
+        """End the registration with discovery: clients must not be sent to a closed port."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            await registration.stop()
+
     async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """
         Wait for calls, cancel them after the grace, and close the resources of the services.
@@ -425,9 +448,7 @@ class DaemonGatewayService:
         @param graceSeconds: How long calls may take.
         @param idleGraceSeconds: How long idle connections of HTTP may stay.
         """
-        if self._registration is not None:
-            # First: clients must not be sent to a closed port.
-            await self._registration.stop()
+        await self.leave()
         await self._gateway.stop(graceSeconds * 1000, idleGraceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:

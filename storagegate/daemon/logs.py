@@ -235,6 +235,8 @@ def _secretsOf(configuration: Configuration) -> Iterator[str]:
     """Yield the secrets in a configuration."""
     if configuration.s3.root is not None:
         yield configuration.s3.root.secretKey
+    if configuration.cluster is not None:
+        yield from configuration.cluster.secrets()
     yield from _secretsIn(configuration.gateway)
 
 

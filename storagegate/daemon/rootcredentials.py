@@ -1,5 +1,5 @@
 """
-The root key pair: its rules, and the file that keeps a generated one.
+The file that keeps a generated root key pair.
 
 The file is C{DATA/root-credentials}, mode 0600. Its two lines are assignments that a shell can
 read, so that C{export $(cat DATA/root-credentials)} is all that S3 clients need::
@@ -9,21 +9,10 @@ read, so that C{export $(cat DATA/root-credentials)} is all that S3 clients need
 """
 
 import os
-import re
-import secrets
-import string
-
-from attrs import field, frozen
 
 from storagegate.core.files import readSmallFile
+from storagegate.s3.issuedkeys import KeyPair, generateKeyPair, readCredential
 from storagegate.storage.files import syncDirectory
-
-# Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
-# space at an end would not survive the trip through a header.
-_PRINTABLE = re.compile(r"[!-~][ -~]{1,126}[!-~]", re.ASCII)
-
-CREDENTIAL = "3 to 128 printable ASCII characters without space at the ends"
-"""What one half of a key pair is."""
 
 _ACCESS_KEY_NAME = "AWS_ACCESS_KEY_ID"
 _SECRET_KEY_NAME = "AWS_SECRET_ACCESS_KEY"
@@ -36,43 +25,12 @@ class CredentialsError(Exception):
     """The file of the root key pair cannot be used; the text names the file and the reason."""
 
 
-@frozen
-class RootCredentials:
-    """A key pair."""
-
-    accessKey: str
-    secretKey: str = field(repr=False)
-
-
-def checkCredential(value: str) -> str:
-    """
-    Accept one half of a key pair.
-
-    @param value: The access key or the secret key.
-    @raise ValueError: If it is not 3 to 128 printable ASCII characters. The text does not repeat
-        the value, for it may be a secret.
-    """
-    if not _PRINTABLE.fullmatch(value):
-        raise ValueError(f"not {CREDENTIAL}")
-    return value
-
-
-def generateCredentials() -> RootCredentials:
-    """Make a key pair in the form that S3 users know: 20 and 40 characters, safe in a shell."""
-    accessAlphabet = string.ascii_uppercase + string.digits
-    secretAlphabet = string.ascii_letters + string.digits
-    return RootCredentials(
-        "".join(secrets.choice(accessAlphabet) for _ in range(20)),
-        "".join(secrets.choice(secretAlphabet) for _ in range(40)),
-    )
-
-
-def shellText(pair: RootCredentials) -> str:
+def shellText(pair: KeyPair) -> str:
     """Write a pair as the two lines of its file."""
     return f"{_ACCESS_KEY_NAME}={pair.accessKey}\n{_SECRET_KEY_NAME}={pair.secretKey}\n"
 
 
-def loadOrCreate(path: str) -> tuple[RootCredentials, bool]:
+def loadOrCreate(path: str) -> tuple[KeyPair, bool]:
     """
     Read the file of the root key pair, or make it.
 
@@ -85,9 +43,9 @@ def loadOrCreate(path: str) -> tuple[RootCredentials, bool]:
             return _read(path), False
         except FileNotFoundError:
             pass
-        made = generateCredentials()
+        made = generateKeyPair()
         try:
-            _write(path, made)
+            save(path, made)
         except FileExistsError:
             # Another process was faster; its pair is the one.
             return _read(path), False
@@ -96,7 +54,7 @@ def loadOrCreate(path: str) -> tuple[RootCredentials, bool]:
         raise CredentialsError(f"{path}: {error.strerror}") from error
 
 
-def load(path: str) -> RootCredentials | None:
+def load(path: str) -> KeyPair | None:
     """
     Read the file of the root key pair; L{None} where there is none.
 
@@ -111,12 +69,12 @@ def load(path: str) -> RootCredentials | None:
         raise CredentialsError(f"{path}: {error.strerror}") from error
 
 
-def _read(path: str) -> RootCredentials:
+def _read(path: str) -> KeyPair:
     try:
         lines = readSmallFile(path, _FILE_LIMIT).decode("utf-8", "replace").splitlines()
         values = dict(line.split("=", 1) for line in lines if "=" in line)
-        return RootCredentials(
-            checkCredential(values[_ACCESS_KEY_NAME]), checkCredential(values[_SECRET_KEY_NAME])
+        return KeyPair(
+            readCredential(values[_ACCESS_KEY_NAME]), readCredential(values[_SECRET_KEY_NAME])
         )
     except KeyError as error:
         raise CredentialsError(f"{path}: {error.args[0]} is missing") from error
@@ -124,10 +82,11 @@ def _read(path: str) -> RootCredentials:
         raise CredentialsError(f"{path}: {error}") from error
 
 
-def _write(path: str, pair: RootCredentials) -> None:
+def save(path: str, pair: KeyPair) -> None:
     """
     Make the file whole and durable, or not at all.
 
+    @param path: The file, in a directory that exists.
     @raise FileExistsError: If it exists already.
     """
     draft = f"{path}.{os.getpid()}"

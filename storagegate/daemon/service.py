@@ -9,7 +9,7 @@ on C{SIGHUP}, and stop in order.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,15 +23,16 @@ from twisted.logger import Logger
 from storagegate import __version__
 from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import Configuration
+from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.process import oneLine, startError
-from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials, loadOrCreate
+from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.net.endpoints import (
     ENCRYPTED,
     endAsyncioTasks,
     formatAddress,
     isLoopback,
 )
+from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
 
@@ -74,13 +75,16 @@ def servingText(addresses: Mapping[str, IAddress]) -> str:
     return f"serving {', '.join(served)}" if addresses else "serving nothing"
 
 
-def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str) -> str:
+def firstKeyText(
+    pair: KeyPair, region: str, url: str | None, path: str, consoleURL: str | None = None
+) -> str:
     """
     Format the generated root key pair as the commands that configure aws-cli.
 
     @param region: That of the signatures.
     @param url: That of the S3 listener, if it is enabled.
     @param path: The file of the pair.
+    @param consoleURL: That of the console, if there is one.
     """
     lines = [
         f"generated the root key pair, shown this once and kept in {path}:",
@@ -90,6 +94,8 @@ def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str)
     ]
     if url is not None:
         lines.append(f"aws configure set endpoint_url {url}")
+    if consoleURL is not None:
+        lines.append(f"the console, where the pair signs in: {consoleURL}")
     return "\n".join(lines)
 
 
@@ -102,6 +108,7 @@ class ProcessSetup:
     @ivar load: Reads the configuration again.
     @ivar reactor: Provides all interfaces of a reactor.
     @ivar twistdOptions: The options of C{twistd} itself.
+    @ivar flags: Those of the command line, by key; C{config} is the path of the file.
     """
 
     configuration: Configuration
@@ -109,6 +116,24 @@ class ProcessSetup:
     reactor: Any
     parts: Components
     twistdOptions: Mapping[str, Any] | None = None
+    flags: Mapping[str, Any] = {}
+
+
+@frozen
+class ReloadResult:
+    """
+    What a reload has done.
+
+    @ivar applied: The keys that have changed.
+    @ivar needRestart: Those that differ from the start's and that take a restart.
+    @ivar error: Why it was refused; empty if it was not.
+    @ivar replacing: How many workers are being replaced, which applies it.
+    """
+
+    applied: Sequence[str] = ()
+    needRestart: Sequence[str] = ()
+    error: str = ""
+    replacing: int = 0
 
 
 class ProcessService(Service):
@@ -125,6 +150,7 @@ class ProcessService(Service):
         self._reactor = setup.reactor
         self._parts = setup.parts
         self._twistdOptions = setup.twistdOptions
+        self._flags = setup.flags
         self._isStopping = False
         self._addresses: dict[str, IAddress] = {}
         self._signals = self._parts.signals(self.stopNow, self.reload)
@@ -134,7 +160,7 @@ class ProcessService(Service):
         """Begin to stop, unless that has begun."""
         raise NotImplementedError
 
-    def reload(self) -> None:
+    def reload(self) -> ReloadResult:
         """Read the configuration again and apply what can be changed."""
         raise NotImplementedError
 
@@ -192,6 +218,19 @@ class ProcessService(Service):
         # A reload does not change it.
         return os.path.abspath(self._started.store.directory)
 
+    def _joinCluster(self) -> None:
+        """
+        Check the cluster, if there is one: before any port is open.
+
+        @raise ConfigurationError: It cannot be used.
+        """
+        options = self._configuration.cluster
+        if options is not None:
+            try:
+                self._parts.joinCluster(options)
+            except StoreError as error:
+                raise ConfigurationError(f"cannot open the store: {error}") from error
+
     @contextmanager
     def _openingData(self) -> Iterator[str]:
         """
@@ -206,26 +245,39 @@ class ProcessService(Service):
         except (OSError, CredentialsError, StoreError) as error:
             raise self._refusal(f"cannot open the data: {error}") from error
 
-    def _rootPair(self, configuration: Configuration) -> RootCredentials:
+    def _rootPair(self, configuration: Configuration) -> KeyPair:
         """
-        Return the configured root key pair, or that of the data directory, generated if absent.
+        Return the configured root key pair, or that of the cluster, or that of the data directory,
+        generated if absent.
 
         @raise CredentialsError: If the file of the pair cannot be used.
         """
         options = configuration.s3
         if options.root is not None:
             return options.root
+        shared = self._parts.clusterRoot()
+        if shared is not None:
+            return shared
         path = os.path.join(self._directory(), ROOT_FILE)
         pair, made = loadOrCreate(path)
         if made:
-            url = None
-            if "s3" in self._addresses and configuration.listeners.s3 is not None:
-                url = clientURL(configuration.listeners.s3, self._addresses["s3"])
+            url = self._clientURL(configuration, "s3")
+            values = configuration.values
+            admin = self._clientURL(configuration, "admin")
+            console = values.get("consoleUrl") or (admin and f"{admin}/console/")
+            console = console if values["console"] else None
             self._log.info("generated the root key pair path={path}", path=path)
             # The pair itself must not be in a log, as which the output is read if it is JSON.
             if configuration.logFormat != "json":
-                self._parts.show(firstKeyText(pair, options.region, url, path))
+                self._parts.show(firstKeyText(pair, options.region, url, path, console))
         return pair
+
+    def _clientURL(self, configuration: Configuration, name: str) -> str | None:
+        """Return the URL of a listener for clients on this machine; L{None} if it has none."""
+        description = configuration.endpoint(name)
+        if description is None or name not in self._addresses:
+            return None
+        return clientURL(description, self._addresses[name])
 
     def _logServing(self) -> None:
         """Log the data directory and the listeners, and warn of secrets in clear text."""
@@ -264,8 +316,11 @@ class ProcessService(Service):
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         return grace
 
-    def _logRefusedReload(self, error: Exception) -> None:
-        self._log.error("reload refused: {error}", error=oneLine(str(error)))
+    def _refusedReload(self, error: Exception) -> ReloadResult:
+        """Log why a reload was refused."""
+        text = oneLine(str(error))
+        self._log.error("reload refused: {error}", error=text)
+        return ReloadResult(error=text)
 
     def _logUnchanged(self, names: Iterable[str]) -> None:
         """Log the keys that differ and that a reload does not apply."""

@@ -20,7 +20,7 @@ from itertools import chain
 from socket import socket
 from typing import Any, Literal
 
-from attrs import evolve
+from attrs import asdict, evolve
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
@@ -28,10 +28,10 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
-from storagegate.daemon.config import KEYS, Configuration, ConfigurationError
+from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, applied, portable
 from storagegate.daemon.process import setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
-from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
+from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import (
     BoundSocket,
@@ -106,6 +106,7 @@ class Supervisor(ProcessService):
         self._workers: WorkerPool | None = None
         self._isReloading = False
         self._isReloadWanted = False
+        self._reloadResult = ReloadResult()
 
     def privilegedStartService(self) -> None:
         """
@@ -117,11 +118,14 @@ class Supervisor(ProcessService):
         configuration = self._configuration
         # Services and tables are checked before any port is open. That takes a second, and the
         # reference services need no check.
-        if configuration.gateway or configuration.services:
+        if configuration.gateway or configuration.services or configuration.cluster:
+
+            def check() -> None:
+                self._joinCluster()
+                self._parts.gateway(configuration)
+
             try:
-                preflight(
-                    lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping
-                )
+                preflight(check, lambda: self._signals.isStopping)
             except ConfigurationError as error:
                 raise self._refusal(error) from error
         listeners = configuration.listeners
@@ -146,13 +150,15 @@ class Supervisor(ProcessService):
                 self._open(row.name, listeners.of(row.name), row.inherit)
         with self._openingData() as directory:
             self._configuration = self._rooted(self._configuration)
-            self._lock = self._parts.prepareStore(self._configuration.store, directory)
-            self._memory = self._parts.makeMemory()
+            isCluster = self._configuration.cluster is not None
+            self._lock = self._parts.prepareStore(self._configuration.store, directory, isCluster)
+            self._memory = self._parts.makeMemory(isCluster)
         self._workers = WorkerPool(
             self._reactor,
             self._program(),
             output=None if self._parts.logs.sink is not None else self._parts.logs.relay,
             changed=self._changed,
+            answer=self._answer,
         )
         try:
             if not self._workers.start(lambda: self._signals.isStopping):
@@ -169,45 +175,74 @@ class Supervisor(ProcessService):
         """Begin to stop."""
         self._reactor.stop()
 
-    def reload(self) -> None:
-        """Read the configuration again, and replace every worker."""
+    def reload(self) -> ReloadResult:
+        """Read the configuration again, and begin to replace every worker."""
         if self._isStopping or self._workers is None:
-            return
+            return ReloadResult(error="the daemon is stopping")
         if self._isReloading:
             self._isReloadWanted = True
-            return
+            return ReloadResult(error="the workers are being replaced already")
         self._isReloading = True
         self._notifier.reloading()
+        # The configuration is read before this returns.
         reloading = Deferred.fromCoroutine(self._reload(self._workers))
         reloading.addErrback(lambda failure: self._log.failure("the reload failed", failure))
+        result = self._reloadResult
         reloading.addCallback(self._reloaded)
+        return result
+
+    def _answer(self, topic: str, payload: Any) -> Any:
+        """Return the reply to a question of a worker; L{None} if there is none."""
+        return asdict(self.reload()) if topic == "reload" else None
 
     async def _reload(self, workers: WorkerPool) -> None:
         before = self._configuration
         try:
             configuration = self._rooted(self._load())
-            # A reload cannot change the sockets and the memory.
-            self._configuration = evolve(
-                configuration,
-                listeners=self._started.listeners,
-                store=self._started.store,
-                workers=self._started.workers,
-            )
+            self._configuration = self._pinned(configuration)
             self._parts.logs.configure(self._configuration)
+            names = self._unchanged(configuration)
+            self._reloadResult = ReloadResult(
+                applied(before, self._configuration, isReplacing=True),
+                names,
+                replacing=self._started.workers,
+            )
             await workers.roll(self._program(), before.shutdownGraceSeconds)
         except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:
-                self._logRefusedReload(error)
+                self._reloadResult = self._refusedReload(error)
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
+        self._logUnchanged(names)
+
+    def _pinned(self, configuration: Configuration) -> Configuration:
+        """Keep what a reload cannot change: the sockets, the memory and the store."""
+        started = self._started
+        values, origins = dict(configuration.values), dict(configuration.origins)
+        for name in (key.name for key in KEYS if key.isShared):
+            for mine, theirs in ((values, started.values), (origins, started.origins)):
+                mine.pop(name, None)
+                if name in theirs:
+                    mine[name] = theirs[name]
+        return evolve(
+            configuration,
+            listeners=started.listeners,
+            store=started.store,
+            cluster=started.cluster,
+            workers=started.workers,
+            values=values,
+            origins=origins,
+        )
+
+    def _unchanged(self, configuration: Configuration) -> list[str]:
+        """Return the keys that differ from those of the start and take a restart."""
         started = self._started.values
         shared = [key.name for key in KEYS if key.isShared]
-        self._logUnchanged(
-            name for name in shared if started.get(name) != configuration.values.get(name)
-        )
+        names = [name for name in shared if started.get(name) != configuration.values.get(name)]
+        return [*names, "cluster"] if configuration.cluster != self._started.cluster else names
 
     def _reloaded(self, result: None) -> None:
         self._isReloading = False
@@ -218,6 +253,9 @@ class Supervisor(ProcessService):
 
     def _rooted(self, configuration: Configuration) -> Configuration:
         """Add the root key pair, which the supervisor generates once for all workers."""
+        if configuration.cluster is not None:
+            # Each worker reads that of the cluster.
+            return configuration
         return evolve(
             configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
         )
@@ -272,13 +310,9 @@ class Supervisor(ProcessService):
             endpoints[name] = f"inherited:{number}"
             for mine, each in zip(own, sockets, strict=True):
                 mine[number] = each.fileno()
-        values = self._configuration.values
         root = self._configuration.s3.root
-        options: dict[str, Any] = {
-            "values": values,
-            "gateway": self._configuration.gateway,
-            "log": log,
-        }
+        flags = {name: value for name, value in self._flags.items() if value is not None}
+        options: dict[str, Any] = {**portable(self._configuration), "log": log, "flags": flags}
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
         return WorkerCommand(

@@ -16,7 +16,6 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ListenerOptions, restore
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import oneLine, setParentDeathSignal
-from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.service import ProcessSetup
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import chooseReactor
@@ -29,17 +28,20 @@ from storagegate.net.ipc import (
     readBlocking,
     readSetup,
 )
+from storagegate.s3.issuedkeys import KeyPair
 
 
 def _readConfiguration(setup: WorkerSetup) -> Configuration:
     """Restore the configuration that a supervisor has sent."""
-    configuration = restore(setup.options["values"], setup.options["gateway"])
+    configuration = restore(setup.options)
     listeners = ListenerOptions(
         setup.places.get("s3"),
         setup.places.get("admin"),
         {row.name: setup.places.get(row.name) for row in listenerTransports()},
     )
-    root = RootCredentials(*setup.options["root"])
+    root = configuration.s3.root
+    if "root" in setup.options:
+        root = KeyPair(*setup.options["root"])
     return evolve(configuration, listeners=listeners, s3=evolve(configuration.s3, root=root))
 
 
@@ -90,7 +92,9 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
     parts = Components(reactor, link)
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # A reload replaces this process by another one.
-    daemon = Daemon(ProcessSetup(configuration, lambda: configuration, reactor, parts), link)
+    flags = setup.options["flags"]
+    process = ProcessSetup(configuration, lambda: configuration, reactor, parts, flags=flags)
+    daemon = Daemon(process, link)
     link.retired = daemon.drainAndExit
     link.stopped = daemon.stopNow
     daemon.privilegedStartService()

@@ -149,6 +149,7 @@ class ProtocolGateway:
             around.meters, lambda service, method: self.invoker.find(service, method).streaming
         )
         self.invoker = Invoker(self.authentication, [self._metrics], rateStore=around.rateStore)
+        self._unknownObservers: list[InvocationObserver] = []
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
         self._forwarding: Any = None
@@ -343,7 +344,7 @@ class ProtocolGateway:
         around = self._resources
         self.invoker.onUnknown = self._metrics.unknown
         traced: dict[str, Any] = {}
-        others: list[InvocationObserver] = []
+        others = self._unknownObservers
         if self.monitoring is None:
             self._metrics.choose()
         else:
@@ -351,7 +352,7 @@ class ProtocolGateway:
 
             if self.tracer is None:
                 self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
-            self.invoker.observers[:], others = makeObservers(
+            self.invoker.observers[:], others[:] = makeObservers(
                 self.monitoring, self._metrics, around.logSink, self.tracer
             )
             traced["correlationHeader"] = self.monitoring.tracing.correlationHeader
@@ -383,6 +384,11 @@ class ProtocolGateway:
         for service in self.services.values():
             self._transports.add(service)
         return self._transports
+
+    def observe(self, observer: InvocationObserver) -> None:
+        """Add an observer of calls, those for no method included, to a gateway that is started."""
+        self.invoker.observers.append(observer)
+        self._unknownObservers.append(observer)
 
     def _checkProviders(self, service: ServiceDefinition) -> None:
         """
@@ -425,6 +431,14 @@ class ProtocolGateway:
     def discoveryProblem(self) -> str | None:
         """Return the problem with remote services in one line; C{None} if there is none."""
         return None if self._forwarding is None else self._forwarding.problem
+
+    @property
+    def forwarding(self) -> Any:
+        """
+        Return the L{ProxiedServices<storagegate.upstream.proxy.ProxiedServices>}; C{None} if no
+        service is elsewhere.
+        """
+        return self._forwarding
 
     @property
     def ports(self) -> Mapping[str, ListeningPort]:

@@ -52,8 +52,8 @@ _PARAMETERS = {
 
 _STATUSES = {
     "400": "The request is none, or does not fit",
-    "401": "Nobody is known to call",
-    "403": "Whoever calls may not",
+    "401": "The caller is not authenticated",
+    "403": "The caller may not",
     "413": "The request is too large",
     "415": "The request is no JSON",
     "429": "Too many calls",

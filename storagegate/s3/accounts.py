@@ -2,18 +2,21 @@
 Access keys: the root pair of the configuration and the keys that the operator issued.
 
 Issued keys live in the catalog, where another process adds and removes them; the store polls their
-generation twice a second in the background, so a change takes effect within a second.
+generation twice a second in the background, so a change takes effect within a second. A key that is
+disabled or has expired is as good as revoked.
 
 The policy of an issued key is a kind of access, narrowed by a bucket and a key pattern. Patterns
 are globs: C{*} is any run of characters (slashes too), C{?} is one.
 """
 
 import hmac
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
+from math import inf
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
@@ -28,6 +31,12 @@ _GRANTS = {
 
 POLICIES = tuple(_GRANTS)
 """The names of the policies that a key can have."""
+
+ROLES = ("none", "auditor", "admin", "root")
+"""
+What the owner of a key may administer, each more than the one before: nothing; see everything but
+objects; change everything but the root pair; everything, which only the root pair may.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -167,32 +176,50 @@ ANONYMOUS = Identity("", ANONYMOUS_ACCOUNT, isAnonymous=True)
 """The identity of requests without credentials."""
 
 
-@frozen
+@define(eq=False)
 class AccountKey:
     """
     A secret and the identity that it proves.
 
     @ivar issued: The row that it was made of; C{None} for the root pair.
+    @ivar isUsed: Whether it has proved an identity since this was set to false.
     """
 
     identity: Identity
     secretKey: str = field(repr=False)
     issued: AccessKey | None = None
+    isUsed: bool = False
+
+    @property
+    def role(self) -> str:
+        """What its owner may administer: one of L{ROLES}."""
+        return "root" if self.issued is None else self.issued.role
 
 
 class AccessKeyStore:
     """Find the credential of an access key. Reactor thread, synchronously."""
 
-    def __init__(self, keys: AccessKeySnapshot, rootAccessKey: str, rootSecretKey: str) -> None:
+    def __init__(
+        self,
+        keys: AccessKeySnapshot,
+        rootAccessKey: str,
+        rootSecretKey: str,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         """
         @param keys: The issued keys of the store, which keeps them fresh.
         @param rootSecretKey: The secret of C{rootAccessKey}.
+        @param now: The time, in seconds since 1970.
         """
         self._keys = keys
+        self._now = now
         self._generation = -1
+        # When the next key expires.
+        self._expiry = inf
         self._issued: dict[str, AccountKey] = {}
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
+        keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
     def setRoot(self, accessKey: str, secretKey: str) -> None:
@@ -204,25 +231,43 @@ class AccessKeyStore:
         """
         Look an access key up; the root pair wins over an issued key of the same name.
 
-        @raise StoreBusy: The last poll of the catalog failed, so a key may have been revoked.
+        @raise StoreBusy: The keys are in doubt, so this one may have been revoked.
         """
         if accessKey == self._root.identity.accessKey:
             return self._root
         keys = self._keys
-        if keys.problem is not None:
-            raise StoreBusy(f"access keys were not read: {keys.problem}")
-        if keys.generation != self._generation:
-            before, self._issued = self._issued, {}
-            for name, key in keys.keys.items():
-                known = before.get(name)
-                # What has not changed stays, with its patterns compiled.
-                if known is None or known.issued != key:
-                    policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
-                    identity = Identity(key.accessKey, key.account, policy)
-                    known = AccountKey(identity, key.secretKey, key)
-                self._issued[name] = known
-            self._generation = keys.generation
+        if keys.isInDoubt:
+            raise StoreBusy(f"access keys were not read: {keys.problem or 'no answer'}")
+        if keys.generation != self._generation or (
+            self._expiry is not inf and self._now() >= self._expiry
+        ):
+            self._readKeys()
         return self._issued.get(accessKey)
+
+    def takeUsed(self) -> list[str]:
+        """Return the issued keys that were used since this was called last."""
+        used = [name for name, each in self._issued.items() if each.isUsed]
+        for name in used:
+            self._issued[name].isUsed = False
+        return used
+
+    def _readKeys(self) -> None:
+        """Take over the keys that are valid now."""
+        before, self._issued = self._issued, {}
+        now, self._expiry = self._now(), inf
+        for name, key in self._keys.keys.items():
+            expiry = key.expiresMs / 1000 if key.expiresMs else inf
+            if key.disabled or expiry <= now:
+                continue
+            self._expiry = min(self._expiry, expiry)
+            known = before.get(name)
+            # What has not changed stays, with its patterns compiled.
+            if known is None or known.issued != key:
+                policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
+                identity = Identity(key.accessKey, key.account, policy)
+                known = AccountKey(identity, key.secretKey, key)
+            self._issued[name] = known
+        self._generation = self._keys.generation
 
     def isAccountId(self, accountId: str) -> bool:
         """Return whether the root account or that of an issued key has a canonical id."""
@@ -262,4 +307,7 @@ class AccessKeyStore:
         # An unknown key is compared too: its refusal takes as long as that of a wrong secret.
         expected = credential.secretKey.encode() if credential is not None else b"\0"
         matches = hmac.compare_digest(secretKey, expected)
-        return credential.identity if credential is not None and matches else None
+        if credential is None or not matches:
+            return None
+        credential.isUsed = True
+        return credential.identity

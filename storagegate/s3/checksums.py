@@ -383,12 +383,14 @@ async def ingest(
     expectation: BodyExpectation,
     blobs: IBlobStore,
     inlineLimit: int,
+    bucket: str = "",
 ) -> IngestedBody:
     """
     Read, verify and store a body.
 
     @param blobs: Where a larger body goes.
     @param inlineLimit: A body of up to so many bytes becomes inline content.
+    @param bucket: That of the object.
     @raise S3Error: If the body is not as expected.
     """
     ready = body.readAvailable()
@@ -398,7 +400,7 @@ async def ingest(
         data = b"".join(hasher.update(ready))
         etag, checksum = hasher.verify()
         return IngestedBody(Content(len(data), data), etag, checksum)
-    sink = blobs.writer(inlineLimit, expectation.length)
+    sink = blobs.writer(inlineLimit, expectation.length, bucket)
 
     async def store(chunk: bytes) -> None:
         for piece in hasher.update(chunk):

@@ -1,11 +1,21 @@
-"""Runs of the bytes of an object: where they are, and what they come to."""
+"""Runs of the bytes of an object: where they are, what they come to, and copies of them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from storagegate.s3.checksums import DigestHasher
-from storagegate.storage.errors import CorruptBlob
-from storagegate.storage.records import Content, Segment
+from storagegate.s3.errors import S3Error
+from storagegate.storage.errors import BlobsElsewhere, ConcurrentChange, CorruptBlob
+from storagegate.storage.interfaces import IBlobReader, IBlobWriter
+from storagegate.storage.records import Content, ObjectRecord, Segment, WriteCondition
 from storagegate.storage.store import ObjectStore
+
+_Copied = TypeVar("_Copied")
+
+_CHUNK = 256 << 10
+"""Bytes of a copy that are read at once."""
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
@@ -55,3 +65,83 @@ async def digest(
                 raise CorruptBlob(f"blob {segment.blob} has become shorter")
     finally:
         hold.release()
+
+
+async def rewrite(
+    store: ObjectStore, content: Content, start: int, length: int, bucket: str
+) -> tuple[Content, IBlobWriter]:
+    """
+    Write a run of a content once more, as a new blob.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @param bucket: That of the object which will have the blob.
+    @return: Its content, and the finished writer.
+    @raise CorruptBlob: If a blob is shorter than its segment.
+    """
+    hold = store.hold(content)
+    sink = store.blobs.writer(0, length, bucket)
+    try:
+        for segment in segmentsOf(content, start, length):
+            handle = await store.blobs.open(segment)
+            try:
+                await _append(sink, handle, segment)
+            finally:
+                handle.close()
+        return await sink.finish(), sink
+    except BaseException:
+        store.abort(sink)
+        raise
+    finally:
+        hold.release()
+
+
+async def putCopy(
+    store: ObjectStore, record: ObjectRecord, condition: WriteCondition
+) -> ObjectRecord:
+    """
+    Store an object with the content of another one: by reference, or else its bytes anew.
+
+    @param record: See L{ObjectStore.putObject}; so is C{condition}.
+    @raise ConcurrentChange: The source was replaced meanwhile; try again.
+    """
+    try:
+        return await store.putObject(record, None, condition)
+    except BlobsElsewhere:
+        content, sink = await rewrite(store, record.content, 0, record.size, record.bucket)
+    return await store.putObject(replace(record, content=content), sink, condition)
+
+
+async def _append(sink: IBlobWriter, handle: IBlobReader, segment: Segment) -> None:
+    """Write the bytes of a segment to a sink."""
+    for offset in range(segment.offset, segment.offset + segment.length, _CHUNK):
+        count = min(_CHUNK, segment.offset + segment.length - offset)
+        chunk = await handle.read(offset, count)
+        if len(chunk) < count:
+            raise CorruptBlob(f"blob {segment.blob} has become shorter")
+        wait = sink.write(chunk)
+        if wait is not None:
+            await wait
+
+
+TRIES = 3
+"""How often a copy, or a read, starts over when its source is replaced under it."""
+
+
+async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
+    """
+    Run a copy that looks its source up, and again if the source is replaced meanwhile.
+
+    @raise S3Error: C{OperationAborted} after L{TRIES}, and the errors of the copy.
+    @raise CorruptBlob: The bytes of the source are damaged.
+    """
+    failure: Exception = S3Error("OperationAborted")
+    for _ in range(TRIES):
+        try:
+            return await copy()
+        except ConcurrentChange:
+            continue
+        except CorruptBlob as error:
+            # Perhaps the blobs were removed behind the look-up.
+            failure = error
+    raise failure

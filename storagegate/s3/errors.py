@@ -241,6 +241,7 @@ _CODES: dict[type[store.StoreError], str] = {
     store.ObjectLocked: "AccessDenied",
     store.InvalidPart: "InvalidPart",
     store.PreconditionFailed: "PreconditionFailed",
+    store.BucketChanged: "SlowDown",
     store.ConcurrentChange: "OperationAborted",
     store.StoreFull: "InsufficientStorage",
     store.StoreReadOnly: "ServiceUnavailable",
@@ -268,5 +269,7 @@ def fromStoreError(error: BaseException) -> S3Error:
         return error
     if isinstance(error, TooMuchHeld):
         return S3Error("SlowDown")
-    code = _CODES.get(type(error)) if isinstance(error, store.StoreError) else None
-    return S3Error(code or "InternalError", _MESSAGES.get(type(error)))
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return S3Error(_CODES[kind], _MESSAGES.get(kind))
+    return S3Error("InternalError", _MESSAGES.get(type(error)))

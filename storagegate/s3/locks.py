@@ -35,14 +35,16 @@ LOCK_FIELDS = frozenset({MODE, UNTIL, LEGAL_HOLD})
 BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
 """What enables the object lock of a new bucket."""
 
-_BYPASS = b"x-amz-bypass-governance-retention"
+BYPASS = b"x-amz-bypass-governance-retention"
+"""What asks that a retention in governance mode gives way."""
+
 HOLDS = {"ON": True, "OFF": False}
 """Whether a legal hold is on, by its status."""
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a request asks that a retention in governance mode gives way."""
-    return _BYPASS in headers and headers[_BYPASS].strip().lower() == b"true"
+    return BYPASS in headers and headers[BYPASS].strip().lower() == b"true"
 
 
 def enablesLock(headers: Mapping[bytes, bytes]) -> bool:

@@ -17,10 +17,11 @@ from storagegate.s3.checksums import (
     multipartETag,
     newHasher,
 )
-from storagegate.s3.contents import digest, segmentsOf
+from storagegate.s3.contents import digest, rewrite, segmentsOf
 from storagegate.s3.errors import S3Error
 from storagegate.s3.locks import checkLock
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService
+from storagegate.storage.errors import BlobsElsewhere
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -279,7 +280,7 @@ class MultipartService:
             sink = None
         else:
             # Every part is a blob.
-            sink = self._store.blobs.writer(0, length)
+            sink = self._store.blobs.writer(0, length, upload.bucket)
             try:
                 wait = sink.write(source.content.inline[start : start + length])
                 if wait is not None:
@@ -289,8 +290,13 @@ class MultipartService:
                 sink.abort()
                 raise
         value = Checksum(algorithm, encodeDigest(checksum.digest()))
-        received = IngestedBody(content, md5.digest().hex(), value, sink)
-        return await self.putPart(upload, number, received)
+        etag = md5.digest().hex()
+        try:
+            return await self.putPart(upload, number, IngestedBody(content, etag, value, sink))
+        except BlobsElsewhere:
+            args = (self._store, source.content, start, length, upload.bucket)
+            content, sink = await rewrite(*args)
+        return await self.putPart(upload, number, IngestedBody(content, etag, value, sink))
 
     async def _allParts(self, upload: MultipartUpload) -> dict[int, Part]:
         found: dict[int, Part] = {}

@@ -12,7 +12,7 @@ all else is decided with the look-up of the bucket, in every method
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,20 +21,21 @@ from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.accounts import Identity
 from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.checksums import IngestedBody, encodeDigest, newHasher
-from storagegate.s3.contents import digest
+from storagegate.s3.contents import digest, putCopy
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import checkLock
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.tags import Tags, encodeTags
 from storagegate.storage.errors import (
+    BucketChanged,
     BucketExists,
     BucketNotEmpty,
-    ConcurrentChange,
     InvalidVersionId,
     NoSuchKey,
     NoSuchUpload,
 )
 from storagegate.storage.records import (
+    INLINE_LIMIT,
     UNLOCKED,
     VERSIONING_ENABLED,
     Attributes,
@@ -57,11 +58,8 @@ if TYPE_CHECKING:
     from storagegate.s3.access.decision import BucketAccess
     from storagegate.s3.settings import BucketSettings, SettingsCache
 
-_Copied = TypeVar("_Copied")
-
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
-
 
 _EMPTY_ID = "Version id cannot be the empty string"
 
@@ -88,10 +86,14 @@ class Ownership(Struct, frozen=True):
 
     @ivar account: The owner.
     @ivar acl: The list that the request names; L{None} for the private one.
+    @ivar caller: Who writes, if it was decided by a bucket that may be another by now.
+    @ivar revision: That of this bucket, which the commit makes sure of.
     """
 
     account: str
     acl: "AccessControlList | None" = None
+    caller: "Caller | None" = None
+    revision: int | None = None
 
     @property
     def text(self) -> str:
@@ -132,6 +134,7 @@ class ObjectService:
         self._accounts = accounts
         self.ownership = ownership
         self._catalog = store.catalog
+        self._recentBucket = store.catalog.recentBucket
         self._verifies = store.verifier is not None
 
     @cached_property
@@ -146,7 +149,12 @@ class ObjectService:
         return int(self._now() * 1000)
 
     async def checkWrite(
-        self, caller: "Caller", bucket: str, key: bytes, condition: WriteCondition = UNCONDITIONAL
+        self,
+        caller: "Caller",
+        bucket: str,
+        key: bytes,
+        condition: WriteCondition = UNCONDITIONAL,
+        length: int | None = None,
     ) -> tuple[Bucket, Ownership]:
         """
         Reject a write before its body is read, if it cannot succeed.
@@ -154,21 +162,41 @@ class ObjectService:
         The condition is evaluated again, and finally, in the transaction that writes.
 
         @param condition: Of it, only that the key is absent is evaluated here.
+        @param length: The bytes of the body: a write of few is decided on without a look-up of the
+            bucket, where one takes time and L{putObject} follows.
         @return: Its bucket; whose the object will be, and with which list.
         @raise S3Error: Also the problem with the list that the headers of the request name.
         """
+        recent = None
+        if self._recentBucket is not None and length is not None and length <= INLINE_LIMIT:
+            recent = self._recentBucket(bucket)
+        if recent is not None and not condition.absent:
+            found, revision = recent
+            try:
+                if found.generation or found.account != caller.identity.account:
+                    (await self.accessOf(found)).decide(caller, found, key)
+                owner = await self._ownerOfNew(caller, found)
+            except S3Error:
+                # Perhaps not by the bucket as it is now.
+                pass
+            else:
+                return found, Ownership(owner.account, owner.acl, caller, revision)
         found = await self.bucket(caller, bucket, key)
         if condition.absent:
             _, record = await self._catalog.object(bucket, key)
             if record is not None:
                 raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
+        return found, await self._ownerOfNew(caller, found)
+
+    async def _ownerOfNew(self, caller: "Caller", found: Bucket) -> Ownership:
+        """Find whose a new object in a bucket will be, and with which list."""
         writer, headers = caller.identity.account, caller.headers
         isNamed = not LIST_FIELDS.isdisjoint(headers)
         if not isNamed and not found.generation and found.account == writer:
-            return found, Ownership(writer)
+            return Ownership(writer)
         access = await self.accessOf(found)
         if not isNamed:
-            return found, Ownership(access.ownerOf(writer, None))
+            return Ownership(access.ownerOf(writer, None))
         from storagegate.s3.access.acl import listFrom
 
         acl = listFrom(headers, writer, self._accounts, found.account)
@@ -178,7 +206,7 @@ class ObjectService:
             acl = listFrom(headers, owner, self._accounts, found.account)
         assert acl is not None, "the headers name one"
         access.checkList(acl)
-        return found, Ownership(owner, acl)
+        return Ownership(owner, acl)
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
         """Return the settings of a bucket that decide on access."""
@@ -540,7 +568,31 @@ class ObjectService:
             replace(attributes, checksum=ingested.checksum, acl=owner.text),
             content,
         )
+        if owner.revision is not None:
+            return self._putDecided(owner, record, ingested, condition)
         return self.store.putObject(record, ingested.sink, condition)
+
+    async def _putDecided(
+        self,
+        owner: Ownership,
+        record: ObjectRecord,
+        ingested: IngestedBody,
+        condition: WriteCondition,
+    ) -> ObjectRecord:
+        """Store an object if its bucket is still that by which it was decided; else decide anew."""
+        checked = replace(condition, revision=owner.revision)
+        try:
+            return await self.store.putObject(record, ingested.sink, checked)
+        except BucketChanged:
+            if record.content.segments:
+                # Its blobs were given up with the write.
+                raise
+        # Nothing was stored.
+        assert owner.caller is not None
+        _, owner = await self.checkWrite(owner.caller, record.bucket, record.key, condition)
+        attributes = replace(record.attributes, acl=owner.text)
+        record = replace(record, account=owner.account, attributes=attributes)
+        return await self.store.putObject(record, None, condition)
 
     async def checkCopiedTags(
         self,
@@ -586,7 +638,7 @@ class ObjectService:
             current again.
         @param lock: What the request names; that of the source is not taken over.
         @raise S3Error: C{InvalidRequest} where nothing would change.
-        @raise ConcurrentChange: The source was replaced meanwhile; see L{retryCopy}.
+        @raise ConcurrentChange: The source was replaced meanwhile; try again.
         """
         isSame = (source.bucket, source.key) == (bucket, key)
         if isSame and byVersion:
@@ -620,7 +672,7 @@ class ObjectService:
             ),
             source.content,
         )
-        return await self.store.putObject(record, None, condition)
+        return await putCopy(self.store, record, condition)
 
     async def deleteObjects(
         self, caller: "Caller", bucket: str, entries: Sequence[DeleteEntry]
@@ -746,21 +798,3 @@ def _markerHeaders(marker: ObjectRecord) -> list[tuple[bytes, bytes]]:
         (b"x-amz-delete-marker", b"true"),
         (b"x-amz-version-id", marker.versionId.encode("ascii")),
     ]
-
-
-TRIES = 3
-"""How often a copy starts over when its source is replaced under it."""
-
-
-async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
-    """
-    Run a copy that looks its source up, and again if the source is replaced meanwhile.
-
-    @raise S3Error: C{OperationAborted} after L{TRIES}, and the errors of the copy.
-    """
-    for _ in range(TRIES):
-        try:
-            return await copy()
-        except ConcurrentChange:
-            continue
-    raise S3Error("OperationAborted")

@@ -60,6 +60,7 @@ class S3RequestRecord(Struct, eq=False):
     @ivar operation: Amazon's name, C{GetObject}; see L{UNKNOWN}.
     @ivar accessKey: The authenticated access key.
     @ivar errorCode: Amazon's name of the error, if the response is one.
+    @ivar errorMessage: Its sentence.
     @ivar seconds: From the request's head to the end of the response, or of the connection.
     @ivar status: Of the response; see L{LOST_STATUS}.
     @ivar bytesIn: Bytes of the request's body that were read.
@@ -91,6 +92,7 @@ class S3RequestRecord(Struct, eq=False):
     key: bytes | None = None
     headers: Mapping[bytes, bytes] = {}
     crossOrigin: Sequence[tuple[bytes, bytes]] = ()
+    errorMessage: str | None = None
 
 
 class S3Observer(Protocol):
@@ -319,7 +321,7 @@ class S3Log:
         for record in records:
             operation, version = record.operation, ""
             if record.queryString or operation == UNKNOWN:
-                operation, version = _identify(record)
+                operation, version = identify(record)
             name = (record.errorCode, record.bucket, record.accessKey, record.agent)
             entry = (
                 now,
@@ -367,7 +369,7 @@ def _members(record: S3RequestRecord, version: str) -> bytes:
     return formatJSON(members)[1:-1]
 
 
-def _identify(record: S3RequestRecord) -> tuple[str, str]:
+def identify(record: S3RequestRecord) -> tuple[str, str]:
     """Return operation and version id, as far as a request names them."""
     from storagegate.s3.operations import findOperation
     from storagegate.telemetry.accesslog import MAX_TEXT

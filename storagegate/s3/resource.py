@@ -69,6 +69,8 @@ class S3Resource(CoroutineResource):
         super().__init__(self.serve, self.describeError)
         self.services = services
         self._authenticator = services.authenticator
+        self._admit = services.store.admit
+        self._keys = services.store.accessKeys
         self.observers = RequestObservers(clock)
         self.setTraceHeader("X-Trace-ID")
         self._isReady = False
@@ -93,6 +95,10 @@ class S3Resource(CoroutineResource):
         record, commonHeaders = self._begin(request)
         authenticated = operation = None
         try:
+            if self._admit is not None:
+                self._admit()
+                if self._keys.isInDoubt:
+                    await self._keys.certain()
             headers: Mapping[bytes, bytes] = request.headers
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
@@ -205,7 +211,8 @@ class S3Resource(CoroutineResource):
         if record is None:
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         else:
-            record.errorCode, requestId = s3Error.code, record.requestId
+            record.errorCode, record.errorMessage = s3Error.code, s3Error.message
+            requestId = record.requestId
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:
             headers += [(self._traceName, record.traceId), *record.crossOrigin]

@@ -14,7 +14,7 @@ import binascii
 import re
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Container, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import Any
@@ -29,19 +29,18 @@ from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
+from storagegate.s3.contents import TRIES, retryCopy
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import (
     DeleteEntry,
     ObjectService,
-    retryCopy,
 )
 from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
 from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.records import (
-    INLINE_LIMIT,
     NULL_VERSION,
     Attributes,
     Bucket,
@@ -207,6 +206,15 @@ def _keyOf(request: Mapping[str, Any], name: str = "key") -> bytes:
     return key
 
 
+def _rangeOf(request: Mapping[str, Any], record: ObjectRecord) -> tuple[int, int]:
+    """Read the offset and the length of a read."""
+    start: int = request.get("offset") or 0
+    if start > record.size:
+        raise _invalid(f"offset is behind the end of the object, which has {record.size} bytes")
+    length, rest = request.get("length"), record.size - start
+    return start, rest if length is None else min(length, rest)
+
+
 def _textOf(request: Mapping[str, Any], name: str) -> str:
     """Read a text; empty if it is absent."""
     text: str = request.get(name) or ""
@@ -268,7 +276,7 @@ _CODES = {
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def domainErrors() -> Iterator[None]:
     """
     Turn errors of the domain and the store into errors of services.
 
@@ -292,6 +300,8 @@ class BucketWatchers:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._topics = PubSub()
+        if store.watches is not None:
+            store.watches.missedObservers.append(self._missed)
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -314,6 +324,24 @@ class BucketWatchers:
 
         return self._topics.subscribe(bucket, wants if prefix else None)
 
+    @asynccontextmanager
+    async def watching(self, bucket: str) -> AsyncIterator[None]:
+        """
+        Receive the changes of a bucket by all processes: those that are committed within this.
+
+        @param bucket: The one of L{subscribe}.
+        @raise NoSuchBucket: There is none.
+        """
+        watches = self._store.watches
+        if watches is None:
+            yield
+            return
+        try:
+            await watches.watch(bucket)
+            yield
+        finally:
+            watches.unwatch(bucket)
+
     def unsubscribe(self, bucket: str, changes: BoundedStream[Any]) -> None:
         """
         Remove a subscriber.
@@ -323,6 +351,10 @@ class BucketWatchers:
         self._topics.unsubscribe(bucket, changes)
         if not self._topics:
             self._store.observers.remove(self._changed)
+
+    def _missed(self) -> None:
+        """End all subscriptions as if they had overflowed."""
+        self._topics.fail(lambda: codedError("RATE_LIMITED", "changes were missed"))
 
     def _changed(self, change: ObjectChange) -> None:
         if change.key is None:
@@ -422,7 +454,7 @@ class _StorageMethods:
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
-        with _translated():
+        with domainErrors():
             identity = self._authorised(context, "ListBuckets", "list").identity
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
             allows = identity.policy.allows
@@ -434,7 +466,7 @@ class _StorageMethods:
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
-        with _translated():
+        with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "CreateBucket", "admin", bucket)
             await self._objects.createBucket(caller.identity, bucket)
@@ -442,7 +474,7 @@ class _StorageMethods:
 
     async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
         """Remove an empty bucket."""
-        with _translated():
+        with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "DeleteBucket", "admin", bucket)
             await self._objects.deleteBucket(caller, bucket)
@@ -450,7 +482,7 @@ class _StorageMethods:
 
     async def listObjects(self, request: Request, context: RequestContext) -> Result:
         """List a page of a bucket."""
-        with _translated():
+        with domainErrors():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
             after = readToken(self._secret, bucket, token) if token else ""
@@ -475,44 +507,56 @@ class _StorageMethods:
 
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
-        with _translated():
+        with domainErrors():
             home, record = await self._found(context, "HeadObject", request)
             return _objectShape(record, home)
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Return an object: its description, then its bytes."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
-        with _translated():
+        isBegun = False
+        with domainErrors():
             home, record = await self._found(context, "GetObject", request)
-            start: int = request.get("offset") or 0
-            if start > record.size:
-                raise _invalid(
-                    f"offset is behind the end of the object, which has {record.size} bytes"
-                )
-            length, rest = request.get("length"), record.size - start
-            length = rest if length is None else min(length, rest)
-            # An overwrite or a delete in the meantime must not remove the blobs of this read.
-            hold = self._store.hold(record.content)
-            try:
-                yield {"object": _objectShape(record, home)}
+            for _ in range(TRIES):
+                start, length = _rangeOf(request, record)
+                # An overwrite or a delete in the meantime must not remove the blobs of this read.
+                hold = self._store.hold(record.content)
                 chunks = readContent(self._store, record.content, start, length, most)
-                async with aclosing(chunks):
-                    async for chunk in chunks:
-                        yield {"chunk": chunk}
-            finally:
-                hold.release()
+                try:
+                    async with aclosing(chunks):
+                        first = await anext(chunks, b"")
+                        isBegun = True
+                        yield {"object": _objectShape(record, home)}
+                        if first:
+                            yield {"chunk": first}
+                        async for chunk in chunks:
+                            yield {"chunk": chunk}
+                    return
+                except CorruptBlob:
+                    if isBegun:
+                        raise
+                    # Perhaps the blobs were removed before.
+                    home, again = await self._found(context, "GetObject", request)
+                    if again.content == record.content:
+                        raise
+                    record = again
+                finally:
+                    hold.release()
+            raise codedError("UNAVAILABLE", "The object was replaced while it was read")
 
     async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
         """Store an object when its whole stream has arrived; a stream cut short stores nothing."""
         first, body = await beginUpload(requests, context.protocol in self._cutHiding)
-        with _translated():
+        with domainErrors():
             bucket, key = _bucketOf(first), _keyOf(first)
             caller = self._authorised(context, "PutObject", "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
             _, owner = await self._objects.checkWrite(caller, bucket, key)
             expectation = BodyExpectation()
-            ingested = await ingest(body, expectation, self._store.blobs, INLINE_LIMIT)
+            ingested = await ingest(
+                body, expectation, self._store.blobs, self._store.inlineLimit, bucket
+            )
             if body.checksum and body.checksum != ingested.etag:
                 if ingested.sink is not None:
                     self._store.abort(ingested.sink)
@@ -523,7 +567,7 @@ class _StorageMethods:
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
         """Delete an object or a version; one that does not exist counts as deleted, as in S3."""
-        with _translated():
+        with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "DeleteObject", "write", bucket, key)
             entry = DeleteEntry(key, request.get("versionId"))
@@ -537,7 +581,7 @@ class _StorageMethods:
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Store an object's bytes under a second name."""
-        with _translated():
+        with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "CopyObject", "write", bucket, key)
             source = {
@@ -563,22 +607,23 @@ class _StorageMethods:
         Report the objects that are created and removed from now on, until the bucket is deleted.
 
         A reader that falls too far behind gets an error and no more items. Changes by another
-        program than this daemon are not reported.
+        program than this daemon, or the nodes of its cluster, are not reported.
         """
-        with _translated():
+        with domainErrors():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             caller = self._authorised(context, "ListObjectsV2", "list", bucket, prefix=prefix)
             # Subscribed before the look-up: a bucket that is deleted meanwhile ends the stream.
             changes = self._watches.subscribe(bucket, prefix)
             try:
                 await self._objects.bucket(caller, bucket)
-                while (change := await changes.get()) is not None:
-                    self._checkKey(caller.identity)
-                    # Another program may delete the bucket. Once it was deleted here, the items
-                    # that wait are older.
-                    if not changes.isEnded:
-                        await self._objects.bucket(caller, bucket)
-                    yield change
+                async with self._watches.watching(bucket):
+                    while (change := await changes.get()) is not None:
+                        self._checkKey(caller.identity)
+                        # Another program may delete the bucket. Once it was deleted here, the
+                        # items that wait are older.
+                        if not changes.isEnded:
+                            await self._objects.bucket(caller, bucket)
+                        yield change
             finally:
                 self._watches.unsubscribe(bucket, changes)
 
@@ -610,7 +655,10 @@ class _StorageMethods:
 
         @param operation: Amazon's name of what the method does.
         @raise S3Error: C{AccessDenied}.
+        @raise StoreBusy: This process may serve no request now.
         """
+        if self._store.admit is not None:
+            self._store.admit()
         identity = context.authentication
         if not isinstance(identity, Identity):
             # The identity of another provider has no rights in the store.

@@ -67,6 +67,18 @@ def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     return snapshot
 
 
+async def mergedSnapshot(link: Any, meters: MetricsRegistry) -> list[MetricFamily]:
+    """
+    Return the metrics of all workers, as L{shareMeters} merges them.
+
+    @param link: The connection of a worker to the others; L{None} without workers.
+    @param meters: The metrics of this process, which L{shareMeters} has shared.
+    """
+    if link is None:
+        return meters.snapshot()
+    return mergeFamilies(map(fromPlain, await link.ask(_TOPIC)))
+
+
 def _labelled(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricFamily]:
     """Label the counters and histograms with their worker."""
     for family in families:
@@ -75,6 +87,18 @@ def _labelled(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricF
         else:
             samples = [((*labels, worker), value) for labels, value in family.samples]
             yield evolve(family, labels=(*family.labels, "worker"), samples=samples)
+
+
+async def askMeters(link: Any, meters: MetricsRegistry) -> list[MetricFamily]:
+    """
+    Return the metrics of all workers, as L{shareMeters} has them, or those of a process alone.
+
+    @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}; C{None} without workers.
+    @param meters: The metrics of this process.
+    """
+    if link is None:
+        return meters.snapshot()
+    return mergeFamilies([*map(fromPlain, await link.ask(_TOPIC))])
 
 
 class MetricsPage:

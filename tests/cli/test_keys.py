@@ -14,8 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.auth.authentication import readRules
 from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
+from storagegate.cluster.options import ClusterOptions
 from storagegate.core.options import makeOptions, readNumber
-from storagegate.daemon.config import KEYS
+from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, load
 from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
@@ -72,10 +73,11 @@ def covered() -> dict[str, type]:
 
 
 def titles() -> list[str]:
-    """Give the titles of the page's tables of options."""
+    """Give the titles of the page's tables of options of the gateway."""
     lines = PAGE.read_text().splitlines()
     start = ".. csv-table:: "
-    return [line.removeprefix(start) for line in lines if line.startswith(start)]
+    found = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return [title for title in found if title != "[cluster]"]
 
 
 class PageTests(SynchronousTestCase):
@@ -113,6 +115,21 @@ class PageTests(SynchronousTestCase):
             if row[3]:
                 [value] = tomllib.loads(f"value = {literal(row[3])}").values()
                 self.assertEqual(key.read(value), key.read(key.default), key.name)
+
+    def test_cluster(self) -> None:
+        """The table of the cluster has its variables; written with its defaults it is taken."""
+        rows = table(PAGE, "[cluster]")
+        self.assertEqual({literal(row[1]): literal(row[0]) for row in rows}, CLUSTER_VARIABLES)
+        told = {name: told for name, told in PROGRAM["ivars"](ClusterOptions).items() if told}
+        self.assertEqual(sorted(told), sorted(each.name for each in attrs.fields(ClusterOptions)))
+        lines = [f"{literal(row[0])} = {literal(row[2])}" for row in rows if row[2] != "required"]
+        path = self.mktemp()
+        needed = ['catalog = ["host=a"]', 'blobs = "files:/b"']
+        for text in ([], lines):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join(["[cluster]", *needed, *text]))
+            expected = ClusterOptions(catalog=["host=a"], blobs="files:/b")
+            self.assertEqual(load({"config": path}, {}).cluster, expected)
 
     def test_covered(self) -> None:
         """Every class of options has its table."""

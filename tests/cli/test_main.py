@@ -1,6 +1,7 @@
 """The console script, on a catalog that no daemon has open."""
 
 import os
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -10,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import __version__
 from storagegate.cli.main import main
 from storagegate.daemon.rootcredentials import load, loadOrCreate
-from storagegate.storage.catalog.buckets import openForTools
+from storagegate.storage.catalog.admin import openForTools
 from storagegate.storage.records import AccessKey
 from storagegate.storage.store import ObjectStore
 
@@ -25,9 +26,14 @@ class ScriptCase(SynchronousTestCase):
             (self.data / name).mkdir(parents=True)
         openForTools(str(self.data / "catalog.sqlite")).close()
 
-    def script(self, *arguments: str) -> tuple[int, str, str]:
-        """Run the script and give exit code, output and error output."""
+    def script(self, *arguments: str, stdin: str = "geheimnis\n") -> tuple[int, str, str]:
+        """
+        Run the script and give exit code, output and error output.
+
+        @param stdin: Its standard input.
+        """
         output, errors = StringIO(), StringIO()
+        self.patch(sys, "stdin", StringIO(stdin))
         with redirect_stdout(output), redirect_stderr(errors):
             try:
                 code = main(arguments)
@@ -35,9 +41,11 @@ class ScriptCase(SynchronousTestCase):
                 code = error.code if isinstance(error.code, int) else 1
         return code, output.getvalue(), errors.getvalue()
 
-    def keys(self, action: str, *arguments: str) -> tuple[int, str, str]:
+    def keys(
+        self, action: str, *arguments: str, stdin: str = "geheimnis\n"
+    ) -> tuple[int, str, str]:
         """Run a command for keys."""
-        return self.script("keys", action, "--data", str(self.data), *arguments)
+        return self.script("keys", action, "--data", str(self.data), *arguments, stdin=stdin)
 
     def stored(self) -> dict[str, AccessKey]:
         """Give the keys that the catalog holds."""
@@ -56,7 +64,7 @@ class KeysTests(ScriptCase):
         loadOrCreate(str(self.data / "root-credentials"))
         root = load(str(self.data / "root-credentials"))
         assert root is not None
-        pair = ("--access-key", root.accessKey, "--secret-key", "another-secret")
+        pair = ("--access-key", root.accessKey, "--secret-stdin")
         for action, options in (
             ("create", ("--account", "x", *pair)),
             ("revoke", ("--access-key", root.accessKey)),
@@ -92,7 +100,7 @@ class KeysTests(ScriptCase):
             ("out/*.log", "out/*.log"),
             ("doc/?", "doc/?"),
         ):
-            arguments = ("--access-key", "mykey", "--secret-key", "geheimnis", "--prefix", given)
+            arguments = ("--access-key", "mykey", "--secret-stdin", "--prefix", given)
             self.assertEqual(self.keys("create", "--account", "a", *arguments)[0], 0)
             self.assertEqual(self.stored()["mykey"].prefixPattern, stored)
             self.keys("revoke", "--access-key", "mykey")
@@ -118,7 +126,7 @@ class KeysTests(ScriptCase):
     def test_givenPair(self) -> None:
         """A pair may be given; by default the key may do everything in its account."""
         code, _output, _errors = self.keys(
-            "create", "--account", "a", "--access-key", "mykey", "--secret-key", "geheimnis"
+            "create", "--account", "a", "--access-key", "mykey", "--secret-stdin"
         )
         self.assertEqual(code, 0)
         key = self.stored()["mykey"]
@@ -130,7 +138,13 @@ class KeysTests(ScriptCase):
         """An access key that is taken is refused, and the one that is there stays."""
         for secret, expected in (("geheimnis", 0), ("another", 1)):
             code, _output, errors = self.keys(
-                "create", "--account", "a", "--access-key", "mykey", "--secret-key", secret
+                "create",
+                "--account",
+                "a",
+                "--access-key",
+                "mykey",
+                "--secret-stdin",
+                stdin=f"{secret}\n",
             )
             self.assertEqual(code, expected)
         self.assertEqual(errors, "storagegate: the access key mykey is taken\n")
@@ -139,9 +153,7 @@ class KeysTests(ScriptCase):
     def test_list(self) -> None:
         """A list names every key and shows no secret."""
         for name in ("beta", "alpha"):
-            self.keys(
-                "create", "--account", name, "--access-key", name, "--secret-key", "geheimnis"
-            )
+            self.keys("create", "--account", name, "--access-key", name, "--secret-stdin")
         code, output, _errors = self.keys("list")
         self.assertEqual(code, 0)
         self.assertNotIn("geheimnis", output)
@@ -152,7 +164,7 @@ class KeysTests(ScriptCase):
 
     def test_revoke(self) -> None:
         """A revoked key is gone; revoking it again is an error."""
-        self.keys("create", "--account", "a", "--access-key", "mykey", "--secret-key", "geheimnis")
+        self.keys("create", "--account", "a", "--access-key", "mykey", "--secret-stdin")
         self.assertEqual(self.keys("revoke", "--access-key", "mykey"), (0, "", ""))
         self.assertEqual(self.stored(), {})
         code, _output, errors = self.keys("revoke", "--access-key", "mykey")
@@ -165,9 +177,9 @@ class KeysTests(ScriptCase):
             ("--account", ""),
             ("--account", "a\nb"),
             ("--account", "a", "--policy", "everything"),
-            ("--account", "a", "--access-key", "ab", "--secret-key", "geheimnis"),
+            ("--account", "a", "--access-key", "ab", "--secret-stdin"),
             ("--account", "a", "--access-key", "mykey"),
-            ("--account", "a", "--secret-key", "geheimnis"),
+            ("--account", "a", "--secret-stdin"),
             ("--account", "a", "--bucket", ""),
             ("--account", "a", "--buck", "x"),
         ):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, load, needRestart
-from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.s3.issuedkeys import KeyPair
 
 
 class ConfigurationCase(SynchronousTestCase):
@@ -135,7 +135,7 @@ class ValueTests(ConfigurationCase):
         """The two halves of the root key pair may come from different sources."""
         path = self.file('accessKey = "root"\n')
         configuration = load({"config": path}, {"STORAGEGATE_SECRET_KEY": "geheimnis"})
-        self.assertEqual(configuration.s3.root, RootCredentials("root", "geheimnis"))
+        self.assertEqual(configuration.s3.root, KeyPair("root", "geheimnis"))
 
     def test_accessLog(self) -> None:
         """A file of the access log has lines, with the options of the table where there is one."""
@@ -167,6 +167,10 @@ class RefusalTests(ConfigurationCase):
             "tcp": "",
             "udp": "127.0.0.1:70000",
             "admin": "\x00",
+            "console": "yes",
+            "consoleUrl": "https://user@host/",
+            "s3Url": "ftp://host/",
+            "consoleClearText": "1",
             "service": "justAName",
             "workers": "0",
             "durability": "fast",

@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 
 from storagegate.daemon.config import Configuration, ConfigurationError, load
 from storagegate.daemon.daemon import Daemon
-from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.service import ProcessSetup
+from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 from tests.support.log import LogCase
 from tests.support.parts import FakeParts
@@ -160,7 +160,7 @@ class RootTests(DaemonCase):
     def test_configured(self) -> None:
         """A configured pair is used; no file is made and nothing is shown."""
         self.started(accessKey="root", secretKey="geheimnis")
-        self.assertEqual(self.parts.sites[0].resource[2], RootCredentials("root", "geheimnis"))
+        self.assertEqual(self.parts.sites[0].resource[2], KeyPair("root", "geheimnis"))
         self.assertEqual(list(Path(self.data).iterdir()), [])
         self.assertNotIn("geheimnis", "".join(self.logged()))
 
@@ -192,7 +192,7 @@ class ReloadTests(DaemonCase):
         store, options, root = self.parts.sites[0].resource
         self.assertIs(store, self.parts.theStore)
         self.assertEqual((options.region, options.domain), ("eu", "s3.example"))
-        self.assertEqual(root, RootCredentials("root", "geheimnis"))
+        self.assertEqual(root, KeyPair("root", "geheimnis"))
         self.assertIn("configuration reloaded", self.logged())
         self.successResultOf(daemon.stopService())
         self.assertEqual(self.parts.sites[0].grace, 7)

@@ -5,7 +5,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred, fail
 
 from storagegate.daemon.config import ConfigurationError
-from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.s3.issuedkeys import KeyPair
 from tests.daemon.test_daemon import DaemonCase
 
 
@@ -94,4 +94,4 @@ class GatewayReloadTests(DaemonCase):
         daemon = self.started(tcp="tcp:9102")
         self.next = self.configuration(tcp="tcp:9102", accessKey="root", secretKey="geheimnis")
         daemon.reload()
-        self.assertEqual(self.parts.theRoom.root, RootCredentials("root", "geheimnis"))
+        self.assertEqual(self.parts.theRoom.root, KeyPair("root", "geheimnis"))

@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.rootcredentials import (
-    CredentialsError,
-    RootCredentials,
-    checkCredential,
-    generateCredentials,
-    loadOrCreate,
-)
+from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
+from storagegate.s3.issuedkeys import KeyPair, generateKeyPair, readCredential
 
 
 class CredentialTests(SynchronousTestCase):
@@ -23,7 +18,7 @@ class CredentialTests(SynchronousTestCase):
 
     def test_generated(self) -> None:
         """A generated pair has the lengths that S3 users know, needs no quoting, never repeats."""
-        pair, other = generateCredentials(), generateCredentials()
+        pair, other = generateKeyPair(), generateKeyPair()
         self.assertRegex(pair.accessKey, r"\A[A-Z0-9]{20}\Z")
         self.assertRegex(pair.secretKey, r"\A[A-Za-z0-9]{40}\Z")
         self.assertNotEqual(pair, other)
@@ -32,15 +27,15 @@ class CredentialTests(SynchronousTestCase):
     def test_bounds(self) -> None:
         """3 to 128 printable ASCII characters, no space at the ends."""
         for good in ("abc", "x" * 128, "a b", "!~/+="):
-            self.assertEqual(checkCredential(good), good)
+            self.assertEqual(readCredential(good), good)
         for bad in ("", "ab", "x" * 129, " abc", "abc ", "a\nb", "a\x00b", "äöü", "a\x7fb"):
-            self.assertRaises(ValueError, checkCredential, bad)
+            self.assertRaises(ValueError, readCredential, bad)
 
     @given(st.text(max_size=200))
     def test_anyText(self, text: str) -> None:
         """What is accepted survives a header field and a line of the file."""
         try:
-            accepted = checkCredential(text)
+            accepted = readCredential(text)
         except ValueError:
             return
         self.assertEqual(accepted.encode("ascii").strip().decode(), text)
@@ -75,7 +70,7 @@ class FileTests(SynchronousTestCase):
     def test_writtenByHand(self) -> None:
         """An operator may write the file; a secret may hold the sign of assignment."""
         Path(self.path).write_text("AWS_ACCESS_KEY_ID=me\x21\nAWS_SECRET_ACCESS_KEY=a=b=\n")
-        self.assertEqual(loadOrCreate(self.path), (RootCredentials("me!", "a=b="), False))
+        self.assertEqual(loadOrCreate(self.path), (KeyPair("me!", "a=b="), False))
 
     def test_damaged(self) -> None:
         """A file without a whole pair is refused with its name, and not replaced."""

@@ -3,9 +3,9 @@
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.service import clientURL, firstKeyText, isExposed
 from storagegate.net.endpoints import formatAddress
+from storagegate.s3.issuedkeys import KeyPair
 
 
 class AddressTests(SynchronousTestCase):
@@ -51,8 +51,9 @@ class TextTests(SynchronousTestCase):
 
     def test_firstKey(self) -> None:
         """The commands configure aws-cli as they stand."""
-        pair = RootCredentials("AKEY", "SKEY")
-        text = firstKeyText(pair, "us-east-1", "http://127.0.0.1:9000", "/data/root-credentials")
+        pair = KeyPair("AKEY", "SKEY")
+        places = ("http://127.0.0.1:9000", "/data/root-credentials", "http://[::1]:9001/console/")
+        text = firstKeyText(pair, "us-east-1", *places)
         self.assertEqual(
             text.splitlines(),
             [
@@ -61,5 +62,6 @@ class TextTests(SynchronousTestCase):
                 "aws configure set aws_secret_access_key SKEY",
                 "aws configure set region us-east-1",
                 "aws configure set endpoint_url http://127.0.0.1:9000",
+                "the console, where the pair signs in: http://[::1]:9001/console/",
             ],
         )

@@ -98,7 +98,7 @@ class ReceiveTests(SynchronousTestCase):
 
         return Deferred.fromCoroutine(ingest(body, expectation, self, inline))
 
-    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> Sink:
+    def writer(self, inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> Sink:
         """As IBlobStore."""
         self.sinks += 1
         return self.sink

@@ -193,6 +193,71 @@ class ReadTests(BytesCase):
         self.assertEqual(len(self.flushLoggedErrors(CorruptBlob)), 1)
 
 
+class ReplacedReadTests(BytesCase):
+    """A blob that is missing because its object was replaced, which another node may do."""
+
+    def replace(self, *bodies: bytes | None) -> None:
+        """Have the next openings of a blob fail, each after a write or, for L{None}, a removal."""
+        opened = self.store.blobs.open
+        left = [*bodies]
+
+        async def replaced(segment: Any) -> Any:
+            if not left:
+                return await opened(segment)
+            body = left.pop(0)
+            if body is None:
+                await self.call("DeleteObject", {"bucket": "box", "key": "k"})
+            else:
+                await self.put("box", "k", body)
+            raise CorruptBlob("it is missing")
+
+        self.patch(self.store.blobs, "open", replaced)
+
+    async def test_replaced(self) -> None:
+        """The object is looked up anew and read, by S3 as well."""
+        for body in (BIG[::-1], b"small"):
+            await self.put("box", "k", BIG)
+            self.replace(body)
+            self.assertEqual(await self.read("box", "k"), body)
+            await self.put("box", "k", BIG)
+            self.replace(body)
+            answer = await self.s3("GET", "/box/k", range="bytes=1-2", status=206)
+            self.assertEqual(
+                (answer.body, answer.headers["etag"]), (body[1:3], f'"{etagOf(body)}"')
+            )
+        await self.assertNothingHeld()
+
+    async def test_removed(self) -> None:
+        """An object that was removed is not there."""
+        await self.put("box", "k", BIG)
+        self.replace(None)
+        await self.refused("NOT_FOUND", "GetObject", {"bucket": "box", "key": "k"})
+        await self.put("box", "k", BIG)
+        self.replace(None)
+        await self.s3("GET", "/box/k", status=404)
+        await self.assertNothingHeld()
+
+    async def test_always(self) -> None:
+        """A read that is overtaken each time may be tried again."""
+        bodies = [BIG + b"%d" % number for number in range(3)]
+        await self.put("box", "k", BIG)
+        self.replace(*bodies)
+        await self.refused("UNAVAILABLE", "GetObject", {"bucket": "box", "key": "k"})
+        self.replace(*bodies)
+        await self.s3("GET", "/box/k", status=503)
+        self.assertEqual(await self.read("box", "k"), bodies[-1])
+        await self.assertNothingHeld()
+
+    async def test_same(self) -> None:
+        """A blob that the object still has is damaged."""
+        await self.put("box", "k", BIG)
+        [path] = self.paths()
+        os.truncate(path, 300_000)
+        await self.s3("GET", "/box/k", status=500)
+        self.assertEqual(self.store.damagedCount, 1)
+        self.assertEqual(len(self.flushLoggedErrors(CorruptBlob)), 1)
+
+
 class VerifiedReadTests(BytesCase):
     """C{GetObject} where the store compares what it reads."""
 
@@ -403,15 +468,18 @@ class CancelledReadTests(BytesCase):
 
     async def test_cancel(self) -> None:
         """It ends at once, and holds nothing."""
-        await self.put("box", "k", BIG)
-        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
-        await anext(items)
+        # The first piece is read with the first item.
+        for count in (0, 5):
+            await self.put("box", "k", BIG)
+            items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+            for _ in range(count):
+                await anext(items)
 
-        async def read() -> Any:
-            return await anext(items)
+            async def read(items: Any = items) -> Any:
+                return await anext(items)
 
-        reading = Deferred.fromCoroutine(read())
-        reading.cancel()
-        error = await reading.addErrback(lambda failure: failure.value)
-        self.assertTrue(isinstance(error, CancelledError) or error.code == "CANCELLED")
-        await self.assertNothingHeld()
+            reading = Deferred.fromCoroutine(read())
+            reading.cancel()
+            error = await reading.addErrback(lambda failure: failure.value)
+            self.assertTrue(isinstance(error, CancelledError) or error.code == "CANCELLED")
+            await self.assertNothingHeld()

@@ -9,11 +9,11 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from storagegate.cli.doctor import Check, Finding
 from storagegate.cli.doctor.network import discoveryOptions
@@ -26,7 +26,12 @@ from storagegate.daemon.config import (
     everyError,
     load,
 )
-from storagegate.net.endpoints import ENCRYPTED, certificateFiles
+from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
+from storagegate.storage.errors import StoreError
+from storagegate.storage.identity import storeId
+
+if TYPE_CHECKING:
+    from storagegate.cluster.options import ClusterOptions
 
 _CONFIGURATION = Check("configuration")
 
@@ -244,6 +249,34 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
         )
     else:
         yield _CATALOG.ok(f"{path} begins and ends as a catalog does")
+
+
+_CLUSTER = Check("cluster")
+
+
+def checkCluster(options: "ClusterOptions") -> Iterator[Finding]:
+    """Connect to the catalog and the blobs of a cluster, and compare them, as a start would."""
+    from storagegate.cluster.initialisation import checkCluster
+    from storagegate.storage.catalog.postgresql.admin import openForTools
+
+    try:
+        found = checkCluster(options, chooseReactor(None))
+        with closing(openForTools(options.catalog)) as admin:
+            standbys = [each for each in admin.standbys() if each.syncState in ("sync", "quorum")]
+            isConfirmed = bool(admin.synchronousNames() and standbys)
+            nodes = len([each for each in admin.nodes() if each.expiresSeconds > 0])
+    except StoreError as error:
+        yield _CLUSTER.problem(str(error))
+        return
+    yield _CLUSTER.ok(
+        f"catalog and blobs are of store {storeId(found.store)}, {nodes} nodes have a lease"
+    )
+    if isConfirmed:
+        yield _CLUSTER.ok(f"{len(standbys)} synchronous standbys confirm commits")
+    elif options.synchronous == "required":
+        yield _CLUSTER.problem("no synchronous standby confirms commits: nothing will be served")
+    else:
+        yield _CLUSTER.warning("what is acknowledged last may be lost with the primary")
 
 
 _VERSIONS = Check("versions")

@@ -195,6 +195,12 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def isHeldByOther(port: int, daemon: int) -> bool:
+    """Return whether processes serve a port of TCP, and none of them is the daemon or a worker."""
+    holders = _holders(port, socket.SOCK_STREAM)
+    return bool(holders) and not any(daemon in (pid, _parentOf(pid)) for pid in holders)
+
+
 def _taken(listener: ListenerAddress, kind: socket.SocketKind, daemon: int | None) -> Finding:
     holders = _holders(listener.port or 0, kind)
     if daemon is not None and any(daemon in (pid, _parentOf(pid)) for pid in holders):

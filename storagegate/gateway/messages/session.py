@@ -569,7 +569,7 @@ class PeerSession:
         """
         Let the peer wait, or no longer.
 
-        @param held: Whether neither calls nor items are read, whatever the limits say.
+        @param held: Whether neither calls nor items are read, apart from the limits.
         """
         self._isHeld = held
         self.adjust()

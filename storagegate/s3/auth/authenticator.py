@@ -311,6 +311,7 @@ class S3Authenticator:
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"
+        credential.isUsed = True
         if claim.scope.signsToken:
             raise S3Error("InvalidToken")
         if presigned:
@@ -379,4 +380,5 @@ class S3Authenticator:
 
 def _proven(credential: AccountKey | None) -> Identity:
     assert credential is not None, "a verification raises for an unknown key"
+    credential.isUsed = True
     return credential.identity

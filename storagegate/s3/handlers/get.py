@@ -10,7 +10,7 @@ from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.s3.checksums import FULL_OBJECT
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
-from storagegate.s3.contents import segmentsOf
+from storagegate.s3.contents import TRIES, segmentsOf
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
@@ -23,6 +23,7 @@ from storagegate.s3.request import (
     versionLine,
 )
 from storagegate.s3.xml import documents
+from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.records import Bucket, Checksum, Content, ObjectRecord
 
 
@@ -48,22 +49,42 @@ async def headObject(call: S3Request) -> None:
     call.respondObject(code, fields, length=length)
 
 
-async def getObject(call: S3Request) -> None:
-    """Respond with an object's bytes, or a run of them."""
+async def getObject(call: S3Request, tries: int = TRIES) -> None:
+    """
+    Respond with an object's bytes, or a run of them.
+
+    @param tries: How often it is looked up anew because its blobs are missing.
+    """
     bucket, record = await _find(call)
-    shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
-    code, start, length, fields = _prepare(call, bucket, shown)
-    if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
-        fields += await expirationLine(call, bucket, record)
-    inline = record.content.inline
-    if code == 304:
-        call.respondObject(code, fields)
-    elif inline is None:
-        await _sendSegments(call, record.content, code, start, length, fields)
-    elif length == len(inline):
-        call.respondObject(code, fields, inline)
-    else:
-        call.respondObject(code, fields, inline[start : start + length])
+    content, inline = record.content, record.content.inline
+    # An overwrite or a delete in the meantime must not remove the blobs of this response.
+    hold = None if inline is not None else call.services.store.hold(content)
+    try:
+        shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
+        code, start, length, fields = _prepare(call, bucket, shown)
+        if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
+            fields += await expirationLine(call, bucket, record)
+        if code == 304:
+            call.respondObject(code, fields)
+        elif inline is None:
+            await _sendSegments(call, content, code, start, length, fields)
+        elif length == len(inline):
+            call.respondObject(code, fields, inline)
+        else:
+            call.respondObject(code, fields, inline[start : start + length])
+    except CorruptBlob:
+        if call.request.started:
+            raise
+        # Perhaps they were removed before the hold, with what another write has replaced.
+        _, again = await _find(call)
+        if again.content == content:
+            raise
+        if tries == 1:
+            raise StoreBusy(f"the object was replaced {TRIES} times while it was read") from None
+        await getObject(call, tries - 1)
+    finally:
+        if hold is not None:
+            hold.release()
 
 
 def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int, int, int, bytes]:
@@ -142,6 +163,7 @@ def _partRange(
 async def _sendSegments(
     call: S3Request, content: Content, code: int, start: int, length: int, fields: bytes
 ) -> None:
+    """Send a run of the blobs of a content, which the caller holds."""
     request, store = call.request, call.services.store
 
     def send(chunk: bytes) -> Deferred[None] | None:
@@ -150,22 +172,17 @@ async def _sendSegments(
             call.startObject(code, fields, length)
         return request.send(chunk)
 
-    # An overwrite or a delete in the meantime must not remove the blobs of this response.
-    hold = store.hold(content)
-    try:
-        for segment in segmentsOf(content, start, length):
-            if store.verifier is not None:
-                await store.verifier.read(segment, send)
-                continue
-            handle = await store.blobs.open(segment)
-            try:
-                if not request.started:
-                    call.startObject(code, fields, length)
-                await handle.sendTo(request, segment.offset, segment.length)
-            finally:
-                handle.close()
-    finally:
-        hold.release()
+    for segment in segmentsOf(content, start, length):
+        if store.verifier is not None:
+            await store.verifier.read(segment, send)
+            continue
+        handle = await store.blobs.open(segment)
+        try:
+            if not request.started:
+                call.startObject(code, fields, length)
+            await handle.sendTo(request, segment.offset, segment.length)
+        finally:
+            handle.close()
     if request.started:
         request.finish()
     else:

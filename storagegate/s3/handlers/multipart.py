@@ -11,10 +11,10 @@ from storagegate.s3.checksums import (
     requestedType,
 )
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
+from storagegate.s3.contents import retryCopy
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource
-from storagegate.s3.objects import retryCopy
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -66,7 +66,7 @@ async def uploadPart(call: S3Request) -> None:
             f"{checksum.algorithm.lower()}",
         )
     blobs = call.services.store.blobs
-    ingested = await ingest(call.request.body, expectation, blobs, inlineLimit=0)
+    ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket)
     part = await call.services.multipart.putPart(upload, number, ingested)
     # A part's checksum has no type.
     call.respond(

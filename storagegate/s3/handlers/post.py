@@ -25,7 +25,7 @@ from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHea
 from storagegate.s3.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readTagging
-from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
+from storagegate.storage.records import ObjectRecord
 
 if TYPE_CHECKING:
     # Its library comes with the first form: most servers never see a browser's.
@@ -85,7 +85,8 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         checksum=expectedChecksum(headers),
         limit=min(limits.largest, PUT_LIMIT),
     )
-    ingested = await ingest(form, expectation, call.services.store.blobs, INLINE_LIMIT)
+    store = call.services.store
+    ingested = await ingest(form, expectation, store.blobs, store.inlineLimit, call.bucket)
     try:
         limits.check(ingested.content.size)
     except S3Error:

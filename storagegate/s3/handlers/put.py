@@ -13,6 +13,7 @@ from storagegate.s3.conditions import (
     narrowed,
     writeCondition,
 )
+from storagegate.s3.contents import retryCopy
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
 from storagegate.s3.locks import bypasses, checkLock, lockFrom
@@ -20,7 +21,6 @@ from storagegate.s3.names import parseCopySource
 from storagegate.s3.objects import (
     UNCONDITIONAL,
     DeleteEntry,
-    retryCopy,
 )
 from storagegate.s3.request import (
     S3Request,
@@ -31,7 +31,6 @@ from storagegate.s3.request import (
 )
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import (
-    INLINE_LIMIT,
     UNLOCKED,
     Attributes,
     Bucket,
@@ -49,12 +48,18 @@ async def putObject(call: S3Request) -> None:
     if b"if-none-match" in headers or b"if-match" in headers:
         condition = writeCondition(headers)
     objects = call.services.objects
-    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition)
+    length = call.request.contentLength
+    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
+        if owner.revision is not None:
+            bucket = await objects.find(call.bucket)
         checkLock(bucket, attributes.lock, objects.nowMs())
-    expectation = call.authenticated.bodyExpectation(headers, call.request.contentLength)
-    ingested = await ingest(call.request.body, expectation, call.services.store.blobs, INLINE_LIMIT)
+    expectation = call.authenticated.bodyExpectation(headers, length)
+    store = call.services.store
+    ingested = await ingest(
+        call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket
+    )
     record = await objects.putObject(owner, call.bucket, call.key, ingested, attributes, condition)
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
     fields = etag + checksumFields(ingested.checksum) + versionField(record)

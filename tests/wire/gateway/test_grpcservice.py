@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThread
 from storagegate import GrpcError, createGrpcClient
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import USERS_FILE, DaemonGatewayService
-from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.s3.issuedkeys import KeyPair
 from tests.support.services import OpenRoom
 from tests.wire.rpc.support import RPCCase
 
@@ -143,7 +143,7 @@ class RoomTests(RoomCase):
         self.addCleanup(client.close)
         old, new = ({"x-api-key": f"{key}:the-root-secret"} for key in ("AKROOT", "AKNEXT"))
         self.assertEqual(await client.listBuckets({}, metadata=old), {})
-        room.room.setRootCredentials(RootCredentials("AKNEXT", "the-root-secret"))
+        room.room.setRootCredentials(KeyPair("AKNEXT", "the-root-secret"))
         self.assertEqual(await client.listBuckets({}, metadata=new), {})
         error = await self.assertFailure(client.listBuckets({}, metadata=old).deferred(), GrpcError)
         self.assertEqual(error.statusName, "UNAUTHENTICATED")

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import ClientConnection, connect
 
 from storagegate.rpc.protos import loadProto, protoPath
+from tests.support.clients import Account
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon, daemonEnvironment
 from tests.support.http import request
 from tests.wire.daemon.test_workers import children
@@ -24,6 +25,8 @@ from tests.wire.daemon.test_workers import children
 T = TypeVar("T", "Socket", "Channel")
 
 SECONDS = 120.0
+
+ROOT = Account(ACCESS_KEY, SECRET_KEY)
 
 EVERYTHING = ("--http", "tcp:0:interface=127.0.0.1", "--grpc", "127.0.0.1:0")
 
@@ -110,9 +113,19 @@ def _descriptors(pid: int) -> set[str]:
 
 
 class Socket:
-    """A WebSocket that a test talks over."""
+    """
+    A WebSocket that a test talks over.
 
-    def __init__(self, case: SynchronousTestCase, daemon: Daemon) -> None:
+    @param account: Whose key is sent to the Storage service.
+    """
+
+    def __init__(
+        self,
+        case: SynchronousTestCase,
+        daemon: Daemon,
+        account: Account = ROOT,
+    ) -> None:
+        self._token = f"{account.accessKey}:{account.secretKey}"
         host, port = daemon.address("http")
         self._socket: ClientConnection = connect(
             f"ws://{host}:{port}/ws", compression=None, open_timeout=SECONDS, ping_interval=None
@@ -122,7 +135,7 @@ class Socket:
 
     def begin(self, id: int, method: str, data: Any, service: str = "UserService") -> None:
         """Begin a call; C{None} is no item yet."""
-        auth = {"auth": {"token": f"{ACCESS_KEY}:{SECRET_KEY}"}} if service == "Storage" else {}
+        auth = {"auth": {"token": self._token}} if service == "Storage" else {}
         given = {} if data is None else {"data": data}
         self.send({"id": id, "service": service, "method": method, **given, **auth})
 

@@ -91,6 +91,16 @@ class GRPCTransport:
         """Return the paths of RPCs by the service and method that they call."""
         return {names: path for path, names in self._methods.items()}
 
+    @property
+    def methods(self) -> dict[tuple[str, str], RPCMethod]:
+        """Return the RPCs by the service and method that they call."""
+        found = {}
+        for definition in self.server.services.values():
+            for each in definition.methods.values():
+                if each.path in self._methods:
+                    found[self._methods[each.path]] = each
+        return found
+
     def add(self, service: ServiceDefinition) -> None:
         """
         Serve a service, before the listener is opened or later.

@@ -44,7 +44,7 @@ from storagegate.gateway.messages.frames import (
 from storagegate.gateway.messages.interfaces import MessageId
 from storagegate.gateway.messages.session import PeerSession, RoutedSession, readId
 from storagegate.gateway.transports.udp import PROTOCOL, Address
-from storagegate.gateway.transports.udp.replycache import CachedReply
+from storagegate.gateway.transports.udp.replycache import CachedReply, ReplyCacheUnavailable
 
 WINDOW = 64
 """How far ahead of the next item one may be: networks reorder far less."""
@@ -263,7 +263,8 @@ class UDPPeer(FrameWriter):
         if id is not None:
             known: Any = self._owner.replies.begin((self._source, id), size)
             if known is not None and hasattr(known, "__await__"):
-                proceed(known, "a request was dropped", self._begin, message, id, size)
+                later = self._beginLater(known, message, id, size)
+                proceed(later, "a request was dropped", bool)
             else:
                 self._begin(known, message, id, size)
         elif self._streams(message):
@@ -274,6 +275,17 @@ class UDPPeer(FrameWriter):
             self._owner.dropped["busy"] += 1
         else:
             self._begin(None, message, id, size)
+
+    async def _beginLater(
+        self, known: Awaitable[CachedReply | None], message: Any, id: MessageId, size: int
+    ) -> None:
+        try:
+            found = await known
+        except ReplyCacheUnavailable:
+            # Begun anew, it might run twice. Its client will repeat it.
+            self._owner.dropped["cache"] += 1
+        else:
+            self._begin(found, message, id, size)
 
     def _begin(self, known: CachedReply | None, message: Any, id: MessageId, size: int) -> None:
         owner = self._owner

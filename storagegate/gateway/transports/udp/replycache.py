@@ -46,6 +46,10 @@ class CachedReply(Record, gc=False):
     isKnown: bool = False
 
 
+class ReplyCacheUnavailable(Exception):
+    """The server of a reply cache is away: it is unknown whether a request is new."""
+
+
 class IReplyCache(Interface):
     """
     Requests that were seen, each with its reply once there is one.
@@ -53,10 +57,10 @@ class IReplyCache(Interface):
     Every method may return its result, or an awaitable of it; datagrams that come for the call in
     the meantime, like the items of its stream, are lost then.
 
-    A cache that several machines share, in a server like Valkey, promises as much: C{begin} is one
-    atomic step that records a request only if it is new (C{SET NX PX}), and a call in flight is
-    bound to its process, so that it is new again when that one is gone. It is bounded, and may drop
-    the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
+    C{begin} is one atomic step that records a request only if it is new. On one machine a call in
+    flight is bound to its process, and is new again when that one has ended; from another machine
+    that cannot be seen, and the call stays in flight until it expires. A cache is bounded, and may
+    drop the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
     """
 
     def begin(key: Hashable, size: int = 0) -> CachedReply | Awaitable[CachedReply | None] | None:
@@ -66,6 +70,7 @@ class IReplyCache(Interface):
         @param key: Its source and its id: a tuple of texts, numbers and such tuples.
         @param size: Bytes of the request's datagram.
         @return: C{None} if it is a new one, else the record of the first.
+        @raise ReplyCacheUnavailable: It cannot be known. As a failure.
         """
 
     def end(key: Hashable, reply: bytes, isKnown: bool = False) -> Awaitable[None] | None:
@@ -129,6 +134,10 @@ class ReplyCache:
         """Return the record of a request; C{None} if there is none."""
         exchange = self._exchanges.get(key)
         return None if exchange is None or exchange.until <= self._now() else exchange
+
+    def forget(self, key: Hashable) -> None:
+        """Remove a request, if it is there."""
+        self._exchanges.pop(key, None)
 
     def end(self, key: Hashable, reply: bytes, isKnown: bool = False) -> None:
         """Keep the reply to a request."""

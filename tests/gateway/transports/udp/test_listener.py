@@ -17,7 +17,7 @@ from storagegate.gateway.messages.frames import (
     RESPONSE,
     encodeFrame,
 )
-from storagegate.gateway.transports.udp.replycache import ReplyCache
+from storagegate.gateway.transports.udp.replycache import ReplyCache, ReplyCacheUnavailable
 from tests.gateway.udpcase import KNOWN, SOURCE, UDPCase
 from tests.support.gateway import Boom
 
@@ -219,6 +219,16 @@ class LaterTests(UDPCase):
         self.cache.waiting[2].errback(Boom())
         self.assertEqual(len(self.answers), 1)
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 2)
+
+    def test_unavailable(self) -> None:
+        """A request of which it cannot be known whether it is new is dropped and counted."""
+        self.call("echo")
+        self.cache.waiting[0].errback(ReplyCacheUnavailable())
+        self.assertEqual((self.probe.begun, self.answers), ([], []))
+        self.assertEqual(self.adapter.dropped["cache"], 1)
+        self.call("echo", "2")
+        self.cache.waiting[1].callback(None)
+        self.assertEqual(self.probe.begun, ["echo"])
 
     def test_closed(self) -> None:
         """What is known only after the listener was closed begins nothing, and sends nothing."""

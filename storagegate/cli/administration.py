@@ -1,0 +1,321 @@
+"""
+What commands change and list, in one shape for both places where they work.
+
+Documents are those of the API of the console, as C{dict}: a key as
+L{KeyView<storagegate.console.keys.KeyView>}, a bucket as
+L{BucketView<storagegate.console.buckets.BucketView>}.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from attrs import define, evolve
+
+from storagegate.cli.client import ConsoleClient, escapeSegment
+from storagegate.cli.daemonclient import apiOf, runningDaemon
+from storagegate.cli.invocation import CommandError, Invocation
+from storagegate.console.buckets import NO_USAGE, USAGE_LIMIT, viewBucket
+from storagegate.console.keys import (
+    KeyChange,
+    NewKey,
+    makeKey,
+    readChanges,
+    viewKey,
+    viewNewKey,
+)
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.daemon.rootcredentials import CredentialsError
+from storagegate.daemon.rootcredentials import load as loadPair
+from storagegate.daemon.service import ROOT_FILE
+from storagegate.s3.accounts import ROOT_ACCOUNT, Identity
+from storagegate.s3.errors import S3Error
+from storagegate.s3.names import checkBucketName
+from storagegate.services.objects import domainErrors
+from storagegate.storage.errors import BucketExists, KeyExists
+from storagegate.storage.records import VERSIONING_ENABLED, Bucket
+
+if TYPE_CHECKING:
+    from storagegate.storage.catalog.admin import CatalogAdmin
+    from storagegate.storage.catalog.postgresql.admin import ClusterAdmin
+
+Document = dict[str, Any]
+
+
+class Administration(Protocol):
+    """
+    Changes keys and buckets. All methods block, and raise L{CommandError} for what is refused.
+    """
+
+    def keys(self) -> list[Document]:
+        """List all keys."""
+
+    def createKey(self, wanted: Mapping[str, Any]) -> Document:
+        """
+        Issue a key.
+
+        @param wanted: The fields of a L{NewKey}.
+        @return: The key with C{secretKey}.
+        """
+
+    def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
+        """
+        Change a key.
+
+        @param changes: The fields of a L{KeyChange}.
+        @return: The key; with C{newSecret} also its C{secretKey}.
+        """
+
+    def revokeKey(self, accessKey: str) -> None:
+        """Revoke a key."""
+
+    def buckets(self, prefix: str) -> list[Document]:
+        """List the buckets whose names begin with a prefix."""
+
+    def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
+        """
+        Create a bucket.
+
+        @param locked: Whether it has object lock, and with it versioning.
+        @param ownership: The object ownership; empty for that of all new buckets.
+        """
+
+    def deleteBucket(self, name: str) -> None:
+        """Delete an empty bucket."""
+
+
+@define
+class RemoteAdministration:
+    """Works over the API."""
+
+    _api: ConsoleClient
+
+    def keys(self) -> list[Document]:
+        """List the keys that the caller's key may see."""
+        return self._api.items("keys")
+
+    def createKey(self, wanted: Mapping[str, Any]) -> Document:
+        """Issue a key."""
+        created: Document = self._api.request("POST", "keys", wanted)
+        return created
+
+    def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
+        """Change a key."""
+        path = f"keys/{escapeSegment(accessKey)}"
+        changed: Document = self._api.request("PATCH", path, changes)
+        return changed
+
+    def revokeKey(self, accessKey: str) -> None:
+        """Revoke a key."""
+        self._api.request("DELETE", f"keys/{escapeSegment(accessKey)}")
+
+    def buckets(self, prefix: str) -> list[Document]:
+        """List the buckets that the caller's key may see."""
+        return self._api.items("buckets", prefix=prefix)
+
+    def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
+        """Create a bucket of the account of the caller's key."""
+        wanted = {"name": name, "locked": locked, "ownership": ownership}
+        created: Document = self._api.request("POST", "buckets", wanted)
+        return created
+
+    def deleteBucket(self, name: str) -> None:
+        """Delete an empty bucket."""
+        self._api.request("DELETE", f"buckets/{escapeSegment(name)}")
+
+
+@define
+class LocalAdministration:
+    """Works on the catalog, with the rights of the root pair; a daemon may run."""
+
+    _invocation: Invocation
+
+    def keys(self) -> list[Document]:
+        """List all keys."""
+        with self._catalog() as catalog:
+            uses = catalog.keyUses()
+            keys = sorted(catalog.accessKeys(), key=lambda key: key.accessKey)
+        return [_document(viewKey(key, uses.get(key.accessKey, 0))) for key in keys]
+
+    def createKey(self, wanted: Mapping[str, Any]) -> Document:
+        """Issue a key."""
+        with _errors():
+            key = makeKey(msgspec.convert(wanted, NewKey), int(time.time() * 1000))
+            self._refuseRoot(key.accessKey)
+            with self._catalog() as catalog:
+                try:
+                    catalog.addAccessKey(key)
+                except KeyExists as error:
+                    raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+        return _document(viewNewKey(key))
+
+    def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
+        """Change a key."""
+        with _errors(), self._catalog() as catalog:
+            found = [key for key in catalog.accessKeys() if key.accessKey == accessKey]
+            read = msgspec.convert(changes, KeyChange)
+            changed = [evolve(key, **readChanges(read)) for key in found]
+            if not changed or not catalog.changeAccessKey(changed[0]):
+                raise codedError("NOT_FOUND", "There is no such access key")
+            lastUsedMs = catalog.keyUses().get(accessKey, 0)
+        view = viewNewKey if read.newSecret else viewKey
+        return _document(view(changed[0], lastUsedMs))
+
+    def revokeKey(self, accessKey: str) -> None:
+        """Revoke a key."""
+        self._refuseRoot(accessKey)
+        with _errors(), self._catalog() as catalog:
+            if not catalog.removeAccessKey(accessKey):
+                raise codedError("NOT_FOUND", "There is no such access key")
+
+    def buckets(self, prefix: str) -> list[Document]:
+        """List the buckets whose names begin with a prefix."""
+        with self._ownCatalog() as catalog:
+            found = catalog.buckets(prefix)
+            usage = {each.bucket: each for each in catalog.usage(USAGE_LIMIT).buckets}
+        root = self._root()
+        return [_document(viewBucket(root, each, usage.get(each.name, NO_USAGE))) for each in found]
+
+    def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
+        """Create a bucket of the account of the root pair."""
+        s3 = self._invocation.configuration.s3
+        versioning = VERSIONING_ENABLED if locked else ""
+        owned = ownership or s3.ownership
+        nowMs = int(time.time() * 1000)
+        bucket = Bucket(name, ROOT_ACCOUNT, nowMs, s3.region, owned, versioning, locked)
+        with _errors(), domainErrors(), self._ownCatalog() as catalog:
+            checkBucketName(name)
+            try:
+                catalog.createBucket(bucket)
+            except BucketExists as error:
+                own = error.bucket.account == ROOT_ACCOUNT
+                raise S3Error(
+                    "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
+                ) from error
+        return _document(viewBucket(self._root(), bucket, NO_USAGE))
+
+    def deleteBucket(self, name: str) -> None:
+        """
+        Delete an empty bucket.
+
+        A running daemon does it itself: it keeps buckets in memory.
+        """
+        if runningDaemon(self._invocation.configuration) is not None:
+            RemoteAdministration(apiOf(self._invocation)).deleteBucket(name)
+            return
+        with _errors(), domainErrors(), self._ownCatalog() as catalog:
+            catalog.deleteBucket(name)
+
+    def _root(self) -> Identity:
+        return Identity("", ROOT_ACCOUNT, isRoot=True)
+
+    def _refuseRoot(self, accessKey: str) -> None:
+        """
+        Refuse to create or revoke a key with the name of the root key.
+
+        @raise CommandError: It is the root key: an issued key of that name would
+            be valid once the root pair is changed, and revoking it would seem to revoke the root
+            key.
+        """
+        invocation = self._invocation
+        configured = invocation.configuration.s3.root
+        if invocation.configuration.cluster is not None:
+            with self._clusterAdmin() as admin:
+                taken = {admin.secrets().accessKey, configured and configured.accessKey}
+            if accessKey in taken:
+                raise CommandError(f"{accessKey} is the root access key")
+            return
+        try:
+            root = configured or loadPair(str(Path(invocation.data) / ROOT_FILE))
+        except CredentialsError as error:
+            raise CommandError(str(error)) from error
+        if root is not None and root.accessKey == accessKey:
+            raise CommandError(
+                f"{accessKey} is the root access key: to change it, write {ROOT_FILE} anew,"
+                " or accessKey and secretKey of the configuration"
+            )
+
+    def _catalog(self) -> "AbstractContextManager[CatalogAdmin | ClusterAdmin]":
+        if self._invocation.configuration.cluster is not None:
+            return self._clusterAdmin()
+        return self._ownCatalog()
+
+    def _clusterAdmin(self) -> "AbstractContextManager[ClusterAdmin]":
+        from storagegate.storage.catalog.postgresql.admin import openForTools
+
+        cluster = self._invocation.configuration.cluster
+        assert cluster is not None
+        return closing(openForTools(cluster.catalog))
+
+    def _ownCatalog(self) -> "AbstractContextManager[CatalogAdmin]":
+        """
+        Open the catalog of the data directory.
+
+        @raise CommandError: The store is a cluster's.
+        """
+        refuseCluster(self._invocation, "name one of its nodes by --url")
+        from storagegate.storage.catalog.admin import openForTools
+
+        return closing(openForTools(catalogPath(self._invocation)))
+
+
+def administrationOf(invocation: Invocation) -> Administration:
+    """
+    Return what changes keys and buckets.
+
+    @raise CommandError: There is no key pair for C{--url}.
+    """
+    if invocation.isRemote:
+        return RemoteAdministration(apiOf(invocation))
+    return LocalAdministration(invocation)
+
+
+def refuseCluster(invocation: Invocation, instead: str) -> None:
+    """
+    Refuse a command that works on a data directory.
+
+    @param instead: What to do.
+    @raise CommandError: The store is a cluster's.
+    """
+    if invocation.configuration.cluster is not None:
+        raise CommandError(f"the store is that of [cluster], not in {invocation.data}: {instead}")
+
+
+def catalogPath(invocation: Invocation) -> str:
+    """
+    Return the path of the catalog's file.
+
+    @raise CommandError: If it is absent. A mistyped directory must not become a new store.
+    @raise CatalogUnusable: If it is lost.
+    """
+    path = Path(invocation.data).absolute() / "catalog.sqlite"
+    if not path.exists():
+        from storagegate.storage.blobs.layout import BlobLayout
+        from storagegate.storage.files import Files
+        from storagegate.storage.identity import refuseLostCatalog
+
+        refuseLostCatalog(BlobLayout(invocation.data), Files())
+        raise CommandError(
+            f"{invocation.data} holds no store; the daemon makes one when it starts"
+            " (--data, --config or STORAGEGATE_DATA name another directory)"
+        )
+    return str(path)
+
+
+def _document(view: msgspec.Struct) -> Document:
+    document: Document = msgspec.to_builtins(view)
+    return document
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn errors of services into the text that the API's client has for them."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise CommandError(f"{error} (INVALID_ARGUMENT)", error="INVALID_ARGUMENT") from error
+    except ServiceError as error:
+        raise CommandError(f"{error.message} ({error.code})", error=error.code) from error

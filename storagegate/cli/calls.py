@@ -1,0 +1,97 @@
+"""C{storagegate call}: a method of a service, called by the daemon over one of its own wires."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from storagegate.cli.daemonclient import apiOf
+from storagegate.cli.invocation import FAILED, MISUSED, UNREACHED, CommandError, Invocation
+from storagegate.cli.output import escape
+from storagegate.gateway.transports.registry import TransportName
+
+_LINE_LIMIT = 1 << 20
+"""Characters of a request: the API takes a mebibyte in all."""
+
+
+def call(invocation: Invocation) -> int:
+    """Call a method; exit code 1 if the call ends with an error."""
+    options, output = invocation.options, invocation.output
+    service, _, method = options.method.rpartition(".")
+    if not service or not method:
+        raise CommandError(f"{options.method}: expected SERVICE.METHOD", MISUSED)
+    wanted = {
+        "wire": options.wire or get_args(TransportName)[0],
+        "service": service,
+        "method": method,
+        "requests": list(_requests(options.request or [])),
+        "metadata": _metadata(options.metadata or []),
+        "token": _token(invocation),
+        "deadlineMs": options.deadlineMs,
+    }
+    items: list[dict[str, Any]] = []
+    for line in apiOf(invocation).lines("POST", "gateway/calls", wanted):
+        if not line:
+            continue
+        event = json.loads(line)
+        if event["at"] != "item":
+            return _end(invocation, items, event)
+        items.append({name: event[name] for name in ("data", "ms", "bytes")})
+        if not output.isJSON:
+            output.line(json.dumps(event["data"], ensure_ascii=False))
+    raise CommandError("the daemon has ended the response before the call", UNREACHED)
+
+
+def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, Any]) -> int:
+    output = invocation.output
+    error = event["data"] if event["at"] == "error" else None
+    document = {"items": items, "error": error, "ms": event["ms"], "bytes": event["bytes"]}
+    output.result(document)
+    if not output.isJSON:
+        if error is not None:
+            output.note(f"storagegate: {error['message']} ({error['error']})")
+        output.note(f"{len(items)} items, {event['bytes']} bytes, {event['ms']:.1f} ms")
+    return 0 if error is None else FAILED
+
+
+def _requests(texts: list[str]) -> Iterator[Any]:
+    """
+    Yield the requests of the flags, and of standard input where a hyphen stands for it.
+
+    @raise CommandError: One is no JSON.
+    """
+    for text in texts:
+        if text != "-":
+            yield _read(text)
+            continue
+        while line := sys.stdin.readline(_LINE_LIMIT):
+            if line.strip():
+                yield _read(line)
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        shown = escape(text.strip())[:80]
+        raise CommandError(f"a request is no JSON: {error}: {shown}", MISUSED) from error
+
+
+def _metadata(texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandError(f"--metadata {text}: expected NAME=VALUE", MISUSED)
+        found[name] = value
+    return found
+
+
+def _token(invocation: Invocation) -> str:
+    name = invocation.options.tokenVariable
+    if not name:
+        return ""
+    token = invocation.environment.get(name)
+    if not token:
+        raise CommandError(f"the variable {name} is not set", MISUSED)
+    return token

@@ -1,0 +1,182 @@
+"""
+A client of the API of the console.
+
+The key pair is sent with each request, so the connection is TLS, or ends on this machine. Errors of
+the API are one line; a daemon that cannot be reached has its own exit code.
+"""
+
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from attrs import define, field
+
+from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
+from storagegate.core.httpurls import DEFAULT_PORTS
+from storagegate.s3.issuedkeys import CREDENTIAL, KeyPair
+
+_API = "api/v1/"
+
+_ACCESS_HEADER, _SECRET_HEADER = "x-storage-access-key", "x-storage-secret-key"
+
+_SECONDS = 60.0
+"""Four times the pause between the comments of an event stream."""
+
+_DOCUMENT_LIMIT = 64 << 20
+"""Bytes of a document: a page of 1,000 items has one."""
+
+_LINE_LIMIT = 16 << 20
+"""Bytes of a line of a stream: the items of a call have a mebibyte, escaped."""
+
+_PAGE = 1_000
+
+
+@define
+class ConsoleClient:
+    """
+    A client of one daemon. Blocks.
+
+    @ivar url: That of the admin listener, or of the console where a proxy has it elsewhere.
+    @ivar caFile: Certificates of trusted authorities, PEM; empty for those of the system.
+    """
+
+    url: str
+    _pair: KeyPair
+    _caFile: str = ""
+    _host: str = field(init=False, default="")
+    _port: int | None = field(init=False, default=None)
+    _isSecure: bool = field(init=False, default=False)
+    _base: str = field(init=False, default="")
+
+    def __attrs_post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        try:
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            self._host = ""
+        if parts.scheme not in DEFAULT_PORTS or not self._host:
+            raise CommandError(f"{self.url}: expected a URL such as http://127.0.0.1:9001", MISUSED)
+        self._isSecure = parts.scheme == "https"
+        if not self._isSecure and not _isLoopback(self._host):
+            reason = "the secret key would be sent in clear: use https, or loopback"
+            raise CommandError(f"{self.url}: {reason}", MISUSED)
+        if not all(
+            each.isascii() and each.isprintable()
+            for each in (self._pair.accessKey, self._pair.secretKey)
+        ):
+            # The error of the library would show it.
+            raise CommandError(f"one half of the key pair is not {CREDENTIAL}", MISUSED)
+        path = parts.path.rstrip("/")
+        self._base = f"{path or '/console'}/{_API}"
+
+    def get(self, path: str, **query: Any) -> Any:
+        """
+        Read a document.
+
+        @param path: Below the API, escaped.
+        @param query: Parameters; L{None} and empty ones are left out.
+        @raise CommandError: The request was refused, or the daemon not reached.
+        """
+        return self.request("GET", path, None, query)
+
+    def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """Read all pages of a list."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = self.get(path, **query, limit=_PAGE, after=after)
+            found += page["items"]
+            after = page["next"]
+            if not after:
+                return found
+
+    def request(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] = {}
+    ) -> Any:
+        """
+        Send a request; return the document of the response, L{None} for an empty one.
+
+        @param body: Sent as JSON, unless it is L{None}.
+        @raise CommandError: It was refused, or the daemon not reached.
+        """
+        with self._exchange(method, path, body, query) as response:
+            content = response.read(_DOCUMENT_LIMIT)
+            return json.loads(content) if content else None
+
+    def lines(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] = {}
+    ) -> Iterator[str]:
+        """
+        Send a request; return the lines of the response as they arrive, without their ends.
+
+        @raise CommandError: It was refused, or the connection is lost.
+        """
+        with self._exchange(method, path, body, query) as response:
+            while line := response.readline(_LINE_LIMIT):
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+    @contextmanager
+    def _exchange(
+        self, method: str, path: str, body: Any, query: Mapping[str, Any]
+    ) -> Iterator[HTTPResponse]:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        target = f"{self._base}{path}?{urlencode(given)}" if given else self._base + path
+        headers = {
+            _ACCESS_HEADER: self._pair.accessKey,
+            _SECRET_HEADER: self._pair.secretKey,
+            "Accept": "*/*",
+        }
+        content = None
+        if body is not None:
+            content = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        connection = self._connect()
+        try:
+            connection.request(method, target, content, headers)
+            response = connection.getresponse()
+            if not 200 <= response.status < 300:
+                raise _refusal(response, self.url)
+            yield response
+        except (OSError, HTTPException) as error:
+            # Some errors have no text.
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise CommandError(f"{self.url}: {reason}", UNREACHED) from error
+        finally:
+            connection.close()
+
+    def _connect(self) -> HTTPConnection:
+        if not self._isSecure:
+            return HTTPConnection(self._host, self._port, timeout=_SECONDS)
+        try:
+            context = ssl.create_default_context(cafile=self._caFile or None)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandError(f"{self._caFile}: {error}", MISUSED) from error
+        return HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=context)
+
+
+def escapeSegment(text: str) -> str:
+    """Escape one segment of a path."""
+    return quote(text, safe="")
+
+
+def _isLoopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusal(response: HTTPResponse, url: str) -> CommandError:
+    """Make the error of a response that is none of success."""
+    try:
+        document = json.loads(response.read(_DOCUMENT_LIMIT))
+        code = document["error"]
+        return CommandError(f"{document['message']} ({code})", error=code)
+    except (ValueError, KeyError, TypeError):
+        status = f"{response.status} {response.reason}"
+        return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)

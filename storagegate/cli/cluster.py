@@ -1,0 +1,290 @@
+"""The commands C{storagegate cluster}: each works beside the nodes, or without one."""
+
+import os
+import time
+from contextlib import closing
+from typing import Any
+
+from attrs import asdict
+from psycopg.conninfo import conninfo_to_dict
+
+from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
+from storagegate.cluster.initialisation import initialise
+from storagegate.cluster.options import ClusterOptions, readServers
+from storagegate.daemon.config import ConfigurationError
+from storagegate.daemon.config import load as loadConfiguration
+from storagegate.daemon.rootcredentials import (
+    CredentialsError,
+    load,
+    save,
+    shellText,
+)
+from storagegate.daemon.service import ROOT_FILE
+from storagegate.net.endpoints import chooseReactor
+from storagegate.s3.issuedkeys import KeyPair, generateKeyPair
+from storagegate.storage.catalog.postgresql.admin import ClusterAdmin, Standby, openForTools
+from storagegate.storage.clustercatalog import NodeRow
+from storagegate.storage.errors import StoreError
+from storagegate.storage.identity import storeId
+
+
+def init(invocation: Invocation) -> int:
+    """Make a cluster, and print its root key pair, this once."""
+    options, root = _options(invocation), invocation.configuration.s3.root
+    pair = root or generateKeyPair()
+    store, made = initialise(options, pair.accessKey, pair.secretKey, chooseReactor(None))
+    document: dict[str, object] = {"store": store, "made": made}
+    if not made:
+        lines = [f"store {store} is initialised already: nothing was changed"]
+    else:
+        lines = [f"store {store} is initialised"]
+        if root is None:
+            lines += ["the root key pair, shown this once:", *shellText(pair).splitlines()]
+            document |= {"accessKey": pair.accessKey, "secretKey": pair.secretKey}
+    invocation.output.result(document, lines)
+    return 0
+
+
+def status(invocation: Invocation) -> int:
+    """Print the state of a cluster; exit code 1 if writes are refused."""
+    options = _options(invocation)
+    with closing(openForTools(options.catalog)) as admin:
+        found = _read(admin, options)
+    invocation.output.result(found, _lines(found))
+    problems = [found["problem"], *(each["problem"] for each in found["shards"])]
+    return FAILED if any(problems) else 0
+
+
+def _options(invocation: Invocation) -> ClusterOptions:
+    """
+    Return the table of the cluster.
+
+    @raise CommandError: The configuration has none.
+    """
+    cluster = invocation.configuration.cluster
+    if cluster is None:
+        raise CommandError("the configuration has no table [cluster] (--config names the file)")
+    return cluster
+
+
+def _read(admin: ClusterAdmin, options: ClusterOptions) -> dict[str, Any]:
+    shards: list[dict[str, Any]] = []
+    for shard in admin.shards()[1:]:
+        try:
+            with admin.opened(shard) as each:
+                state = _readShard(each, options)
+        except StoreError as error:
+            state = {"problem": str(error)}
+        shards.append({"number": shard.number, "takesBuckets": shard.takesBuckets, **state})
+    return {
+        "store": storeId(admin.secrets().store),
+        **_readShard(admin, options),
+        "shards": shards,
+        "synchronous": options.synchronous,
+        "blobs": options.blobs,
+        "time": time.time(),
+    }
+
+
+def _readShard(admin: ClusterAdmin, options: ClusterOptions) -> dict[str, Any]:
+    info = admin.connection.info
+    standbys = admin.standbys()
+    problem = None
+    if options.synchronous == "required" and not _isConfirmed(admin.synchronousNames(), standbys):
+        problem = "no synchronous standby confirms commits: writes are refused"
+    return {
+        "primary": f"{info.host}:{info.port}",
+        "timeline": admin.timeline,
+        "serverVersion": info.server_version // 10_000,
+        "problem": problem,
+        "standbys": [asdict(each) for each in standbys],
+        "nodes": [asdict(each) for each in admin.nodes()],
+        "backlog": asdict(admin.backlog()),
+    }
+
+
+def _isConfirmed(names: str, standbys: list[Standby]) -> bool:
+    return bool(names) and any(each.syncState in ("sync", "quorum") for each in standbys)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"store {found['store']}, blobs {found['blobs']}", *_shardLines(found)]
+    for each in found["shards"]:
+        lines.append(f"shard {each['number']}{'' if each['takesBuckets'] else ', closed'}")
+        lines += _shardLines(each)
+    return lines
+
+
+def _shardLines(found: dict[str, Any]) -> list[str]:
+    if "primary" not in found:
+        return [f"problem: {found['problem']}"]
+    backlog, standbys, nodes = found["backlog"], found["standbys"], found["nodes"]
+    lines = [
+        f"primary {found['primary']}, timeline {found['timeline']},"
+        f" PostgreSQL {found['serverVersion']}",
+    ]
+    standing = [Standby(**each) for each in standbys]
+    lines += [
+        f"standby {each.name} {each.address or 'local'} {each.state} {each.syncState},"
+        f" {each.lagBytes} bytes and {each.lagSeconds:.3f} s behind"
+        for each in standing
+    ] or ["no standby"]
+    lines += [_nodeLine(NodeRow(**each)) for each in nodes] or ["no node"]
+    lines.append(
+        f"garbage: {backlog['freed']} references to fold, {backlog['garbage']} blobs to remove,"
+        f" {backlog['holds']} held"
+    )
+    if found["problem"]:
+        lines.append(f"problem: {found['problem']}")
+    return lines
+
+
+def _nodeLine(row: NodeRow) -> str:
+    if not row.isAlive:
+        state = "ended, its blobs are being swept"
+    elif row.expiresSeconds < 0:
+        state = f"over for {-row.expiresSeconds:.1f} s"
+    else:
+        state = f"valid for {row.expiresSeconds:.1f} s"
+    return f"node {row.node} lease {row.number} {state}"
+
+
+def fsck(invocation: Invocation) -> int:
+    """Compare the catalog of a cluster with its blobs; exit code 1 if problems are left."""
+    from storagegate.cluster.fsck import check
+
+    flags, output = invocation.options, invocation.output
+    problems = check(
+        _options(invocation), flags.repair, flags.verify, output.line, chooseReactor(None)
+    )
+    text = f"{problems} problems" if problems != 1 else "1 problem"
+    output.result({"problems": problems}, [text])
+    return FAILED if problems else 0
+
+
+def migrate(invocation: Invocation) -> int:
+    """Move a store from a data directory to a cluster, or back; or a bucket between clusters."""
+    flags = invocation.options
+    if [flags.source, flags.target, flags.bucket].count(None) != 2:
+        raise CommandError("one of --from, --to and --bucket is required", MISUSED)
+    if (flags.bucket is None) != (flags.toConfig is None):
+        raise CommandError("--bucket and --to-config go together", MISUSED)
+    if flags.bucket is not None:
+        with invocation.output.captured():
+            code = _migrateBucket(invocation)
+        invocation.output.result({"bucket": flags.bucket, "done": code == 0})
+        return code
+    isTarget = flags.source is not None
+    directory = os.path.abspath(flags.source if isTarget else flags.target)
+    with invocation.output.captured():
+        code = _migrate(invocation, directory, isTarget, flags.abandon)
+    invocation.output.result({"directory": directory, "done": code == 0})
+    return code
+
+
+def _migrate(invocation: Invocation, directory: str, isTarget: bool, isAbandoned: bool) -> int:
+    """
+    Move a store.
+
+    @param directory: An absolute path.
+    @param isTarget: Whether the store is moved to the cluster.
+    @param isAbandoned: Whether an unfinished move is given up instead.
+    @return: The exit code.
+    """
+    from storagegate.cluster.migration import command
+
+    options, root = _options(invocation), invocation.configuration.s3.root
+    path = os.path.join(directory, ROOT_FILE)
+    try:
+        pair = root or load(path)
+    except CredentialsError as error:
+        raise StoreError(str(error)) from error
+    if isAbandoned:
+        command.abandon(options, directory, isTarget)
+        return 0
+    if isTarget:
+        given = None if pair is None else (pair.accessKey, pair.secretKey)
+        return command.run(
+            lambda reactor, report: command.move(options, directory, True, reactor, report, given),
+            "service",
+        )
+    code = command.run(
+        lambda reactor, report: command.move(options, directory, False, reactor, report),
+        "service",
+    )
+    if code == 0 and pair is None:
+        with closing(openForTools(options.catalog, evenMoved=True)) as admin:
+            found = admin.root()
+        # Without one the daemon makes one.
+        if found is not None:
+            save(path, KeyPair(*found))
+    return code
+
+
+def addShard(invocation: Invocation) -> int:
+    """Make a database the next shard of a cluster."""
+    try:
+        servers = readServers(invocation.options.conninfos)
+    except ValueError as error:
+        raise StoreError(f"CONNINFO {error}") from error
+    with closing(openForTools(_options(invocation).catalog)) as admin:
+        admin.secrets()
+        number = admin.addShard(servers)
+    text = f"shard {number} is added: start all nodes again, then: cluster shard open {number}"
+    invocation.output.result({"number": number}, [text])
+    return 0
+
+
+def openShard(invocation: Invocation) -> int:
+    """Let a shard take new buckets."""
+    return _openShard(invocation, True)
+
+
+def closeShard(invocation: Invocation) -> int:
+    """Let a shard take no new buckets."""
+    return _openShard(invocation, False)
+
+
+def _openShard(invocation: Invocation, isOpen: bool) -> int:
+    number = invocation.options.number
+    with closing(openForTools(_options(invocation).catalog)) as admin:
+        admin.openShard(number, isOpen)
+    invocation.output.result({"number": number, "takesBuckets": isOpen}, [])
+    return 0
+
+
+def listShards(invocation: Invocation) -> int:
+    """Print the shards."""
+    shards, lines = [], []
+    with closing(openForTools(_options(invocation).catalog)) as admin:
+        for shard in admin.shards():
+            hosts = [str(conninfo_to_dict(each).get("host", "local")) for each in shard.servers]
+            where = ", ".join(hosts) or "that of [cluster] catalog"
+            state = "takes new buckets" if shard.takesBuckets else "takes no new buckets"
+            lines.append(f"shard {shard.number} {state}: {where}")
+            shards.append(
+                {"number": shard.number, "takesBuckets": shard.takesBuckets, "hosts": hosts}
+            )
+    invocation.output.result({"shards": shards}, lines)
+    return 0
+
+
+def _migrateBucket(invocation: Invocation) -> int:
+    """Move a bucket to the cluster of another configuration."""
+    from storagegate.cluster.migration import command
+
+    flags, options = invocation.options, _options(invocation)
+    try:
+        # Variables are of the cluster that has the bucket.
+        to = loadConfiguration({"config": flags.toConfig}, {}).cluster
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    if to is None:
+        raise CommandError(f"{flags.toConfig} has no table [cluster]")
+    if flags.abandon:
+        command.abandonBucket(options, flags.bucket, to)
+        return 0
+    return command.run(
+        lambda reactor, report: command.moveBucket(options, flags.bucket, to, reactor, report),
+        "writes",
+    )

@@ -1,0 +1,558 @@
+"""
+The commands: one table, of which the parser, the page of the documentation, the completion of
+shells and the tests are made.
+
+A command's function is imported with its first use: C{storagegate --help} imports this table and
+no more.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from pkgutil import resolve_name
+from typing import Any
+
+from attrs import frozen
+
+from storagegate import __version__
+
+_PACKAGE = "storagegate.cli"
+
+CERTIFICATE_DAYS = 14
+"""A certificate that expires sooner is a warning: two weeks to repair a failed renewal."""
+
+
+class CommandPlace(Enum):
+    """Where a command works: which flags it has for that."""
+
+    NOWHERE = 0
+    """On nothing: it has none."""
+    DATA = 1
+    """On the data directory, or with the configuration."""
+    EITHER = 2
+    """The same, or over the API of a daemon."""
+    DAEMON = 3
+    """As the daemon itself: it has the daemon's flags."""
+
+
+@frozen
+class Argument:
+    """
+    An argument of a command.
+
+    @ivar names: Of a flag, with hyphens; or of a position.
+    @ivar settings: Those of C{add_argument}.
+    """
+
+    names: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+@frozen
+class Command:
+    """
+    A row of the table.
+
+    @ivar path: The words of the command.
+    @ivar function: C{module:function} in this package; called with an
+        L{Invocation<storagegate.cli.invocation.Invocation>}, returns the exit code.
+    @ivar meaning: What it does, in the imperative.
+    @ivar isStream: Whether it prints one object for each record, not one in all.
+    """
+
+    path: str
+    function: str
+    meaning: str
+    place: CommandPlace = CommandPlace.EITHER
+    arguments: tuple[Argument, ...] = ()
+    isStream: bool = False
+
+    @property
+    def run(self) -> Callable[[Any], int]:
+        """The function, imported now."""
+        found: Callable[[Any], int] = resolve_name(f"{_PACKAGE}.{self.function}")
+        return found
+
+
+def reader(name: str) -> Callable[[str], Any]:
+    """
+    Make the type of an argument from a reader that raises C{ValueError}.
+
+    @param name: C{module:function} in C{storagegate}, imported with the first use.
+    """
+
+    def convert(value: str) -> Any:
+        try:
+            return resolve_name(f"storagegate.{name}")(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return convert
+
+
+def _arg(*names: str, **settings: Any) -> Argument:
+    return Argument(names, settings)
+
+
+def _switch(name: str, meaning: str) -> Argument:
+    return Argument((name,), {"action": "store_true", "help": meaning})
+
+
+_KEYS = "s3.issuedkeys"
+_POLICIES = ("readwrite", "readonly", "writeonly")
+_ROLES = ("none", "auditor", "admin")
+_ACCESSES = ("read", "write", "list", "admin")
+_OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
+_WIRES = "http|websocket|grpc|udp|tcp"
+TOOLS = ("aws", "rclone", "mc", "restic", "s5cmd", "boto3")
+SHELLS = ("bash", "zsh", "fish")
+
+_ACCESS_KEY = _arg(
+    "--access-key", dest="accessKey", required=True, metavar="K", help="the name of the key"
+)
+_TO = _arg("--to", required=True, metavar="DIR", help="an empty directory, or none")
+_REPAIR = _switch("--repair", "repair what loses no data")
+_SHARD = _arg("number", type=int, metavar="NUMBER", help="its number")
+_VERIFY = _switch("--verify", "read every byte again")
+_BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
+
+
+def _keyFields(emptied: str) -> tuple[Argument, ...]:
+    """
+    Return the flags of what may be changed of a key.
+
+    @param emptied: How a text is removed, for the help.
+    """
+    rows = (
+        ("--email", "readName", "ADDRESS", "shown by keys list"),
+        (
+            "--bucket",
+            "readBucketPattern",
+            "PATTERN",
+            "only buckets that match: * is any run of characters, ? is one",
+        ),
+        (
+            "--prefix",
+            "readKeyPattern",
+            "PREFIX|PATTERN",
+            "only keys that begin with it; with * or ? in it, only keys that match as a whole",
+        ),
+        ("--note", "readNote", "TEXT", "a note for operators"),
+    )
+
+    def typeOf(name: str) -> Callable[[str], Any]:
+        read = reader(f"{_KEYS}:{name}")
+        return (lambda value: read(value) if value else value) if emptied else read
+
+    return (
+        *(
+            _arg(flag, type=typeOf(read), metavar=metavar, help=meaning + emptied)
+            for flag, read, metavar, meaning in rows
+        ),
+        _arg("--role", choices=_ROLES, help="what its owner may administer"),
+        _arg(
+            "--expires",
+            type=reader("cli.keys:readExpires"),
+            metavar="TIME",
+            help="when it ends: 90d, 12h, 2030-12-31, or never",
+        ),
+    )
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "serve",
+        "daemon:serve",
+        "start the daemon in the foreground, as twistd -n storagegate does",
+        CommandPlace.DAEMON,
+    ),
+    Command(
+        "init",
+        "initialisation:init",
+        "make a data directory, a configuration and a unit of systemd",
+        CommandPlace.NOWHERE,
+        (
+            _arg("--data", metavar="DIR", help="the data directory; asked for on a terminal"),
+            _arg("--config", metavar="FILE", help="the configuration to write"),
+            _arg("--unit", metavar="FILE", help="the unit to write; without it there is none"),
+            _arg("--s3", metavar="ENDPOINT", help="the S3 listener"),
+            _arg("--admin", metavar="ENDPOINT", help="the admin listener"),
+            _switch("--yes", "ask nothing"),
+        ),
+    ),
+    Command("status", "status:status", "print the state of the daemon and of its store"),
+    Command(
+        "keys create",
+        "keys:create",
+        "issue a key pair and print it, once",
+        arguments=(
+            _arg(
+                "--account",
+                required=True,
+                type=reader(f"{_KEYS}:readName"),
+                metavar="NAME",
+                help="the owner of the buckets that the key creates",
+            ),
+            _arg(
+                "--access-key",
+                dest="accessKey",
+                type=reader(f"{_KEYS}:readCredential"),
+                metavar="K",
+                help="the access key, instead of a generated one; needs --secret-stdin",
+            ),
+            _switch("--secret-stdin", "read its secret from standard input"),
+            _arg("--policy", choices=_POLICIES, default="readwrite", help="what the key may do"),
+            *_keyFields(""),
+        ),
+    ),
+    Command("keys list", "keys:listKeys", "list the issued keys without their secrets"),
+    Command(
+        "keys edit",
+        "keys:edit",
+        "change a key, or make its secret anew",
+        arguments=(
+            _ACCESS_KEY,
+            _arg("--policy", choices=_POLICIES, help="what the key may do"),
+            *_keyFields("; empty for none"),
+            _arg(
+                "--disabled",
+                choices=("yes", "no"),
+                help="whether the key is refused until this is changed back",
+            ),
+            _switch("--new-secret", "make its secret anew and print it, once"),
+        ),
+    ),
+    Command("keys revoke", "keys:revoke", "revoke a key", arguments=(_ACCESS_KEY,)),
+    Command(
+        "keys judge",
+        "keys:judge",
+        "tell whether a key may do something, and which rule decides",
+        arguments=(
+            _ACCESS_KEY,
+            _arg("--access", required=True, choices=_ACCESSES, help="the kind of access"),
+            _arg("--bucket", required=True, metavar="BUCKET", help="the name of the bucket"),
+            _arg("--key", metavar="KEY", help="the key of the object; without it any"),
+        ),
+    ),
+    Command(
+        "buckets list",
+        "buckets:listBuckets",
+        "list buckets",
+        arguments=(_arg("--prefix", metavar="PREFIX", help="only names that begin with it"),),
+    ),
+    Command(
+        "buckets create",
+        "buckets:create",
+        "create a bucket",
+        arguments=(
+            _BUCKET,
+            _switch("--locked", "give it object lock, and with it versioning"),
+            _arg("--ownership", choices=_OWNERSHIPS, help="its object ownership"),
+        ),
+    ),
+    Command("buckets delete", "buckets:delete", "delete an empty bucket", arguments=(_BUCKET,)),
+    Command(
+        "buckets usage",
+        "buckets:usage",
+        "print how many objects and bytes each bucket holds",
+        arguments=(_arg("--prefix", metavar="PREFIX", help="only names that begin with it"),),
+    ),
+    Command(
+        "share",
+        "buckets:share",
+        "make a URL with which an object is read without a key",
+        arguments=(
+            _BUCKET,
+            _arg("key", metavar="KEY", help="the key of the object"),
+            _arg(
+                "--expires",
+                type=reader("cli.keys:readDuration"),
+                default="1h",
+                metavar="TIME",
+                help="how long it is valid: 30m, 12h, at most 7d",
+            ),
+            _switch("--download", "have browsers save it, not show it"),
+            _arg("--version-id", dest="versionId", metavar="ID", help="a version of the object"),
+        ),
+    ),
+    Command(
+        "trace",
+        "trace:trace",
+        "print requests as they are handled, until it is interrupted",
+        arguments=(
+            _arg("--wire", metavar=f"s3|{_WIRES}", help="only requests over it"),
+            _arg("--operation", metavar="NAME", help="only this operation, or Service.method"),
+            _arg("--status", metavar="STATUS", help="only this status: 404, 4xx, or error"),
+            _arg("--key", metavar="K", help="only requests with this access key"),
+            _arg("--bucket", metavar="BUCKET", help="only requests to this bucket"),
+            _arg("--prefix", metavar="PREFIX", help="only objects whose keys begin with it"),
+            _arg(
+                "--slower-than",
+                dest="slowerThanMs",
+                type=float,
+                metavar="MS",
+                help="only requests that took so many milliseconds",
+            ),
+            _arg("--count", type=int, metavar="N", help="end after so many requests"),
+        ),
+        isStream=True,
+    ),
+    Command(
+        "call",
+        "calls:call",
+        "call a method of a service over a wire of the daemon",
+        arguments=(
+            _arg("method", metavar="SERVICE.METHOD", help="the method"),
+            _arg("--wire", metavar=_WIRES, help="the wire; without it the first of them"),
+            _arg(
+                "--request",
+                action="append",
+                metavar="JSON",
+                help="a request; may be repeated; - for lines of JSON from standard input",
+            ),
+            _arg(
+                "--metadata",
+                action="append",
+                metavar="NAME=VALUE",
+                help="metadata of the call; may be repeated",
+            ),
+            _arg(
+                "--token-variable",
+                dest="tokenVariable",
+                metavar="NAME",
+                help="the environment variable with the token of the call",
+            ),
+            _arg(
+                "--deadline",
+                dest="deadlineMs",
+                type=int,
+                default=10_000,
+                metavar="MS",
+                help="how long the call may take",
+            ),
+        ),
+    ),
+    Command("config show", "configuration:show", "print each key with its value and its origin"),
+    Command(
+        "config check",
+        "configuration:check",
+        "say every error of the configuration",
+        CommandPlace.DATA,
+    ),
+    Command(
+        "config reload", "configuration:reload", "have the daemon read it again, as SIGHUP does"
+    ),
+    Command(
+        "connect",
+        "connect:connect",
+        "print what a client needs to use the store, and where it belongs",
+        arguments=(
+            _arg("tool", choices=TOOLS, metavar="|".join(TOOLS), help="the client"),
+            _arg("--endpoint", metavar="URL", help="where the client finds S3"),
+            _arg("--access-key", dest="accessKey", metavar="K", help="the access key"),
+            _arg("--bucket", metavar="BUCKET", default="my-bucket", help="the bucket of examples"),
+            _switch("--with-secret", "print the secret key of the environment or the profile, too"),
+        ),
+    ),
+    Command(
+        "completion",
+        "completion:completion",
+        "print the completion of a shell",
+        CommandPlace.NOWHERE,
+        (_arg("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell"),),
+    ),
+    Command(
+        "fsck",
+        "maintenance:fsck",
+        "check the data; the daemon must not run",
+        CommandPlace.DATA,
+        (_REPAIR, _VERIFY),
+    ),
+    Command(
+        "recover",
+        "maintenance:recover",
+        "copy the blobs that no catalog names; the daemon must not run",
+        CommandPlace.DATA,
+        (_TO,),
+    ),
+    Command(
+        "backup",
+        "maintenance:backup",
+        "copy the data; the daemon may run",
+        CommandPlace.DATA,
+        (_TO, _switch("--verify", "read every byte of the copy")),
+    ),
+    Command(
+        "cluster init",
+        "cluster:init",
+        "make a store over several machines, and print its root key pair, once",
+        CommandPlace.DATA,
+    ),
+    Command(
+        "cluster status",
+        "cluster:status",
+        "print its nodes, servers and garbage",
+        CommandPlace.DATA,
+    ),
+    Command(
+        "cluster migrate",
+        "cluster:migrate",
+        "move a store from one machine to it, or back, or a bucket to another cluster",
+        CommandPlace.DATA,
+        (
+            _arg("--from", dest="source", metavar="DATA", help="a data directory"),
+            _arg("--to", dest="target", metavar="DATA", help="an empty directory, or none"),
+            _arg("--bucket", metavar="NAME", help="a bucket; needs --to-config"),
+            _arg(
+                "--to-config",
+                dest="toConfig",
+                metavar="FILE",
+                help="of the cluster that gets the bucket",
+            ),
+            _switch("--abandon", "give an unfinished move up"),
+        ),
+    ),
+    Command(
+        "cluster fsck",
+        "cluster:fsck",
+        "compare its catalog with its blobs",
+        CommandPlace.DATA,
+        (_REPAIR, _VERIFY),
+    ),
+    Command("cluster shard list", "cluster:listShards", "print the shards", CommandPlace.DATA),
+    Command(
+        "cluster shard add",
+        "cluster:addShard",
+        "make an empty database the next shard",
+        CommandPlace.DATA,
+        (_arg("conninfos", metavar="CONNINFO", nargs="+", help="one a server"),),
+    ),
+    Command(
+        "cluster shard open",
+        "cluster:openShard",
+        "let a shard that all nodes know take new buckets",
+        CommandPlace.DATA,
+        (_SHARD,),
+    ),
+    Command(
+        "cluster shard close",
+        "cluster:closeShard",
+        "let a shard take no new buckets",
+        CommandPlace.DATA,
+        (_SHARD,),
+    ),
+    Command(
+        "doctor",
+        "daemon:doctor",
+        "say what would keep the daemon from a start or from a good night",
+        CommandPlace.DAEMON,
+        (
+            _arg(
+                "--days",
+                type=int,
+                default=CERTIFICATE_DAYS,
+                metavar="N",
+                help="warn of certificates that end sooner",
+            ),
+        ),
+    ),
+)
+"""All commands, in the order of the documentation."""
+
+GROUPS = {
+    "keys": "issue, list, change and revoke access keys",
+    "buckets": "list, create and delete buckets",
+    "config": "look at the configuration, and have it read again",
+    "cluster": "make and look at a store over several machines",
+    "cluster shard": "have further PostgreSQLs for buckets",
+}
+"""What the first words of several commands stand for."""
+
+_DATA_FLAGS = (
+    _arg(
+        "--data",
+        metavar="DIR",
+        help="where everything is kept; under systemd the default is $STATE_DIRECTORY",
+    ),
+    _arg(
+        "--config", metavar="FILE", help="a TOML file with any of the keys (or STORAGEGATE_CONFIG)"
+    ),
+)
+
+_URL_FLAGS = (
+    _arg("--url", metavar="URL", help="the admin listener of a daemon: work over its API"),
+    _arg("--profile", metavar="NAME", help="a table of profiles.toml with url and key pair"),
+    _arg("--cacert", metavar="FILE", help="trusted authorities for --url, PEM"),
+)
+
+_JSON = _arg("--json", action="store_true", help="print JSON: one object instead of lines")
+_JSON_STREAM = _arg("--json", action="store_true", help="print JSON: one object a line")
+
+
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """
+    Make the parser of the command line.
+
+    @param words: The command line; only the command that it names has its arguments then. L{None}
+        for all commands with theirs.
+    """
+    script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
+    _addVersion(script)
+    script.set_defaults(command=None, json=False)
+    first = script.add_subparsers(metavar="COMMAND")
+    groups: dict[str, Any] = {"": first}
+
+    def actions(group: str) -> Any:
+        """Return what a group's commands are added to."""
+        if group not in groups:
+            outer, _, name = group.rpartition(" ")
+            made = actions(outer).add_parser(name, help=GROUPS[group], allow_abbrev=False)
+            groups[group] = made.add_subparsers(required=True, metavar="ACTION")
+        return groups[group]
+
+    for command in COMMANDS:
+        group, _, name = command.path.rpartition(" ")
+        added = actions(group).add_parser(
+            name, help=command.meaning, description=command.meaning, allow_abbrev=False
+        )
+        if words is None or list(words[: len(command.path.split())]) == command.path.split():
+            for argument in argumentsOf(command):
+                added.add_argument(*argument.names, **argument.settings)
+            if command.path == "serve":
+                _addVersion(added)
+            added.set_defaults(command=command)
+    return script
+
+
+def argumentsOf(command: Command) -> Iterator[Argument]:
+    """Yield all arguments of a command: its own, and those of its place."""
+    if command.place is CommandPlace.DAEMON:
+        yield from _daemonFlags()
+    if command.place in (CommandPlace.DATA, CommandPlace.EITHER):
+        yield from _DATA_FLAGS
+    if command.place is CommandPlace.EITHER or command.path == "doctor":
+        yield from _URL_FLAGS
+    yield from command.arguments
+    if command.path != "serve":
+        yield _JSON_STREAM if command.isStream else _JSON
+
+
+def _addVersion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"storagegate {__version__}")
+
+
+def _daemonFlags() -> Iterator[Argument]:
+    """Yield the flags of the daemon, whose keys parse the values, with their own messages."""
+    from storagegate.daemon.config import KEYS
+
+    yield _DATA_FLAGS[1]
+    for key in KEYS:
+        if key.argument:
+            yield Argument(
+                (f"--{key.name}",),
+                {
+                    "metavar": key.argument,
+                    "action": "append" if key.name == "service" else "store",
+                    "help": key.meaning,
+                },
+            )

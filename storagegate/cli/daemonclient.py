@@ -1,0 +1,107 @@
+"""
+The daemon that a command works with: the one that C{--url} or C{--profile} names, or that of the
+data directory, whose console is found by the configuration.
+
+Requests to the latter have the root pair, so they go to a process that is known to be the daemon:
+one that has the data directory open, behind a port that no other process is seen to have.
+"""
+
+import os
+
+from storagegate.cli.client import ConsoleClient
+from storagegate.cli.doctor.network import daemonOf, isHeldByOther, listenerAddresses
+from storagegate.cli.invocation import (
+    MISUSED,
+    PAIR_VARIABLES,
+    UNREACHED,
+    CommandError,
+    Invocation,
+)
+from storagegate.daemon.config import Configuration
+from storagegate.daemon.rootcredentials import CredentialsError, load
+from storagegate.daemon.service import ROOT_FILE
+from storagegate.net.endpoints import ENCRYPTED
+from storagegate.s3.issuedkeys import KeyPair
+
+
+def apiOf(invocation: Invocation) -> ConsoleClient:
+    """
+    Make a client of the console of the daemon.
+
+    @raise CommandError: None runs, its console cannot be reached so, or there is no key pair.
+    """
+    if invocation.isRemote:
+        return _remote(invocation)
+    configuration = invocation.configuration
+    daemon = runningDaemon(configuration)
+    if daemon is None:
+        raise CommandError(f"no daemon runs on {invocation.data}", UNREACHED)
+    url, port = _consoleUrl(configuration)
+    if isHeldByOther(port, daemon):
+        raise CommandError(f"port {port} is not the daemon's, but another process's", UNREACHED)
+    return ConsoleClient(url, _rootPair(configuration))
+
+
+def _remote(invocation: Invocation) -> ConsoleClient:
+    profile = invocation.profile
+    url = invocation.options.url or profile.get("url")
+    if not url:
+        raise CommandError("the profile has no url", MISUSED)
+    pair = invocation.pair
+    if pair is None:
+        names = " and ".join(PAIR_VARIABLES)
+        raise CommandError(f"no key pair: set {names}, or use --profile", MISUSED)
+    authorities = invocation.options.cacert or profile.get("caFile") or ""
+    return ConsoleClient(url, pair, authorities)
+
+
+def runningDaemon(configuration: Configuration) -> int | None:
+    """Return the process that has the data directory open; L{None} if there is none."""
+    return daemonOf(os.path.abspath(configuration.store.directory))
+
+
+def _consoleUrl(configuration: Configuration) -> tuple[str, int]:
+    """
+    Return the URL of the admin listener, and its port.
+
+    @raise CommandError: There is none, or none that can be derived.
+    """
+    if not configuration.values["console"]:
+        raise CommandError("the daemon has no console: console is false", UNREACHED)
+    found = [each for each in listenerAddresses(configuration) if each.name == "admin"]
+    if not found:
+        raise CommandError("the daemon has no admin listener", UNREACHED)
+    [admin] = found
+    isPlain = not admin.description.startswith(ENCRYPTED)
+    if not admin.port or not isPlain:
+        raise CommandError(
+            f"the admin listener is {admin.description}: name its URL by --url", UNREACHED
+        )
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(admin.host, admin.host)
+    return f"http://[{host}]:{admin.port}" if ":" in host else f"http://{host}:{admin.port}", (
+        admin.port
+    )
+
+
+def _rootPair(configuration: Configuration) -> KeyPair:
+    """
+    Return the root pair.
+
+    @raise CommandError: There is none that may be read.
+    """
+    pair = configuration.s3.root
+    try:
+        pair = pair or load(os.path.join(configuration.store.directory, ROOT_FILE))
+    except CredentialsError as error:
+        raise CommandError(str(error)) from error
+    if pair is None and configuration.cluster is not None:
+        from contextlib import closing
+
+        from storagegate.storage.catalog.postgresql.admin import openForTools
+
+        with closing(openForTools(configuration.cluster.catalog)) as admin:
+            found = admin.root()
+        pair = None if found is None else KeyPair(*found)
+    if pair is None:
+        raise CommandError(f"{configuration.store.directory} has no root key pair")
+    return pair

@@ -1,0 +1,225 @@
+"""
+C{storagegate init}: a data directory, a configuration and a unit of systemd.
+
+Nothing that exists is changed: where all is there already, the command does nothing, and can be
+repeated. Questions are asked on a terminal only, and have the flags' meanings.
+"""
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from storagegate.cli.invocation import MISUSED, CommandError, Invocation
+from storagegate.cli.output import ask, isAsking
+from storagegate.core.files import readSmallFile
+from storagegate.daemon.config import KEYS, ConfigurationError, load
+from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
+from storagegate.daemon.service import ROOT_FILE
+from storagegate.s3.issuedkeys import KeyPair
+from storagegate.storage.files import makeDirectory
+
+_DEFAULTS = {key.name: key.default for key in KEYS}
+
+_DATA = "./storagegate-data"
+_CONFIG = "./storagegate.toml"
+
+_FILE_LIMIT = 1 << 20
+
+
+@define
+class _Made:
+    """What was made, and what was there."""
+
+    made: list[str] = field(factory=list)
+    kept: list[str] = field(factory=list)
+
+    def note(self, path: Path, isMade: bool) -> None:
+        (self.made if isMade else self.kept).append(str(path))
+
+
+def init(invocation: Invocation) -> int:
+    """Make what is missing; print the root key pair, if it was made now."""
+    options, output = invocation.options, invocation.output
+    isAsked = isAsking() and not options.yes and not output.isJSON
+    config = Path(_answer(isAsked, options.config, "configuration", _CONFIG)).absolute()
+    values = _readValues(config)
+    for name in ("data", "s3", "admin"):
+        default = str(values.get(name) or (_DATA if name == "data" else _DEFAULTS[name]))
+        if name in values:
+            if getattr(options, name) not in (None, values[name]):
+                raise CommandError(f"{config} has {name} = {values[name]!r} already", MISUSED)
+            continue
+        meaning = {"data": "data directory", "s3": "S3 listener", "admin": "admin listener"}[name]
+        values[name] = _answer(isAsked, getattr(options, name), meaning, default)
+    # The file may be used from anywhere.
+    values["data"] = str(Path(values["data"]).absolute())
+    _check(values)
+    made = _Made()
+    data = Path(values["data"])
+    made.note(data, not data.exists())
+    makeDirectory(str(data), 0o700)
+    made.note(config, _write(config, _configurationText(values), 0o600))
+    if options.unit:
+        unit = Path(options.unit).absolute()
+        made.note(unit, _write(unit, unitText(config, data), 0o644))
+    pair, isNew = _rootPair(data, values)
+    shown = {"accessKey": pair.accessKey, "secretKey": pair.secretKey} if isNew else {}
+    lines = [*(f"made {each}" for each in made.made), *(f"kept {each}" for each in made.kept)]
+    if isNew:
+        lines += ["the root key pair, shown this once:", *shellText(pair).splitlines()]
+    lines.append(f"start it: storagegate serve --config {config}")
+    output.result({"made": made.made, "kept": made.kept, "config": str(config), **shown}, lines)
+    return 0
+
+
+def _answer(isAsked: bool, given: str | None, meaning: str, default: str) -> str:
+    if given is not None:
+        return given
+    return ask(meaning, default) if isAsked else default
+
+
+def _readValues(config: Path) -> dict[str, Any]:
+    """
+    Return the keys of the configuration, if it exists.
+
+    @raise CommandError: It is none.
+    """
+    try:
+        return tomllib.loads(readSmallFile(str(config), _FILE_LIMIT).decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{config}: {error}") from error
+
+
+def _check(values: dict[str, Any]) -> None:
+    """
+    Refuse what would stop the daemon's start.
+
+    @raise CommandError: A value is invalid.
+    """
+    try:
+        load({name: values[name] for name in ("data", "s3", "admin")}, {})
+    except ConfigurationError as error:
+        raise CommandError(str(error), MISUSED) from error
+
+
+def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
+    """Return the root pair, and whether it was made now."""
+    if "accessKey" in values:
+        return KeyPair(str(values["accessKey"]), str(values.get("secretKey"))), False
+    try:
+        return loadOrCreate(str(data / ROOT_FILE))
+    except CredentialsError as error:
+        raise CommandError(str(error)) from error
+
+
+def _write(path: Path, text: str, mode: int) -> bool:
+    """Write a file, unless it exists; return whether it was written."""
+    makeDirectory(str(path.parent), 0o755)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        return False
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return True
+
+
+def _configurationText(values: dict[str, Any]) -> str:
+    lines = ["# Made by storagegate init. docs/keys.rst has every key."]
+    for key in KEYS:
+        if key.name in ("data", "s3", "admin"):
+            lines += ["", f"# {key.meaning}", f"{key.name} = {_toml(values[key.name])}"]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: str) -> str:
+    """Write a text in TOML, which has the escapes of JSON."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def unitText(config: Path, data: Path) -> str:
+    """
+    Write a unit of systemd that serves with this Python.
+
+    @param config: The configuration, an absolute path.
+    @param data: The data directory, an absolute path.
+    """
+    python, file = (_unitWord(str(each)).replace("$", "$$") for each in (sys.executable, config))
+    started = f"{python} -m storagegate serve --config {file}"
+    return f"""\
+# Made by storagegate init.
+
+[Unit]
+Description=storagegate: S3 server and protocol gateway
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={started}
+ExecReload=kill -HUP $MAINPID
+KillMode=mixed
+User={_owner(data)}
+EnvironmentFile=-/etc/storagegate/environment
+UMask=0077
+TimeoutStartSec=300
+TimeoutStopSec=45
+WatchdogSec=30
+Restart=on-failure
+RestartSec=1
+LimitNOFILE=1048576
+LimitCORE=0
+ProtectSystem=strict
+ReadWritePaths={_unitWord(str(data))}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+RestrictRealtime=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+LockPersonality=yes
+RemoveIPC=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _unitWord(text: str) -> str:
+    """
+    Quote a word of a unit: percent signs and spaces have meanings there, dollar signs in commands.
+
+    @raise CommandError: A unit cannot have it.
+    """
+    if not text.isprintable():
+        raise CommandError(f"{text!a}: a unit cannot have this path", MISUSED)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if escaped != text or " " in text else text
+
+
+def _owner(path: Path) -> str:
+    """Return the name of the owner of a directory; its number if it has none."""
+    import pwd
+
+    number = path.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

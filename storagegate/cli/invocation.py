@@ -1,0 +1,169 @@
+"""
+One run of a command: its flags, its output, and where it works.
+
+A command works on a store in one of two ways: on the data directory that the daemon's configuration
+names, beside a running daemon or without one; or, with C{--url} or C{--profile}, over the API of
+the console of a daemon anywhere, with a key pair from a profile or the environment. What only a
+running daemon can do goes over the API in both cases: that of the data directory is found by the
+configuration, and is used with the root pair.
+"""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from storagegate.cli.output import CommandOutput
+from storagegate.core.files import readSmallFile
+
+if TYPE_CHECKING:
+    from storagegate.daemon.config import Configuration
+    from storagegate.s3.issuedkeys import KeyPair
+
+FAILED = 1
+"""The exit code of a command that failed, or has found problems."""
+
+MISUSED = 2
+"""That of a command line that is wrong."""
+
+UNREACHED = 3
+"""That of a command whose daemon does not run or cannot be reached."""
+
+_CONFIG_VARIABLE = "STORAGEGATE_CONFIG"
+
+PAIR_VARIABLES = ("STORAGEGATE_ACCESS_KEY", "STORAGEGATE_SECRET_KEY")
+"""The variables of the key pair: with C{--url} the one that is used there."""
+
+# A dozen machines with four lines each.
+_FILE_LIMIT = 1 << 16
+
+
+class CommandError(Exception):
+    """
+    A command failed; the text is one line for the operator.
+
+    @ivar code: The exit code.
+    @ivar error: The code of the API's error; empty for another one.
+    """
+
+    def __init__(self, reason: str, code: int = FAILED, error: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.error = error
+
+
+class Invocation:
+    """
+    A run of a command.
+
+    @ivar options: The flags.
+    @ivar environment: The process's variables.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, output: CommandOutput, environment: Mapping[str, str]
+    ) -> None:
+        self.options = options
+        self.output = output
+        self.environment = environment
+
+    @cached_property
+    def flags(self) -> dict[str, Any]:
+        """The flags of the daemon by name; L{None} for one that is absent."""
+        from storagegate.daemon.config import KEYS
+
+        options = self.options
+        flags = {key.name: getattr(options, key.name, None) for key in KEYS if key.argument}
+        given = getattr(options, "config", None)
+        return {**flags, "config": given or self.environment.get(_CONFIG_VARIABLE)}
+
+    @cached_property
+    def configuration(self) -> "Configuration":
+        """
+        The configuration that the daemon would have.
+
+        @raise CommandError: It would stop the daemon's start.
+        """
+        from storagegate.daemon.config import ConfigurationError, load
+
+        try:
+            return load(self.flags, self.environment)
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+
+    @property
+    def data(self) -> str:
+        """The data directory."""
+        return self.configuration.store.directory
+
+    @property
+    def isRemote(self) -> bool:
+        """Whether C{--url} or C{--profile} names a daemon."""
+        return bool(getattr(self.options, "url", None) or getattr(self.options, "profile", None))
+
+    @cached_property
+    def pair(self) -> "KeyPair | None":
+        """
+        The key pair of the profile, if one is named, else that of the environment.
+
+        @raise CommandError: Only one half of it is set.
+        """
+        from storagegate.s3.issuedkeys import KeyPair
+
+        profile = self.profile
+        halves = [profile.get("accessKey", ""), profile.get("secretKey", "")]
+        if not any(halves):
+            halves = [self.environment.get(name, "") for name in PAIR_VARIABLES]
+        if not any(halves):
+            return None
+        if not all(halves):
+            raise CommandError("only one half of the key pair is set", MISUSED)
+        return KeyPair(*halves)
+
+    @cached_property
+    def profile(self) -> Mapping[str, str]:
+        """
+        The profile that C{--profile} names; empty without it.
+
+        @raise CommandError: It cannot be used.
+        """
+        name = getattr(self.options, "profile", None)
+        return _readProfile(profilesPath(self.environment), name) if name else {}
+
+
+def profilesPath(environment: Mapping[str, str]) -> Path:
+    """Return the path of the file with the profiles."""
+    base = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(base) / "storagegate" / "profiles.toml"
+
+
+_PROFILE_KEYS = ("url", "accessKey", "secretKey", "caFile")
+
+
+def _readProfile(path: Path, name: str) -> Mapping[str, str]:
+    """
+    Read a table of the file.
+
+    @raise CommandError: It is absent, invalid, or others may read the file.
+    """
+    try:
+        mode = path.stat().st_mode
+        table = tomllib.loads(readSmallFile(str(path), _FILE_LIMIT).decode("utf-8"))
+    except FileNotFoundError as error:
+        raise CommandError(f"there is no {path}", MISUSED) from error
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path}: {error}", MISUSED) from error
+    if mode & 0o077:
+        raise CommandError(f"{path} has secrets that others may read: chmod 600 {path}", MISUSED)
+    profile = table.get(name)
+    if not isinstance(profile, dict):
+        known = ", ".join(sorted(table)) or "none"
+        raise CommandError(f"{path} has no table [{name}], but {known}", MISUSED)
+    for key, value in profile.items():
+        if key not in _PROFILE_KEYS or not isinstance(value, str):
+            keys = ", ".join(_PROFILE_KEYS)
+            raise CommandError(f"{path}: {name}.{key}: there are {keys}, all texts", MISUSED)
+    return profile

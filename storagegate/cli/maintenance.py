@@ -1,0 +1,70 @@
+"""The commands for the data of one machine: C{fsck}, C{recover} and C{backup}."""
+
+import os
+import signal
+import sys
+
+from storagegate.cli.administration import catalogPath, refuseCluster
+from storagegate.cli.invocation import FAILED, Invocation
+
+
+def fsck(invocation: Invocation) -> int:
+    """Check the data; exit code 1 if problems are left."""
+    refuseCluster(invocation, "use storagegate cluster fsck")
+    from storagegate.storage.commandresults import noting
+    from storagegate.storage.fsck import check
+
+    catalogPath(invocation)
+    options, output = invocation.options, invocation.output
+    with output.progress("fsck") as progress:
+        problems = noting(
+            invocation.data,
+            "fsck",
+            lambda: check(
+                invocation.data, options.repair, options.verify, output.line, progress=progress
+            ),
+            verify=options.verify,
+            repair=options.repair,
+        )
+    text = f"{problems} problems" if problems != 1 else "1 problem"
+    output.result({"problems": problems}, [text])
+    return FAILED if problems else 0
+
+
+def recover(invocation: Invocation) -> int:
+    """Copy the blobs that no catalog names; exit code 1 if one could not be copied."""
+    refuseCluster(invocation, "restore PostgreSQL from its backup")
+    from storagegate.storage.orphans import recover
+
+    to = invocation.options.to
+    failed = recover(invocation.data, to, invocation.output.line)
+    invocation.output.result({"to": to, "problems": failed})
+    return FAILED if failed else 0
+
+
+def backup(invocation: Invocation) -> int:
+    """Copy the data; exit code 1 if the copy has problems."""
+    instead = "back up PostgreSQL, and what has the blobs, with their own tools"
+    refuseCluster(invocation, f"{instead}; or storagegate cluster migrate --to DIR")
+    from storagegate.storage.backup import backup
+    from storagegate.storage.commandresults import noting
+
+    catalogPath(invocation)
+    options, output = invocation.options, invocation.output
+    # As Ctrl-C: the incomplete copy is removed.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        with output.progress("backup") as progress:
+            problems = noting(
+                invocation.data,
+                "backup",
+                lambda: backup(
+                    invocation.data, options.to, options.verify, output.line, progress=progress
+                ),
+                verify=options.verify,
+                to=os.path.abspath(options.to),
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    output.result({"to": options.to, "problems": problems})
+    return FAILED if problems else 0

@@ -1,0 +1,155 @@
+"""Buckets: their usage, their settings, and what the caller may do in them."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.paging import checkLimit
+from storagegate.console.settings import Target, changeSetting, readSetting
+from storagegate.s3.accounts import Identity
+from storagegate.s3.errors import S3Error
+from storagegate.storage.records import Bucket, BucketUsage
+
+_ACCESSES = ("read", "write", "list", "admin")
+
+NO_USAGE = BucketUsage("", 0, 0, 0, 0)
+
+
+class BucketView(Struct, kw_only=True):
+    """
+    A bucket.
+
+    @ivar uploadBytes: Of the parts of all uploads in progress.
+    @ivar may: The kinds of access that the caller's key has, before the bucket's settings.
+    """
+
+    name: str
+    account: str
+    createdMs: int
+    region: str
+    versioning: str
+    lockEnabled: bool
+    objects: int
+    bytes: int
+    uploads: int
+    uploadBytes: int
+    may: dict[str, bool]
+
+
+class BucketPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of buckets whose names begin with a prefix."""
+
+    after: str = ""
+    limit: int = 100
+    prefix: str = ""
+
+
+class BucketPage(Struct):
+    """A page of buckets."""
+
+    items: list[BucketView]
+    next: str | None
+
+
+class NewBucket(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A bucket to create."""
+
+    name: str
+    locked: bool = False
+    ownership: str = ""
+
+
+async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
+    """List buckets by name: those of the account, or all for an auditor."""
+    limit = checkLimit(query.limit)
+    identity = call.who.identity
+    catalog = call.services.store.catalog
+    if call.who.has("auditor"):
+        found = await catalog.buckets(None, query.prefix, query.after, limit + 1)
+    else:
+        caller = call.caller("ListBuckets", "list")
+        objects = call.services.objects
+        found = await objects.buckets(caller.identity, query.prefix, query.after, limit + 1)
+        found = [each for each in found if identity.policy.allows("list", each.name, None)]
+    shown = found[:limit]
+    usage = await _usage(call)
+    items = [viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE)) for each in shown]
+    return BucketPage(items, shown[-1].name if len(found) > limit else None)
+
+
+async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
+    """Create a bucket, of the caller's account."""
+    call.note(bucket=body.name)
+    caller = call.caller("CreateBucket", "admin", body.name)
+    objects = call.services.objects
+    await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)
+    return viewBucket(call.who.identity, await objects.find(body.name), NO_USAGE)
+
+
+async def showBucket(call: ConsoleCall) -> BucketView:
+    """Describe a bucket."""
+    name = call.params["bucket"]
+    if call.who.has("auditor"):
+        bucket = await call.services.objects.find(name)
+    else:
+        caller = call.caller("HeadBucket", "list", name)
+        bucket = await call.services.objects.bucket(caller, name)
+    return viewBucket(call.who.identity, bucket, (await _usage(call)).get(name, NO_USAGE))
+
+
+async def deleteBucket(call: ConsoleCall) -> None:
+    """Delete an empty bucket."""
+    name = call.params["bucket"]
+    await call.services.objects.deleteBucket(call.caller("DeleteBucket", "admin", name), name)
+
+
+async def showSetting(call: ConsoleCall) -> Any:
+    """Read a setting as the JSON form of its document; 404 where it was never made."""
+    return await readSetting(call, Target(call.params["bucket"]), call.params["name"])
+
+
+async def putSetting(call: ConsoleCall, body: Any) -> None:
+    """Store a setting, checked as S3 checks it."""
+    await changeSetting(call, Target(call.params["bucket"]), call.params["name"], body)
+
+
+async def deleteSetting(call: ConsoleCall) -> None:
+    """Remove a setting."""
+    await changeSetting(call, Target(call.params["bucket"]), call.params["name"], None)
+
+
+async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:
+    found = await call.services.store.catalog.usage(USAGE_LIMIT)
+    return {each.bucket: each for each in found.buckets}
+
+
+USAGE_LIMIT = 10_000
+
+
+def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> BucketView:
+    """
+    Describe a bucket.
+
+    @param identity: For C{may}.
+    """
+    may = {}
+    for access in _ACCESSES:
+        try:
+            identity.authorise(access, bucket.name)
+            may[access] = identity.isRoot or bucket.account == identity.account
+        except S3Error:
+            may[access] = False
+    return BucketView(
+        name=bucket.name,
+        account=bucket.account,
+        createdMs=bucket.createdMs,
+        region=bucket.region,
+        versioning=bucket.versioning,
+        lockEnabled=bucket.lockEnabled,
+        objects=usage.objects,
+        bytes=usage.bytes,
+        uploads=usage.uploads,
+        uploadBytes=usage.uploadBytes,
+        may=may,
+    )

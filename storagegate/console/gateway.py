@@ -1,0 +1,302 @@
+"""The gateway as the console shows it: services, methods, wires and rate limits."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.callers.interfaces import CallTarget
+from storagegate.console.calls import findTarget
+from storagegate.core.components import SchemaCollection
+from storagegate.core.context import rateLimitKey
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.invoker import MethodEntry
+from storagegate.gateway.transports.registry import GRPC, HTTP, transports
+from storagegate.telemetry.prometheus import askMeters
+
+_REFLECTION_SECONDS = 5.0
+
+
+class GatewayQuery(Struct, forbid_unknown_fields=True):
+    """
+    What is shown.
+
+    @ivar address: The client whose use of rate limits is shown; empty for that of the request.
+    """
+
+    address: str = ""
+
+
+class WireView(Struct):
+    """
+    A wire.
+
+    @ivar address: Of its listener; empty if it is not open.
+    @ivar path: Where the services are, for HTTP and WebSocket.
+    @ivar isSecure: Whether it speaks TLS.
+    @ivar providers: What authenticates its calls.
+    """
+
+    name: str
+    title: str
+    address: str
+    path: str
+    isSecure: bool
+    providers: list[str]
+
+
+class RateLimitView(Struct):
+    """
+    A rate limit.
+
+    @ivar requests: Calls of a window, for each client.
+    @ivar used: Those of the client that is shown, in its present window.
+    @ivar endsMs: The end of that window; 0 if it has none.
+    @ivar refused: Calls of all clients that were refused, since the start; C{None} where calls are
+        not counted.
+    """
+
+    requests: int
+    windowMs: int
+    used: int
+    endsMs: int
+    refused: int | None
+
+
+class MethodView(Struct):
+    """
+    A method.
+
+    @ivar streaming: C{none}, C{client}, C{server} or C{bidirectional}.
+    @ivar input: The schema of a request, which may refer to C{schemas}; empty for anything.
+    @ivar output: That of a response, or of an item.
+    @ivar isPublic: Whether anonymous calls are allowed.
+    """
+
+    name: str
+    streaming: str
+    input: Mapping[str, Any]
+    output: Mapping[str, Any]
+    isPublic: bool
+    isIdempotent: bool
+    rateLimit: RateLimitView | None
+
+
+class ServiceView(Struct):
+    """
+    A service.
+
+    @ivar providers: What may authenticate its calls; empty for those of the wire.
+    @ivar isAuthorized: Whether each call is judged for its user.
+    @ivar takesOthers: Whether it has methods that are not described.
+    @ivar isForwarded: Whether its instances are elsewhere.
+    """
+
+    name: str
+    methods: list[MethodView]
+    providers: list[str]
+    isAuthorized: bool
+    takesOthers: bool
+    isForwarded: bool
+
+
+class RPCMethodView(Struct):
+    """
+    A method of gRPC.
+
+    @ivar path: C{/package.Service/Method}.
+    """
+
+    name: str
+    path: str
+    streaming: str
+
+
+class RPCServiceView(Struct):
+    """A service of gRPC."""
+
+    name: str
+    methods: list[RPCMethodView]
+
+
+class ReflectionView(Struct):
+    """
+    What reflection tells.
+
+    @ivar problem: Why there is nothing; empty if there is.
+    """
+
+    services: list[RPCServiceView]
+    problem: str
+
+
+class GatewayView(Struct):
+    """
+    The gateway.
+
+    @ivar schemas: Those of methods, by name.
+    @ivar client: The address whose use of rate limits is shown.
+    """
+
+    wires: list[WireView]
+    services: list[ServiceView]
+    schemas: Mapping[str, Any]
+    grpc: ReflectionView
+    client: str
+    openapi: Mapping[str, Any]
+    asyncapi: Mapping[str, Any]
+
+
+async def showGateway(call: ConsoleCall, query: GatewayQuery) -> GatewayView:
+    """
+    Describe the gateway.
+
+    @raise ServiceError: C{NOT_FOUND}: No listener of it is enabled.
+    """
+    daemon = call.services.daemon.gateway
+    if daemon is None:
+        raise codedError("NOT_FOUND", "No listener of the gateway is enabled")
+    # Late: descriptions are rare.
+    from storagegate.gateway.asyncapi import describeMessages
+    from storagegate.gateway.openapi import describeHTTP
+
+    gateway = daemon.gateway
+    targets = _targets(call)
+    forwarded = () if gateway.forwarding is None else gateway.forwarding.names
+    collection = SchemaCollection(modern=True)
+    client = query.address or call.address
+    refusals = await _refusals(call)
+    services: list[ServiceView] = []
+    entries: list[MethodEntry] = []
+    for service in gateway.services.values():
+        methods = []
+        for name in service.methods:
+            entry = gateway.invoker.find(service.name, name)
+            entries.append(entry)
+            limit = await _rateLimit(entry, client, refusals)
+            methods.append(_method(entry, collection, limit))
+        services.append(
+            ServiceView(
+                service.name,
+                methods,
+                list(service.authentication.methods),
+                service.authentication.authorize is not None,
+                service.others is not None,
+                service.name in forwarded,
+            )
+        )
+    base = gateway.settings.of(HTTP.name).basePath
+    return GatewayView(
+        _wires(gateway, targets),
+        services,
+        collection.schemas,
+        await _reflected(targets.get(GRPC.name)),
+        client,
+        describeHTTP(entries, gateway.settings, base),
+        describeMessages(entries, gateway.settings, base),
+    )
+
+
+def _targets(call: ConsoleCall) -> dict[str, CallTarget]:
+    """Return the listeners that are open, by wire."""
+    found = {}
+    for row in transports():
+        try:
+            found[row.name] = findTarget(call.services, row.name)
+        except ServiceError:
+            continue
+    return found
+
+
+def _wires(gateway: Any, targets: Mapping[str, CallTarget]) -> list[WireView]:
+    """Describe each wire, open or not."""
+    wires = []
+    has = {
+        *gateway.authentication.providers,
+        *(["apikey"] if gateway.authentication.ownKeys else ()),
+    }
+    for row in transports():
+        target = targets.get(row.name)
+        providers = gateway.authentication.rules.get(row.name, ())
+        known = [name for name in providers if name in has]
+        if target is None:
+            wires.append(WireView(row.name, row.title, "", "", False, known))
+        else:
+            shown = target.shownAddress
+            wires.append(WireView(row.name, row.title, shown, target.path, target.isSecure, known))
+    return wires
+
+
+def _method(
+    entry: MethodEntry, collection: SchemaCollection, limit: RateLimitView | None
+) -> MethodView:
+    return MethodView(
+        entry.name,
+        entry.streaming,
+        collection.request(entry),
+        collection.response(entry),
+        entry.isPublic,
+        entry.method.idempotent,
+        limit,
+    )
+
+
+async def _rateLimit(
+    entry: MethodEntry, client: str, refusals: Mapping[tuple[str, str], int] | None
+) -> RateLimitView | None:
+    """Describe the limit of a method, and its use by a client."""
+    if entry.limit is None or entry.rates is None:
+        return None
+    count: Any = entry.rates.get(rateLimitKey(client))
+    if hasattr(count, "__await__"):
+        count = await count
+    used, end = (0, 0.0) if count is None else count
+    refused = None if refusals is None else refusals.get((entry.service.name, entry.name), 0)
+    return RateLimitView(entry.limit.requests, entry.limit.window, used, int(end * 1000), refused)
+
+
+async def _refusals(call: ConsoleCall) -> Mapping[tuple[str, str], int] | None:
+    """Count the calls that were refused for their rate, by service and method; of all workers."""
+    families: Iterable[Any] = await askMeters(call.services.link, call.services.meters)
+    for family in families:
+        if family.name == "storagegate_requests_total":
+            names = list(family.labels)
+            places = [names.index(name) for name in ("service", "method", "status")]
+            found: dict[tuple[str, str], int] = {}
+            for labels, value in family.samples:
+                service, method, status = (labels[place] for place in places)
+                if status == "RATE_LIMITED":
+                    key = (service, method)
+                    found[key] = found.get(key, 0) + int(value)
+            return found
+    return None
+
+
+async def _reflected(target: CallTarget | None) -> ReflectionView:
+    """Ask the listener of gRPC for its services, by its reflection."""
+    if target is None:
+        return ReflectionView([], "There is no listener of gRPC")
+    import time
+
+    from storagegate.console.callers.grpc import makeEngine
+    from storagegate.rpc.reflection import fetchServices
+
+    engine = makeEngine(target)
+    try:
+        deadline = time.time() + _REFLECTION_SECONDS
+        fetching = Deferred.fromCoroutine(fetchServices(engine, deadline, False, None))
+        found = await fetching.addTimeout(_REFLECTION_SECONDS, target.reactor)
+    except Exception as error:
+        # The listener may not have reflection, or be stopping.
+        return ReflectionView([], f"{error!s:.300}")
+    finally:
+        engine.close()
+    services = []
+    for name, service in sorted(found.items()):
+        methods = [
+            RPCMethodView(each.name, each.path, each.streaming) for each in service.methods.values()
+        ]
+        services.append(RPCServiceView(name, methods))
+    return ReflectionView(services, "")

@@ -1,0 +1,156 @@
+"""
+What a request to the console must be before it is handled, and what each of its answers has.
+
+The pages of another site must not reach it with this browser's cookie, under whatever name they
+give this machine (DNS rebinding): so its C{Host} is loopback, an address of the listener, or that
+of C{consoleUrl}.
+"""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import define, field
+
+from storagegate.console.services import ConsoleOptions
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.http.middleware.securityheaders import parseOrigin, sameOrigin
+
+FIELDS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' blob:; media-src 'self'; frame-src 'self'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "X-Permitted-Cross-Domain-Policies": "none",
+}
+"""Of every answer."""
+
+_FAILURES = 10
+"""Failed attempts to sign in within a minute, from one address."""
+
+_WINDOW_SECONDS = 60.0
+
+_MOST_ADDRESSES = 10_000
+
+
+def isLoopback(host: str) -> bool:
+    """Return whether a host is a name or an address of loopback."""
+    bare = host.strip("[]").partition("%")[0]
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+def makeOriginCheck(options: ConsoleOptions) -> Callable[..., Any]:
+    """Make the middleware that refuses what other sites cause."""
+    if not options.url:
+        return sameOrigin()
+    parts = urlsplit(options.url)
+    return sameOrigin(allow=[f"{parts.scheme}://{parts.netloc}"])
+
+
+@define(eq=False)
+class Guard:
+    """
+    Judges requests by their host and their connection.
+
+    @ivar _options: Those of the console.
+    """
+
+    _options: ConsoleOptions
+    _named: str = field(init=False)
+
+    @_named.default
+    def _makeNamed(self) -> str:
+        return (urlsplit(self._options.url).hostname or "") if self._options.url else ""
+
+    @property
+    def isSecure(self) -> bool:
+        """Whether browsers come over TLS, as the configuration says."""
+        return self._options.url.startswith("https:")
+
+    def cookiePath(self, request: Any) -> str:
+        """Return the path of the console, as browsers see it."""
+        if self._options.url:
+            return urlsplit(self._options.url).path or "/"
+        mounted: str = request.baseUrl.partition("/api/")[0]
+        return mounted + "/"
+
+    def checkHost(self, request: Any) -> None:
+        """
+        Refuse a host that is none of ours.
+
+        @raise ServiceError: With the status 421.
+        """
+        host = (urlsplit("//" + (request.get("host") or "")).hostname or "").lower()
+        ours = (self._named, request.raw.serverHost.removeprefix("::ffff:"))
+        if host and (isLoopback(host) or host in ours):
+            return
+        raise ServiceError(
+            "MISDIRECTED",
+            "The console has another name: consoleUrl says which",
+            421,
+        )
+
+    def checkClear(self, request: Any) -> None:
+        """
+        Refuse secrets over a connection that others can read.
+
+        @raise ServiceError: C{PERMISSION_DENIED}.
+        """
+        if request.secure or self.isSecure or self._options.allowsClearText:
+            return
+        host = urlsplit("//" + (request.get("host") or "")).hostname or ""
+        # A proxy on this machine may write its own Host; browsers say which one they have asked.
+        origin = parseOrigin(request.get("origin") or "")
+        asked = origin[1] if origin else host
+        if all(isLoopback(each) for each in (host, asked, request.raw.clientHost)):
+            return
+        raise codedError(
+            "PERMISSION_DENIED",
+            "Signing in takes TLS, or loopback, or consoleClearText",
+            {"reason": "clearText"},
+        )
+
+
+@define(eq=False)
+class SignInThrottle:
+    """Counts attempts that failed, by the address of the client."""
+
+    _now: Callable[[], float]
+    _failures: dict[str, list[float]] = field(factory=dict, init=False)
+
+    def check(self, address: str) -> None:
+        """
+        Refuse an address with too many failures.
+
+        @raise ServiceError: C{RATE_LIMITED}.
+        """
+        recent = self._recent(address)
+        if len(recent) >= _FAILURES:
+            seconds = int(recent[0] + _WINDOW_SECONDS - self._now()) + 1
+            details = {"retryAfterSeconds": seconds}
+            raise codedError("RATE_LIMITED", "Too many attempts have failed", details)
+
+    def failed(self, address: str) -> None:
+        """Count a failure."""
+        recent = [*self._recent(address), self._now()]
+        self._failures.pop(address, None)
+        while len(self._failures) >= _MOST_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[address] = recent
+
+    def _recent(self, address: str) -> list[float]:
+        earliest = self._now() - _WINDOW_SECONDS
+        return [at for at in self._failures.get(address, ()) if at > earliest]

@@ -1,0 +1,574 @@
+"""
+Jobs: deletions, copies and moves below a prefix, and the end of uploads, while others are served.
+
+They are kept in C{jobs.sqlite} of the data directory, which all workers read: any of them lists and
+cancels what another one runs. A job whose process has ended is interrupted: among workers, one that
+has not been written for half a minute. It is not resumed, for what it was to do may have changed
+since; the same job, started again, goes on with what is left.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from secrets import token_hex
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import msgspec
+from attrs import define, field
+from msgspec import Struct
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from storagegate.console.call import ConsoleCall, ConsoleCaller, readKey
+from storagegate.console.services import ConsoleServices
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.task import fromCoroutine
+from storagegate.s3.accounts import AccountKey
+from storagegate.s3.contents import retryCopy
+from storagegate.s3.errors import S3Error, fromStoreError
+from storagegate.s3.names import checkKey
+from storagegate.s3.objects import DeleteEntry
+from storagegate.storage.errors import NoSuchUpload, StoreError
+from storagegate.storage.records import ObjectRecord, WriteCondition
+from storagegate.storage.sqlite import FileKind, SQLiteFile
+
+_BATCH = 1000
+"""Objects of one turn, after which others come first."""
+
+_MOST_RUNNING = 4
+"""Jobs that run at a time, in all processes."""
+
+_MOST_KEPT = 200
+"""Jobs that are over and still listed."""
+
+_MOST_FAILED = 100
+_MOST_FAILED_TEXT = 8192
+"""Failures that are kept of a job, and characters of their keys; the others are counted."""
+
+_BEAT_SECONDS = 5.0
+_DEAD_SECONDS = 30.0
+"""How often a job is written while it runs, and after how long without that it is interrupted."""
+
+_LONGEST_PAUSE_SECONDS = 1.0
+
+_BUSY_MS = 2000
+
+Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"]
+
+
+class JobsUnusable(StoreError):
+    """The file of the jobs cannot be used."""
+
+
+_KIND = FileKind(
+    keeps="jobs of the console",
+    migrations=(
+        (
+            """
+            CREATE TABLE consoleJobs (
+                id TEXT PRIMARY KEY NOT NULL,
+                accessKey TEXT NOT NULL,
+                state TEXT NOT NULL,
+                wroteMs INTEGER NOT NULL,
+                document BLOB NOT NULL
+            )
+            """,
+        ),
+    ),
+    mark="consoleJobs",
+    synchronous="NORMAL",
+    error=JobsUnusable,
+)
+
+
+class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    A job to start.
+
+    @ivar prefix: What it concerns; empty for the whole bucket.
+    @ivar toBucket: Of a copy or a move; empty for the same one.
+    @ivar toPrefix: What takes the place of C{prefix} in the keys.
+    """
+
+    kind: Kind
+    bucket: str
+    prefix: str = ""
+    toBucket: str = ""
+    toPrefix: str = ""
+
+
+class Failed(Struct):
+    """An object that a job has left as it was."""
+
+    key: str
+    error: str
+
+
+class JobView(Struct, kw_only=True):
+    """
+    A job.
+
+    @ivar state: C{running}, C{done}, C{cancelled}, C{failed} or C{interrupted}.
+    @ivar done: Objects or uploads that it is through with.
+    @ivar failures: How many of them it has left as they were; C{failed} has the first.
+    @ivar error: Why the whole job has ended early.
+    """
+
+    id: str
+    kind: Kind
+    bucket: str
+    prefix: str
+    toBucket: str
+    toPrefix: str
+    accessKey: str
+    state: str
+    startedMs: int
+    endedMs: int | None = None
+    done: int = 0
+    failures: int = 0
+    failed: list[Failed] = msgspec.field(default_factory=list)
+    error: str = ""
+
+
+class Jobs(Struct):
+    """All that are kept, the newest first."""
+
+    items: list[JobView]
+
+
+@define(eq=False)
+class JobManager:
+    """Runs jobs, and keeps them. Reactor thread; the file is used in threads."""
+
+    _services: ConsoleServices
+    _file: SQLiteFile = field(init=False)
+    _lock: DeferredLock = field(factory=DeferredLock, init=False)
+    _running: dict[str, "_Run"] = field(factory=dict, init=False)
+    _own: set[str] = field(factory=set, init=False)
+
+    @_file.default
+    def _makeFile(self) -> SQLiteFile:
+        path = os.path.join(self._services.daemon.dataDirectory, "jobs.sqlite")
+        return SQLiteFile(path, _KIND, _BUSY_MS)
+
+    async def jobs(self, accessKey: str | None = None) -> list[JobView]:
+        """
+        List jobs.
+
+        @param accessKey: Only of this key.
+        """
+
+        def act() -> list[tuple[Any, ...]]:
+            select = "SELECT id, accessKey, state, wroteMs, document FROM consoleJobs"
+            return self._file.execute(select).fetchall()
+
+        found = []
+        for id, owner, state, wroteMs, document in await self._perform(act, False):
+            if accessKey in (None, owner):
+                job = _decode(document)
+                job.state = self._stateOf(id, state, wroteMs)
+                found.append(job)
+        return sorted(found, key=lambda each: (-each.startedMs, each.id))
+
+    async def start(self, key: AccountKey, wanted: NewJob, run: Callable[["_Run"], Any]) -> JobView:
+        """
+        Start a job.
+
+        @param key: For which it acts.
+        @param run: Does it.
+        @raise ServiceError: C{RATE_LIMITED}: Too many are running.
+        """
+        job = JobView(
+            id=token_hex(8),
+            accessKey=key.identity.accessKey,
+            state="running",
+            startedMs=self._nowMs(),
+            **msgspec.structs.asdict(wanted),
+        )
+
+        def act() -> bool:
+            execute, nowMs = self._file.execute, self._nowMs()
+            rows = execute("SELECT id, state, wroteMs FROM consoleJobs").fetchall()
+            if sum(self._stateOf(*row) == "running" for row in rows) >= _MOST_RUNNING:
+                return False
+            execute(
+                "DELETE FROM consoleJobs WHERE id IN (SELECT id FROM consoleJobs"
+                " WHERE state != 'running' OR wroteMs <= ? ORDER BY wroteMs DESC"
+                " LIMIT -1 OFFSET ?)",
+                nowMs - int(_DEAD_SECONDS * 1000),
+                _MOST_KEPT,
+            )
+            insert = "INSERT INTO consoleJobs VALUES (?, ?, ?, ?, ?)"
+            document = msgspec.json.encode(job)
+            execute(insert, job.id, job.accessKey, job.state, nowMs, document)
+            return True
+
+        # Before it is in the file: it is no job of a process that has ended.
+        self._own.add(job.id)
+        try:
+            isStarted = await self._perform(act, True)
+        except StoreError:
+            self._own.discard(job.id)
+            raise
+        if not isStarted:
+            self._own.discard(job.id)
+            raise codedError("RATE_LIMITED", f"{_MOST_RUNNING} jobs are running already")
+        started = _Run(self, self._services, key, job)
+        self._running[job.id] = started
+        started.ended = fromCoroutine(started.run(run(started)))
+        return job
+
+    async def cancel(self, id: str) -> None:
+        """End a job; one that has ended is forgotten."""
+
+        def act() -> None:
+            select = "SELECT id, state, wroteMs FROM consoleJobs WHERE id = ?"
+            rows = self._file.execute(select, id).fetchall()
+            if rows and self._stateOf(*rows[0]) == "running":
+                update = "UPDATE consoleJobs SET state = 'cancelling' WHERE id = ?"
+                self._file.execute(update, id)
+            else:
+                self._file.execute("DELETE FROM consoleJobs WHERE id = ?", id)
+
+        await self._perform(act, True)
+        if id in self._running:
+            self._running[id].isCancelled = True
+
+    async def write(self, job: JobView) -> bool:
+        """Write the state of a job; return whether it is to go on."""
+
+        def act() -> bool:
+            select = "SELECT state FROM consoleJobs WHERE id = ?"
+            rows = self._file.execute(select, job.id).fetchall()
+            goesOn = bool(rows) and rows[0][0] == "running"
+            state = job.state if goesOn or job.state != "running" else rows[0][0] if rows else ""
+            update = "UPDATE consoleJobs SET state = ?, wroteMs = ?, document = ? WHERE id = ?"
+            self._file.execute(update, state, self._nowMs(), msgspec.json.encode(job), job.id)
+            return goesOn
+
+        found: bool = await self._perform(act, True)
+        return found
+
+    async def close(self) -> None:
+        """End the jobs of this process, as interrupted, and close the file."""
+        for each in list(self._running.values()):
+            each.isClosing = True
+        for each in list(self._running.values()):
+            assert each.ended is not None
+            await each.ended
+        await self._lock.run(self._services.store.pool.run, self._file.close)
+
+    def forget(self, id: str) -> None:
+        """Forget a job that does not run any more."""
+        self._running.pop(id, None)
+        self._own.discard(id)
+
+    def _stateOf(self, id: str, state: str, wroteMs: int) -> str:
+        """Return the state of a job, of which its process may have ended."""
+        if state not in ("running", "cancelling"):
+            return state
+        # Without workers there is no other process that may run it.
+        isOthers = self._services.link is not None
+        isAlive = isOthers and self._nowMs() - wroteMs < _DEAD_SECONDS * 1000
+        return "running" if isAlive or id in self._own else "interrupted"
+
+    def _nowMs(self) -> int:
+        return int(self._services.now() * 1000)
+
+    async def _perform(self, act: Callable[[], Any], writes: bool) -> Any:
+        pool = self._services.store.pool
+        return await self._lock.run(pool.run, self._file.perform, act, writes)
+
+
+class _Ended(Exception):
+    """The job is to end, by this state."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+@define(eq=False)
+class _Run:
+    """
+    One job that runs.
+
+    @ivar request: What remains of its request for callers: the address and whether it was secure.
+    """
+
+    _manager: JobManager
+    services: ConsoleServices
+    _key: AccountKey
+    job: JobView
+    request: Any = None
+    isCancelled: bool = field(default=False, init=False)
+    isClosing: bool = field(default=False, init=False)
+    ended: Deferred[None] | None = field(default=None, init=False)
+    _turnSeconds: float = field(default=0.0, init=False)
+    _wroteSeconds: float = field(default=0.0, init=False)
+
+    _log = Logger()
+
+    async def run(self, work: Awaitable[None]) -> None:
+        """Do it, and write how it has ended."""
+        job = self.job
+        self._turnSeconds = self._wroteSeconds = self.services.reactor.seconds()
+        try:
+            await work
+            job.state = "done"
+        except _Ended as end:
+            job.state = end.state
+        except (S3Error, ServiceError, StoreError) as error:
+            job.state, job.error = "failed", _describe(error)
+        except Exception:
+            self._log.failure("console: the job {id} has failed", id=job.id)
+            job.state, job.error = "failed", "Internal error"
+        job.endedMs = int(self.services.now() * 1000)
+        self._log.info(
+            "console: the job {id} ({kind}) of {who} has ended: {state}, {done} objects,"
+            " {failures} failures",
+            id=job.id,
+            kind=job.kind,
+            who=job.accessKey,
+            state=job.state,
+            done=job.done,
+            failures=job.failures,
+        )
+        try:
+            await self._manager.write(job)
+        except StoreError:
+            self._log.failure("console: the end of the job {id} was not written", id=job.id)
+        self._manager.forget(job.id)
+
+    def caller(
+        self, name: str, access: str, bucket: str, key: bytes = b"", prefix: str | None = None
+    ) -> ConsoleCaller:
+        """Judge an access by the key, as it is now; see L{ConsoleCall.caller}."""
+        identity = self._key.identity
+        identity.authorise(access, bucket, key, prefix)
+        return ConsoleCaller(identity, name, self.request, prefix)
+
+    def failed(self, key: str, error: Exception) -> None:
+        """Count an object that stays as it was."""
+        self.job.failures += 1
+        kept = self.job.failed
+        if len(kept) < _MOST_FAILED and sum(len(each.key) for each in kept) < _MOST_FAILED_TEXT:
+            kept.append(Failed(key, _describe(error)))
+
+    async def turn(self, isBatchOver: bool = True) -> None:
+        """
+        Let other requests come first, for as long as the last batch took; write the progress.
+
+        @param isBatchOver: Whether there is a pause.
+        @raise _Ended: The job was cancelled, its key is not valid any more, or the daemon stops.
+        """
+        seconds = self.services.reactor.seconds
+        if isBatchOver:
+            took = min(seconds() - self._turnSeconds, _LONGEST_PAUSE_SECONDS)
+            pause: Deferred[None] = Deferred()
+            self.services.reactor.callLater(took, pause.callback, None)
+            await pause
+            self._turnSeconds = seconds()
+        if self.isClosing:
+            raise _Ended("interrupted")
+        found = self.services.accounts.find(self.job.accessKey)
+        if found is None or found.secretKey != self._key.secretKey:
+            raise codedError("UNAUTHENTICATED", "The key of the job is not valid any more")
+        self._key = found
+        if isBatchOver or seconds() - self._wroteSeconds >= _BEAT_SECONDS:
+            self._wroteSeconds = seconds()
+            if not await self._manager.write(self.job):
+                self.isCancelled = True
+        if self.isCancelled:
+            raise _Ended("cancelled")
+
+    async def pages(self, take: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        """Take the keys of the job, page by page."""
+        job, after = self.job, b""
+        while True:
+            caller = self.caller("ListObjectsV2", "list", job.bucket, prefix=job.prefix)
+            page = await self.services.objects.listObjects(
+                caller, job.bucket, job.prefix.encode(), b"", after, _BATCH
+            )
+            await take([each.key for each in page.objects])
+            if page.last is None:
+                return
+            after = page.last.encode()
+            await self.turn()
+
+
+def _decode(document: bytes) -> JobView:
+    return msgspec.json.decode(document, type=JobView)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, StoreError):
+        error = fromStoreError(error)
+    if isinstance(error, S3Error | ServiceError):
+        return f"{error.code}: {error.message}"
+    return "Internal error"
+
+
+def _manager(call: ConsoleCall) -> JobManager:
+    services = call.services
+    found: JobManager = services.keep("jobs", lambda: JobManager(services))
+    return found
+
+
+async def listJobs(call: ConsoleCall) -> Jobs:
+    """List the jobs of the key, or of all keys for an auditor."""
+    mine = None if call.who.has("auditor") else call.who.identity.accessKey
+    return Jobs(await _manager(call).jobs(mine))
+
+
+async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
+    """Start a job."""
+    call.note(**msgspec.structs.asdict(body))
+    # All of them are listed together.
+    for each in (body.prefix, body.toPrefix):
+        checkKey(each.encode())
+    isCopy = body.kind in ("copyPrefix", "movePrefix")
+    if not isCopy and (body.toBucket or body.toPrefix):
+        raise codedError("INVALID_ARGUMENT", f"{body.kind} has no target")
+    isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
+    if isCopy and isWithin:
+        raise codedError("INVALID_ARGUMENT", "The target is within what is copied")
+    # Refused now rather than by a job that fails.
+    name, access = _ACCESS[body.kind]
+    caller = call.caller(name, access, body.bucket, prefix=body.prefix)
+    await call.services.objects.bucket(caller, body.bucket)
+    if body.toBucket:
+        await call.services.objects.find(body.toBucket)
+    request = SimpleNamespace(ip=call.request.ip, secure=call.request.secure)
+
+    def run(started: _Run) -> Awaitable[None]:
+        started.request = request
+        return _WORK[body.kind](started)
+
+    return await _manager(call).start(call.who.key, body, run)
+
+
+async def cancelJob(call: ConsoleCall) -> None:
+    """Cancel a job that runs, or forget one that has ended."""
+    manager = _manager(call)
+    mine = None if call.who.has("admin") else call.who.identity.accessKey
+    if not any(each.id == call.params["id"] for each in await manager.jobs(mine)):
+        raise codedError("NOT_FOUND", "There is no such job")
+    await manager.cancel(call.params["id"])
+
+
+async def _deletePrefix(run: _Run) -> None:
+    """Delete the objects; where the bucket has versions, they stay as older ones."""
+    bucket = run.job.bucket
+
+    async def take(keys: Sequence[str]) -> None:
+        allowed = _allowed(run, "write", bucket, keys)
+        caller = run.caller("DeleteObjects", "list", bucket, prefix=run.job.prefix)
+        caller.operationName = "DeleteObject"
+        entries = [DeleteEntry(key.encode()) for key in allowed]
+        results = await run.services.objects.deleteObjects(caller, bucket, entries)
+        for key, result in zip(allowed, results, strict=True):
+            if isinstance(result, Exception):
+                run.failed(key, result)
+        run.job.done += len(keys)
+
+    await run.pages(take)
+
+
+def _allowed(run: _Run, access: str, bucket: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys that the limits of the key allow; the others have failed."""
+    found = []
+    for key in keys:
+        try:
+            run.caller("DeleteObject", access, bucket, key.encode())
+            found.append(key)
+        except S3Error as error:
+            run.failed(key, error)
+    return found
+
+
+async def _copyPrefix(run: _Run) -> None:
+    """Copy the objects; those that are there are replaced."""
+    await run.pages(lambda keys: _copyAll(run, keys, isMove=False))
+
+
+async def _movePrefix(run: _Run) -> None:
+    """Copy the objects, and delete each that was copied and has not changed since."""
+    await run.pages(lambda keys: _copyAll(run, keys, isMove=True))
+
+
+async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
+    job = run.job
+    target = job.toBucket or job.bucket
+    for key in keys:
+        try:
+            source = await _copy(run, key, target)
+            if isMove:
+                encoded = key.encode()
+                caller = run.caller("DeleteObject", "write", job.bucket, encoded)
+                condition = WriteCondition(etags=(source.etag,), size=source.size)
+                entry = DeleteEntry(encoded, None, condition)
+                await run.services.objects.deleteObject(caller, job.bucket, entry)
+        except (S3Error, ServiceError, StoreError) as error:
+            run.failed(key, error)
+        job.done += 1
+        await run.turn(isBatchOver=False)
+
+
+async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
+    """Copy an object; return it as it was."""
+    job, objects = run.job, run.services.objects
+    source = key.encode()
+    copied = readKey(job.toPrefix + key[len(job.prefix) :])
+
+    async def copy() -> ObjectRecord:
+        reader = run.caller("GetObject", "read", job.bucket, source)
+        writer = run.caller("PutObject", "write", target, copied)
+        _, owner = await objects.checkWrite(writer, target, copied)
+        _, record = await objects.object(reader, job.bucket, source)
+        await objects.checkCopiedTags(writer, record, None, target, copied)
+        await objects.copyObject(owner, record, target, copied)
+        return record
+
+    return await retryCopy(copy)
+
+
+async def _abortUploads(run: _Run) -> None:
+    """End the uploads in progress."""
+    job, multipart = run.job, run.services.multipart
+    after = ("", "")
+    while True:
+        caller = run.caller("ListMultipartUploads", "list", job.bucket, prefix=job.prefix)
+        uploads, _, last = await multipart.uploads(
+            caller, job.bucket, job.prefix, "", after, _BATCH
+        )
+        for each in uploads:
+            try:
+                caller = run.caller("AbortMultipartUpload", "write", job.bucket, each.key)
+                found = await multipart.upload(caller, job.bucket, each.key, each.uploadId)
+                await multipart.abort(found)
+            except NoSuchUpload:
+                pass
+            except (S3Error, StoreError) as error:
+                run.failed(each.key.decode(), error)
+            job.done += 1
+            await run.turn(isBatchOver=False)
+        if last is None:
+            return
+        after = last
+        await run.turn()
+
+
+_ACCESS = {
+    "deletePrefix": ("ListObjectsV2", "list"),
+    "copyPrefix": ("ListObjectsV2", "list"),
+    "movePrefix": ("ListObjectsV2", "list"),
+    "abortUploads": ("ListMultipartUploads", "list"),
+}
+
+_WORK = {
+    "deletePrefix": _deletePrefix,
+    "copyPrefix": _copyPrefix,
+    "movePrefix": _movePrefix,
+    "abortUploads": _abortUploads,
+}

@@ -1,0 +1,73 @@
+"""What one key may do, by the very rules that S3 applies, and which of them has decided."""
+
+from storagegate.console.call import ConsoleCall, ConsoleCaller
+from storagegate.core.errors import codedError
+from storagegate.s3.accounts import Identity, KeyPolicy
+from storagegate.s3.errors import S3Error
+from storagegate.storage.records import AccessKey
+
+_OPERATIONS = {
+    "read": ("GetObject", True),
+    "write": ("PutObject", True),
+    "list": ("ListObjectsV2", False),
+    "admin": ("PutBucketPolicy", False),
+}
+"""By the kind of access: the operation that stands for it, and whether it concerns a key."""
+
+
+async def judge(
+    call: ConsoleCall, key: AccessKey, access: str, bucket: str, name: str
+) -> tuple[bool, str]:
+    """
+    Judge an access.
+
+    @param access: A kind of access.
+    @param name: The key of the object; empty for the bucket, or for any object.
+    @return: Whether it is allowed, and what has decided.
+    @raise ServiceError: There is no such kind of access.
+    """
+    if access not in _OPERATIONS:
+        raise codedError("INVALID_ARGUMENT", f"access is one of {', '.join(_OPERATIONS)}")
+    if key.disabled:
+        return False, "the key is disabled"
+    if key.expiresMs and key.expiresMs <= call.services.now() * 1000:
+        return False, "the key has expired"
+    operation, isOfKey = _OPERATIONS[access]
+    policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
+    identity = Identity(key.accessKey, key.account, policy)
+    encoded = name.encode() if isOfKey else b""
+    prefix = None if isOfKey else name
+    try:
+        identity.authorise(access, bucket, encoded, prefix)
+    except S3Error:
+        return False, _limit(policy, access, bucket)
+    caller = ConsoleCaller(identity, operation, call.request, prefix)
+    objects = call.services.objects
+    try:
+        found = await objects.find(bucket)
+    except S3Error:
+        return False, "there is no such bucket"
+    if found.account == key.account and not found.generation:
+        return True, "the bucket is of the account of the key"
+    record = None
+    if isOfKey and name:
+        _, record = await call.services.store.catalog.object(bucket, encoded)
+    try:
+        settings = await objects.accessOf(found)
+        settings.decide(caller, found, encoded, record=record)
+    except S3Error:
+        if found.account == key.account:
+            return False, "a statement of the bucket's policy denies it"
+        return False, "no statement of the bucket's policy and no grant allows it"
+    if found.account == key.account:
+        return True, "the bucket is of the account of the key, and its policy does not deny it"
+    return True, "the bucket's policy or a grant allows it"
+
+
+def _limit(policy: KeyPolicy, access: str, bucket: str) -> str:
+    """Return which limit of a key refuses an access."""
+    if not KeyPolicy(policy.kind).allows(access, bucket, None):
+        return f"the policy {policy.kind} of the key does not include {access}"
+    if not KeyPolicy(policy.kind, policy.bucketPattern).allows(access, bucket, None):
+        return f"the key is for the buckets {policy.bucketPattern}"
+    return f"the key is for the keys {policy.prefixPattern}"

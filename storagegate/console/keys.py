@@ -1,0 +1,338 @@
+"""Access keys: who sees and changes which, and what one of them may do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from attrs import evolve
+from msgspec import UNSET, Struct, UnsetType
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.paging import Page, page
+from storagegate.core.errors import codedError
+from storagegate.s3.accounts import ROLES, AccountKey
+from storagegate.s3.issuedkeys import (
+    generateKeyPair,
+    readBucketPattern,
+    readCredential,
+    readExpiry,
+    readKeyPattern,
+    readName,
+    readNote,
+    readPolicy,
+    readRole,
+)
+from storagegate.storage.errors import KeyExists
+from storagegate.storage.records import AccessKey
+
+V = TypeVar("V")
+
+
+class KeyView(Struct, kw_only=True):
+    """
+    A key, without its secret.
+
+    @ivar bucket: A glob; empty for every bucket.
+    @ivar prefix: A glob; empty for every key.
+    @ivar lastUsedMs: 0 if it was never used.
+    """
+
+    accessKey: str
+    account: str
+    role: str
+    policy: str
+    bucket: str
+    prefix: str
+    email: str
+    note: str
+    createdMs: int
+    expiresMs: int
+    lastUsedMs: int
+    disabled: bool
+
+
+class NewKeyView(KeyView, kw_only=True):
+    """A key with its secret, which is shown this once."""
+
+    secretKey: str
+
+
+class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A key to issue; without C{accessKey} and C{secretKey} they are generated."""
+
+    account: str
+    accessKey: str = ""
+    secretKey: str = ""
+    role: str = "none"
+    policy: str = "readwrite"
+    bucket: str = ""
+    prefix: str = ""
+    email: str = ""
+    note: str = ""
+    expiresMs: int = 0
+    disabled: bool = False
+
+
+class KeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What is changed of a key.
+
+    @ivar newSecret: Whether its secret is made anew, which ends its sessions.
+    """
+
+    role: str | UnsetType = UNSET
+    policy: str | UnsetType = UNSET
+    bucket: str | UnsetType = UNSET
+    prefix: str | UnsetType = UNSET
+    email: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+    expiresMs: int | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+    newSecret: bool = False
+
+
+class KeyPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of keys; C{find} is part of the name, the account, the address or the note."""
+
+    after: str = ""
+    limit: int = 100
+    find: str = ""
+
+
+class KeyPage(Struct):
+    """A page of keys."""
+
+    items: list[KeyView]
+    next: str | None
+
+
+class Access(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An access to judge: C{read}, C{write}, C{list} or C{admin}."""
+
+    access: str
+    bucket: str
+    key: str = ""
+
+
+class AccessJudgement(Struct):
+    """Whether an access is allowed, and by what it was decided."""
+
+    allowed: bool
+    why: str
+
+
+async def listKeys(call: ConsoleCall, query: KeyPageQuery) -> KeyPage:
+    """List keys by name: all of them for an auditor, else the caller's own."""
+    uses = await call.services.store.catalog.keyUses()
+    keys = call.services.store.accessKeys.keys
+    own = call.who.identity.accessKey
+    names = sorted(keys) if call.who.has("auditor") else [own] if own in keys else []
+    wanted = query.find.lower()
+    found = [
+        keys[name]
+        for name in names
+        if not wanted
+        or any(
+            wanted in text.lower()
+            for text in (name, keys[name].account, keys[name].email, keys[name].note)
+        )
+    ]
+    some: Page[AccessKey] = page(found, query.after, query.limit, lambda key: key.accessKey)
+    return KeyPage([viewKey(key, uses.get(key.accessKey, 0)) for key in some.items], some.next)
+
+
+async def showKey(call: ConsoleCall) -> KeyView:
+    """Describe a key."""
+    key = _visible(call)
+    uses = await call.services.store.catalog.keyUses()
+    return viewKey(key, uses.get(key.accessKey, 0))
+
+
+async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
+    """Issue a key with a role no higher than the caller's."""
+    key = makeKey(body, int(call.services.now() * 1000))
+    _checkRole(call, key.role)
+    call.note(accessKey=key.accessKey, account=key.account, role=key.role)
+    if _isRoot(call, key.accessKey):
+        raise codedError("ALREADY_EXISTS", "This is the root access key")
+    try:
+        await call.services.store.catalog.addAccessKey(key)
+    except KeyExists as error:
+        raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+    await call.services.store.accessKeys.refresh()
+    return viewNewKey(key)
+
+
+async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
+    """Change a key; with a new secret the answer has it, once."""
+    # Another process may have changed it just now: that must not be undone.
+    await call.services.store.accessKeys.refresh()
+    key = _changeable(call)
+    changes = readChanges(body)
+    _checkRole(call, changes.get("role", "none"))
+    call.note(changed=sorted(changes))
+    changed = evolve(key, **changes)
+    if not await call.services.store.catalog.changeAccessKey(changed):
+        raise codedError("NOT_FOUND", "There is no such access key")
+    await call.services.store.accessKeys.refresh()
+    uses = await call.services.store.catalog.keyUses()
+    lastUsedMs = uses.get(key.accessKey, 0)
+    return viewNewKey(changed, lastUsedMs) if body.newSecret else viewKey(changed, lastUsedMs)
+
+
+async def revokeKey(call: ConsoleCall) -> None:
+    """Revoke a key."""
+    key = _changeable(call)
+    if not await call.services.store.catalog.removeAccessKey(key.accessKey):
+        raise codedError("NOT_FOUND", "There is no such access key")
+    await call.services.store.accessKeys.refresh()
+
+
+async def judgeAccess(call: ConsoleCall, body: Access) -> AccessJudgement:
+    """Judge an access by the rules that S3 applies: the key, its policy, the bucket's settings."""
+    from storagegate.console.judging import judge
+
+    key = _visible(call)
+    return AccessJudgement(*await judge(call, key, body.access, body.bucket, body.key))
+
+
+def makeKey(body: NewKey, nowMs: int) -> AccessKey:
+    """
+    Make a key of what was requested; its role is not judged.
+
+    @param nowMs: When it is created.
+    @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
+    """
+    if bool(body.accessKey) != bool(body.secretKey):
+        raise codedError("INVALID_ARGUMENT", "accessKey and secretKey go together")
+    generated = generateKeyPair()
+    return AccessKey(
+        accessKey=_read("accessKey", readCredential, body.accessKey or generated.accessKey),
+        secretKey=_read("secretKey", readCredential, body.secretKey or generated.secretKey),
+        account=_read("account", readName, body.account),
+        policy=_read("policy", readPolicy, body.policy),
+        bucketPattern=_read("bucket", readBucketPattern, body.bucket) if body.bucket else "",
+        prefixPattern=_read("prefix", readKeyPattern, body.prefix) if body.prefix else "",
+        email=_read("email", readName, body.email) if body.email else "",
+        createdMs=nowMs,
+        role=_read("role", readRole, body.role),
+        expiresMs=_read("expiresMs", readExpiry, body.expiresMs),
+        disabled=body.disabled,
+        note=_read("note", readNote, body.note),
+    )
+
+
+def readChanges(body: KeyChange) -> dict[str, Any]:
+    """
+    Return the fields of an L{AccessKey} that a change sets; the role is not judged.
+
+    @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
+    """
+    changes: dict[str, Any] = {
+        "policy": _changed("policy", readPolicy, body.policy),
+        "bucketPattern": _changed("bucket", readBucketPattern, body.bucket),
+        "prefixPattern": _changed("prefix", readKeyPattern, body.prefix),
+        "email": _changed("email", readName, body.email),
+        "note": _changed("note", readNote, body.note),
+        "expiresMs": UNSET
+        if isinstance(body.expiresMs, UnsetType)
+        else _read("expiresMs", readExpiry, body.expiresMs),
+        "disabled": body.disabled,
+        "role": UNSET if isinstance(body.role, UnsetType) else _read("role", readRole, body.role),
+        "secretKey": generateKeyPair().secretKey if body.newSecret else UNSET,
+    }
+    return {name: value for name, value in changes.items() if value is not UNSET}
+
+
+def viewKey(key: AccessKey, lastUsedMs: int) -> KeyView:
+    """
+    Describe a key without its secret.
+
+    @param lastUsedMs: 0 if it was never used.
+    """
+    return KeyView(
+        accessKey=key.accessKey,
+        account=key.account,
+        role=key.role,
+        policy=key.policy,
+        bucket=key.bucketPattern,
+        prefix=key.prefixPattern,
+        email=key.email,
+        note=key.note,
+        createdMs=key.createdMs,
+        expiresMs=key.expiresMs,
+        lastUsedMs=lastUsedMs,
+        disabled=key.disabled,
+    )
+
+
+def viewNewKey(key: AccessKey, lastUsedMs: int = 0) -> NewKeyView:
+    """
+    Describe a key with its secret.
+
+    @param lastUsedMs: 0 if it was never used.
+    """
+    shown = viewKey(key, lastUsedMs)
+    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    return NewKeyView(**fields, secretKey=key.secretKey)
+
+
+def _isRoot(call: ConsoleCall, accessKey: str) -> bool:
+    found: AccountKey | None = call.services.accounts.find(accessKey)
+    return found is not None and found.identity.isRoot
+
+
+def _visible(call: ConsoleCall) -> AccessKey:
+    """
+    Return the key of the path.
+
+    @raise ServiceError: There is none, or it is not the caller's own and the caller no auditor.
+    """
+    name = call.params["key"]
+    key = call.services.store.accessKeys.keys.get(name)
+    if not call.who.has("auditor") and name != call.who.identity.accessKey:
+        call.require("auditor")
+    if key is None:
+        raise codedError("NOT_FOUND", "There is no such access key")
+    return key
+
+
+def _changeable(call: ConsoleCall) -> AccessKey:
+    """
+    Return the key of the path, whose role is no higher than the caller's.
+
+    @raise ServiceError: There is none, or it may not be changed.
+    """
+    key = _visible(call)
+    if not call.who.has(key.role):
+        raise codedError("PERMISSION_DENIED", "The key has a higher role", {"role": key.role})
+    return key
+
+
+def _checkRole(call: ConsoleCall, role: str) -> None:
+    """
+    Refuse to give a role.
+
+    @raise ServiceError: C{PERMISSION_DENIED}: It is higher than the caller's own.
+    """
+    if ROLES.index(role) > ROLES.index(call.who.role):
+        raise codedError("PERMISSION_DENIED", "The role is higher than one's own", {"role": role})
+
+
+def _changed(name: str, read: Callable[[str], str], value: str | UnsetType) -> str | UnsetType:
+    """Read a text that may be removed by an empty one, or left."""
+    return value if isinstance(value, UnsetType) or not value else _read(name, read, value)
+
+
+def _read(name: str, read: Callable[[V], V], value: V) -> V:
+    with _named(name):
+        return read(value)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn what a reader raises into the error of a field."""
+    try:
+        yield
+    except ValueError as error:
+        raise codedError("INVALID_ARGUMENT", f"{name}: {error}", {"field": name}) from error

@@ -1,0 +1,345 @@
+"""
+C{GET events}: what happens, as one stream of C{text/event-stream}, from all processes.
+
+The events, each with a line of JSON::
+
+    requests   a RequestEvent, see storagegate.console.requesttap
+    health     {status, error, parts, warnings}: at first, and when it changes
+    jobs       {items}: at first, and when one of them changes
+    metrics    {endMs, values}: the figures of a step, each five seconds
+    dropped    {total}: how many events this stream has not received so far
+    signedout  {}: the session or the key is over; the stream ends
+
+A stream ends within two seconds with what it was opened with. One that is not read holds at most
+L{MOST_BEHIND} bytes; further events are dropped and counted.
+"""
+
+from collections import deque
+from math import isfinite
+from typing import Any
+
+import msgspec
+from attrs import define, field
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from storagegate.console.call import ANSWERED, ConsoleCall, Principal
+from storagegate.console.history import STEP_SECONDS
+from storagegate.console.jobs import listJobs
+from storagegate.console.overview import showHealth
+from storagegate.console.requesttap import MOST_EVENTS, RequestEvent, RequestFilter
+from storagegate.console.services import ConsoleServices
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.task import fromCoroutine
+from storagegate.net.http.interfaces import ClientLost
+from storagegate.storage.errors import StoreError
+
+MOST_STREAMS = 16
+"""In all processes: each is checked every second."""
+
+MOST_BEHIND = 1 << 20
+"""Bytes that a stream waits with for its client."""
+
+COMMENT_SECONDS = 15
+"""A proxy must not take a quiet stream for a dead one."""
+
+_CHUNK = 64 * 1024
+
+_ROLES = {"requests": "none", "health": "auditor", "jobs": "none", "metrics": "auditor"}
+"""The topics, and the role that each takes."""
+
+_CHECK_SECONDS = 1.0
+
+_ABORT_SECONDS = 0.4
+"""With the poll of the keys and the check: less than two seconds."""
+
+
+class EventsQuery(Struct, forbid_unknown_fields=True):
+    """
+    What a stream has; the fields but the first are for requests.
+
+    @ivar topics: With commas: C{requests}, C{health}, C{jobs}, C{metrics}.
+    @ivar wire: C{s3}, C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
+    @ivar operation: Amazon's name, or C{Service.method}.
+    @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
+    @ivar key: An access key.
+    @ivar prefix: Of the key of the object.
+    @ivar slowerThanMs: Only requests that took so long.
+    """
+
+    topics: str = "requests"
+    wire: str = ""
+    operation: str = ""
+    status: str = ""
+    key: str = ""
+    bucket: str = ""
+    prefix: str = ""
+    slowerThanMs: float = 0.0
+
+
+async def streamEvents(call: ConsoleCall, query: EventsQuery) -> Any:
+    """Respond with a stream of events."""
+    topics = frozenset(filter(None, query.topics.split(",")))
+    if not topics or not topics <= _ROLES.keys():
+        raise codedError("INVALID_ARGUMENT", f"topics are some of {', '.join(_ROLES)}")
+    if not isfinite(query.slowerThanMs):
+        raise codedError("INVALID_ARGUMENT", "slowerThanMs is a number")
+    for topic in topics:
+        call.require(_ROLES[topic])
+    if call.request.method == "HEAD":
+        call.response.end()
+        return ANSWERED
+    values = msgspec.structs.asdict(query)
+    del values["topics"]
+    live = call.services.keep("live", lambda: LiveStreams(call.services))
+    await live.serve(LiveStream(call, topics, RequestFilter(**values)))
+    return ANSWERED
+
+
+@define(eq=False)
+class LiveStream:
+    """
+    A stream.
+
+    @ivar dropped: Events that were not sent.
+    @ivar behind: Bytes that wait for the client.
+    """
+
+    call: ConsoleCall
+    topics: frozenset[str]
+    filter: RequestFilter
+    dropped: int = field(default=0, init=False)
+    behind: int = field(default=0, init=False)
+    _waiting: deque[bytes] = field(factory=deque, init=False)
+    _isWriting: bool = field(default=False, init=False)
+    _isOver: bool = field(default=False, init=False)
+    _wake: Deferred[None] | None = field(default=None, init=False)
+    _second: int = field(default=-1, init=False)
+    _sent: int = field(default=0, init=False)
+    _told: int = field(default=0, init=False)
+    _last: dict[str, bytes] = field(factory=dict, init=False)
+    _isChecking: bool = field(default=False, init=False)
+    _seconds: int = field(default=0, init=False)
+
+    # Sending
+
+    async def run(self) -> None:
+        """Send what there is, until the stream or the connection ends."""
+        response = self.call.response
+        response.raw.onDisconnect(self.end)
+        response.header(
+            # Else nginx would gather what it passes on.
+            {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        )
+        self._put(b": storagegate\n\n")
+        try:
+            while self._waiting or not self._isOver:
+                if not self._waiting:
+                    self._wake = Deferred()
+                    await self._wake
+                    continue
+                chunk = self._take()
+                self._isWriting = True
+                await response.write(chunk)
+                self._isWriting = False
+                self.behind -= len(chunk)
+            response.end()
+        except ClientLost:
+            self._isOver = True
+
+    def push(self, name: str, value: Any) -> None:
+        """Send an event; it is dropped if the client is too far behind."""
+        self._put(b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value)))
+
+    def end(self) -> None:
+        """End the stream after what waits; soon, if the client does not read."""
+        self._isOver = True
+        self._awake()
+        if self._isWriting and not self.call.response.raw.disconnected:
+            self.call.services.reactor.callLater(_ABORT_SECONDS, self._abort)
+
+    def _abort(self) -> None:
+        raw = self.call.response.raw
+        if not (raw.finished or raw.disconnected):
+            raw.abort()
+
+    def offer(self, events: list[RequestEvent], second: int) -> None:
+        """
+        Send the requests that the stream has.
+
+        @param second: The present one, which has L{MOST_EVENTS} of them at most.
+        """
+        if second != self._second:
+            self._second, self._sent = second, 0
+        for event in events:
+            if not self.filter.matches(event) or not self._maySee(event):
+                continue
+            if self._sent >= MOST_EVENTS:
+                self.dropped += 1
+                continue
+            self._sent += 1
+            self.push("requests", event)
+
+    def _put(self, wire: bytes) -> None:
+        if self._isOver:
+            return
+        if self.behind + len(wire) > MOST_BEHIND:
+            self.dropped += 1
+            return
+        self.behind += len(wire)
+        self._waiting.append(wire)
+        self._awake()
+
+    def _take(self) -> bytes:
+        """Take what is sent next."""
+        pieces = [self._waiting.popleft()]
+        size = len(pieces[0])
+        while self._waiting and size + len(self._waiting[0]) <= _CHUNK:
+            size += len(self._waiting[0])
+            pieces.append(self._waiting.popleft())
+        return b"".join(pieces)
+
+    def _awake(self) -> None:
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.callback(None)
+
+    # Who may see what
+
+    def _maySee(self, event: RequestEvent) -> bool:
+        """Return whether a request is one of those that the role shows."""
+        principal = self.call.who
+        # Another key of the account may reach what this one does not.
+        return principal.has("auditor") or event.accessKey == principal.identity.accessKey
+
+    async def _present(self) -> Principal | None:
+        """Return the principal as it is now; L{None} if it is over."""
+        before = self.call.who
+        services = self.call.services
+        key = services.accounts.find(before.identity.accessKey)
+        if key is None:
+            return None
+        session = before.session
+        if session is None:
+            return Principal(key, None) if key.secretKey == before.key.secretKey else None
+        if not session.isOf(key) or not await services.kept["console"].sessions.exists(session.id):
+            return None
+        return Principal(key, session)
+
+    # Once a second
+
+    async def check(self) -> None:
+        """Send what has changed, or the end of the session."""
+        if self._isChecking or self._isOver:
+            return
+        self._isChecking = True
+        try:
+            principal = await self._present()
+            if principal is None or not all(principal.has(_ROLES[each]) for each in self.topics):
+                self._signOut()
+                return
+            self.call.principal = principal
+            await self._sendChanges()
+        except (StoreError, ServiceError):
+            # Whether the key is still valid is not known, or not what it may see.
+            self.end()
+        finally:
+            self._isChecking = False
+
+    def _signOut(self) -> None:
+        """Send nothing more but that."""
+        self.behind -= sum(map(len, self._waiting))
+        self._waiting.clear()
+        self.push("signedout", {})
+        self.end()
+
+    async def _sendChanges(self) -> None:
+        self._seconds += 1
+        if self._seconds % COMMENT_SECONDS == 0:
+            self._put(b": \n\n")
+        if self.dropped != self._told and self.behind < MOST_BEHIND - _CHUNK:
+            self._told = self.dropped
+            self.push("dropped", {"total": self.dropped})
+        services = self.call.services
+        if "health" in self.topics:
+            self._pushChanged("health", showHealth(services))
+        if "metrics" in self.topics:
+            history = services.monitor.history
+            last = {name: each[-1] for name, each in history.series(STEP_SECONDS).items() if each}
+            endMs = history.last * STEP_SECONDS * 1000
+            self._pushChanged("metrics", {"endMs": endMs, "values": last})
+        if "jobs" in self.topics:
+            self._pushChanged("jobs", await listJobs(self.call))
+
+    def _pushChanged(self, name: str, value: Any) -> None:
+        encoded = msgspec.json.encode(value)
+        if self._last.get(name) != encoded:
+            self._last[name] = encoded
+            self.push(name, value)
+
+
+class LiveStreams:
+    """The streams of this process. Reactor thread."""
+
+    _log = Logger()
+
+    def __init__(self, services: ConsoleServices) -> None:
+        self._services = services
+        self._streams: list[LiveStream] = []
+        self._ticks = LoopingCall(self._tick)
+        self._ticks.clock = services.reactor
+        services.monitor.publish = self._publish
+
+    async def serve(self, stream: LiveStream) -> None:
+        """
+        Send a stream to its end.
+
+        @raise ServiceError: C{RATE_LIMITED}: too many are open.
+        """
+        monitor = self._services.monitor
+        if len(self._streams) + monitor.streamsElsewhere() >= MOST_STREAMS:
+            raise codedError("RATE_LIMITED", f"{MOST_STREAMS} streams are open already")
+        self._streams.append(stream)
+        self._watch()
+        if not self._ticks.running:
+            self._ticks.start(_CHECK_SECONDS, now=False)
+        self._check(stream)
+        try:
+            await stream.run()
+        finally:
+            self._streams.remove(stream)
+            self._watch()
+            if not self._streams and self._ticks.running:
+                self._ticks.stop()
+
+    def close(self) -> None:
+        """End all streams."""
+        for stream in [*self._streams]:
+            stream.end()
+
+    def _watch(self) -> None:
+        filters = {each.filter for each in self._streams if "requests" in each.topics}
+        self._services.monitor.watch(len(self._streams), list(filters))
+
+    def _tick(self) -> None:
+        self._watch()
+        for stream in [*self._streams]:
+            self._check(stream)
+
+    def _check(self, stream: LiveStream) -> None:
+        def failed(failure: Any) -> None:
+            self._log.failure("a live stream could not be checked", failure)
+            stream.end()
+
+        fromCoroutine(stream.check()).addErrback(failed)
+
+    def _publish(self, events: list[RequestEvent], dropped: int) -> None:
+        """Offer requests to all streams."""
+        second = int(self._services.reactor.seconds())
+        for stream in [*self._streams]:
+            if "requests" not in stream.topics:
+                continue
+            stream.dropped += dropped
+            stream.offer(events, second)

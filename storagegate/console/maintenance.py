@@ -1,0 +1,243 @@
+"""Scrubbing, damage, the commands that check and copy, the log of the catalog; and the doctor."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.services import ConsoleServices
+from storagegate.storage.commandresults import CommandResult, readResult
+from storagegate.storage.scrub import BYTES_PER_SECOND
+from storagegate.telemetry.metrics import MetricFamily
+from storagegate.telemetry.prometheus import mergedSnapshot
+
+_MOST_DAMAGED = 1000
+"""Objects that are listed; the others are counted."""
+
+_NAMED_SECONDS = 60.0
+"""For so long the objects of damaged blobs are not looked for again: that reads all objects."""
+
+_RATE_SECONDS = 2.0
+"""The shortest time over which a rate is measured."""
+
+_COMMITS = "storagegate_store_commit_seconds"
+_SYNCS = "storagegate_store_fsync_seconds"
+
+
+class Scrub(Struct, kw_only=True):
+    """
+    The reading of all bytes, again and again.
+
+    @ivar rounds: Those that have ended since the daemon started.
+    @ivar bytes: Read since then.
+    @ivar perSecond: Bytes, since the call before; C{null} with the first one.
+    @ivar limitPerSecond: Bytes; it reads no faster.
+    """
+
+    rounds: int
+    bytes: int
+    perSecond: float | None
+    limitPerSecond: int
+
+
+class Damaged(Struct, kw_only=True):
+    """
+    An object whose bytes are not those that were written.
+
+    @ivar bucket: Empty where only the blob is known.
+    @ivar versionId: Empty where it is not known, or there are no versions.
+    @ivar blob: Empty for bytes in the catalog.
+    """
+
+    bucket: str
+    key: str
+    versionId: str = ""
+    blob: str = ""
+
+
+class SyncTimes(Struct, kw_only=True):
+    """
+    How long a kind of sync has taken since the daemon started.
+
+    @ivar kind: C{commit} of the catalog, C{file} or C{directory} of a blob.
+    @ivar p99Ms: An upper bound; C{null} above the last one that is measured.
+    """
+
+    kind: str
+    count: int
+    meanMs: float
+    p50Ms: float | None
+    p99Ms: float | None
+
+
+class Maintenance(Struct, kw_only=True):
+    """
+    The state of the data.
+
+    @ivar store: C{embedded} or C{cluster}.
+    @ivar absent: The fields that a store of this kind does not have.
+    @ivar damagedCount: Objects and blobs; C{damaged} has the first.
+    @ivar walBytes: The length of the catalog's write-ahead log.
+    """
+
+    store: str
+    absent: list[str]
+    scrub: Scrub
+    damagedCount: int
+    damaged: list[Damaged]
+    fsck: CommandResult | None
+    backup: CommandResult | None
+    walBytes: int | None
+    syncs: list[SyncTimes]
+
+
+class DoctorFinding(Struct):
+    """
+    What the doctor has found.
+
+    @ivar level: C{ok}, C{warning} or C{problem}.
+    """
+
+    level: str
+    check: str
+    text: str
+
+
+class Findings(Struct):
+    """All that it has found."""
+
+    ok: bool
+    findings: list[DoctorFinding]
+
+
+_ABSENT_IN_CLUSTER = ["fsck", "backup", "walBytes"]
+
+
+async def showMaintenance(call: ConsoleCall) -> Maintenance:
+    """Describe scrubbing, damage, the last commands and the times of syncs."""
+    services = call.services
+    families = await mergedSnapshot(services.link, services.meters)
+    found = {family.name: family for family in families}
+    isEmbedded = hasattr(services.store.catalog, "objectsOf")
+    directory = services.daemon.dataDirectory
+    damaged = await _damaged(services)
+    return Maintenance(
+        store="embedded" if isEmbedded else "cluster",
+        absent=[] if isEmbedded else _ABSENT_IN_CLUSTER,
+        scrub=_scrub(services, found),
+        damagedCount=max(int(_total(found, "storagegate_store_damaged")), len(damaged)),
+        damaged=damaged[:_MOST_DAMAGED],
+        fsck=readResult(directory, "fsck") if isEmbedded else None,
+        backup=readResult(directory, "backup") if isEmbedded else None,
+        walBytes=_walBytes(directory) if isEmbedded else None,
+        syncs=[
+            *_syncTimes(found.get(_COMMITS), lambda labels: "commit"),
+            *_syncTimes(found.get(_SYNCS), lambda labels: labels[0]),
+        ],
+    )
+
+
+async def runDoctor(call: ConsoleCall) -> Findings:
+    """Run the doctor in a process of its own."""
+    found = msgspec.convert(await call.services.daemon.doctor(), list[DoctorFinding])
+    return Findings(all(each.level != "problem" for each in found), found)
+
+
+def _total(families: Mapping[str, MetricFamily], name: str) -> float:
+    family = families.get(name)
+    return 0 if family is None else sum(value for _, value in family.samples)
+
+
+def _scrub(services: ConsoleServices, families: Mapping[str, MetricFamily]) -> Scrub:
+    """Describe scrubbing; the rate is that since an earlier call."""
+    read = int(_total(families, "storagegate_store_scrubbed_bytes_total"))
+    now = services.reactor.seconds()
+    before: dict[str, Any] = services.keep("scrub", lambda: {"at": now, "read": read, "rate": None})
+    if now - before["at"] >= _RATE_SECONDS:
+        rate = max(read - before["read"], 0) / (now - before["at"])
+        before.update(at=now, read=read, rate=rate)
+    return Scrub(
+        rounds=int(_total(families, "storagegate_store_scrub_rounds_total")),
+        bytes=read,
+        perSecond=before["rate"],
+        limitPerSecond=BYTES_PER_SECOND,
+    )
+
+
+async def _damaged(services: ConsoleServices) -> list[Damaged]:
+    """Return the damaged objects, of all workers."""
+    inline = set(services.store.scrubber.corruptObjects)
+    if services.link is not None:
+        for reply in await services.link.ask("damaged"):
+            inline.update((bucket, bytes.fromhex(key)) for bucket, key in reply)
+    found = [Damaged(bucket=bucket, key=_text(key)) for bucket, key in sorted(inline)]
+    blobs = sorted(services.store.blobs.corrupt)
+    return found + (await _ofBlobs(services, blobs) if blobs else [])
+
+
+async def _ofBlobs(services: ConsoleServices, blobs: list[str]) -> list[Damaged]:
+    """Find the objects that have bytes in blobs; a blob of none of them is listed alone."""
+    now = services.reactor.seconds()
+    kept: dict[str, Any] = services.keep("damagedNames", dict)
+    if kept.get("blobs") == blobs and now - kept["at"] < _NAMED_SECONDS:
+        named: list[Damaged] = kept["named"]
+        return named
+    catalog: Any = services.store.catalog
+    rows = []
+    # A cluster's catalog does not look for them.
+    if hasattr(catalog, "objectsOf"):
+        rows = await catalog.objectsOf(blobs, _MOST_DAMAGED)
+    named = [
+        Damaged(bucket=bucket, key=_text(key), versionId=version, blob=blob)
+        for blob, key, bucket, version in sorted(rows)
+    ]
+    known = {each.blob for each in named}
+    named += [Damaged(bucket="", key="", blob=blob) for blob in blobs if blob not in known]
+    kept.update(blobs=blobs, at=now, named=named)
+    return named
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
+
+
+def _walBytes(directory: str) -> int:
+    try:
+        return os.stat(os.path.join(directory, "catalog.sqlite-wal")).st_size
+    except OSError:
+        return 0
+
+
+def _syncTimes(family: MetricFamily | None, kindOf: Any) -> Iterable[SyncTimes]:
+    """Add the samples of all workers up, by kind."""
+    if family is None:
+        return
+    added: dict[str, list[float]] = {}
+    for labels, values in family.samples:
+        kind = kindOf(labels)
+        before = added.get(kind, [0.0] * len(values))
+        added[kind] = [a + b for a, b in zip(before, values, strict=True)]
+    for kind, values in added.items():
+        *counts, seconds = values
+        count = int(sum(counts))
+        yield SyncTimes(
+            kind=kind,
+            count=count,
+            meanMs=seconds * 1000 / count if count else 0.0,
+            p50Ms=_quantileMs(counts, family.buckets, 0.5),
+            p99Ms=_quantileMs(counts, family.buckets, 0.99),
+        )
+
+
+def _quantileMs(counts: list[float], bounds: Iterable[float], part: float) -> float | None:
+    """Return the upper bound of the bucket in which a quantile is, in milliseconds."""
+    wanted = sum(counts) * part
+    reached = 0.0
+    for count, bound in zip(counts, bounds, strict=False):
+        reached += count
+        if reached >= wanted:
+            return bound * 1000
+    return None

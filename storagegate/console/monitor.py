@@ -1,0 +1,190 @@
+"""
+What the console has in each process: the tap of requests, and the history of figures.
+
+It is made with the first request to the console: in all processes, for that one says so to the
+others. Messages between them, of the topic L{TOPIC}, are mappings with a C{kind}::
+
+    begin                                  count from now on
+    step      step, figures                what the sender has counted
+    watch     from, streams, filters       the streams that are open with the sender
+    requests  events, dropped              for the streams that are open elsewhere
+
+A process that does not repeat C{watch} for three seconds has ended, and its streams with it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from storagegate.console.history import (
+    STEP_SECONDS,
+    MetricsHistory,
+    ProcessFigures,
+    packCounts,
+)
+from storagegate.console.requesttap import RequestEvent, RequestFilter, RequestTap
+
+if TYPE_CHECKING:
+    from storagegate.net.ipc import WorkerIPC
+
+TOPIC = "console"
+
+_HISTORY = "console.history"
+
+_FORGET_SECONDS = 3.0
+
+_LATE_SECONDS = 1.0
+"""How long the counts of other processes are waited for after a step."""
+
+Publish = Callable[[list[RequestEvent], int], object]
+
+
+class ConsoleMonitor:
+    """
+    Counts, and passes requests to streams. Reactor thread.
+
+    @ivar tap: To be added to the observers of requests of this process.
+    @ivar history: The figures of all processes.
+    @ivar publish: Called with the requests of all processes, while a stream is open in this one.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        link: "WorkerIPC | None",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.publish: Publish = lambda events, dropped: None
+        self.history = MetricsHistory()
+        self._clock = clock
+        self._link = link
+        self._now = now
+        self._worker = 0 if link is None else link.index
+        self.tap = RequestTap(clock, self._worker, self._requests, now)
+        # Of this process; its index is also that of the one that it replaces.
+        self._id = os.getpid()
+        self._own: Sequence[RequestFilter] = ()
+        # By process: when to forget it, how many streams it has, and their filters.
+        self._others: dict[int, tuple[float, int, list[RequestFilter]]] = {}
+        self._timers: list[IDelayedCall] = []
+        self._cpu = _cpuSeconds()
+        self._due = 0.0
+        self._schedule()
+        if link is not None:
+            link.answer(_HISTORY, lambda _: self.history.plain())
+            link.ask(_HISTORY).addCallback(self._load)
+
+    def begin(self) -> None:
+        """Let the other processes count, too."""
+        self._say({"kind": "begin"})
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        self.tap.stop()
+        for timer in self._timers:
+            if timer.active():
+                timer.cancel()
+        self._timers = []
+
+    def received(self, message: Any) -> None:
+        """Take a message of another process."""
+        kind = message["kind"]
+        if kind == "step":
+            figures = msgspec.convert(message["figures"], ProcessFigures)
+            self.history.add(message["step"], figures)
+        elif kind == "watch":
+            filters = msgspec.convert(message["filters"], list[RequestFilter])
+            until = self._clock.seconds() + _FORGET_SECONDS
+            self._others[message["from"]] = (until, message["streams"], filters)
+            self._choose()
+        elif kind == "requests" and self._own:
+            events = msgspec.convert(message["events"], list[RequestEvent])
+            self.publish(events, message["dropped"])
+
+    # Streams
+
+    def watch(self, streams: int, filters: Sequence[RequestFilter]) -> None:
+        """
+        Tell all processes what this one's streams have; called each second while there are some.
+
+        @param streams: How many are open.
+        @param filters: Of those with the topic of requests.
+        """
+        self._own = filters
+        self._choose()
+        values = [msgspec.to_builtins(each) for each in filters]
+        self._say({"kind": "watch", "from": self._id, "streams": streams, "filters": values})
+
+    def streamsElsewhere(self) -> int:
+        """Return how many streams are open with other processes."""
+        self._forget()
+        return sum(streams for _, streams, _ in self._others.values())
+
+    def _forget(self) -> None:
+        now = self._clock.seconds()
+        self._others = {id: each for id, each in self._others.items() if each[0] > now}
+
+    def _choose(self) -> None:
+        """Set what the tap makes events of."""
+        self._forget()
+        filters = [*self._own, *(one for _, _, some in self._others.values() for one in some)]
+        self.tap.filters = filters or None
+
+    def _requests(self, events: list[RequestEvent], dropped: int) -> None:
+        """Pass requests of this process to streams."""
+        if self._own:
+            self.publish(events, dropped)
+        self._choose()
+        if any(filters for _, _, filters in self._others.values()):
+            values = [msgspec.to_builtins(each) for each in events]
+            self._say({"kind": "requests", "events": values, "dropped": dropped})
+
+    # Figures
+
+    def _schedule(self) -> None:
+        now = self._now()
+        # Rounded: a timer may be early by the clock of the day.
+        step = round(now / STEP_SECONDS) + 1 if self._due else int(now // STEP_SECONDS) + 1
+        delay = max(0.0, step * STEP_SECONDS - now)
+        self._due = self._clock.seconds() + delay
+        self._timers = [each for each in self._timers if each.active()]
+        self._timers.append(self._clock.callLater(delay, self._stepEnded, step))
+
+    def _stepEnded(self, step: int) -> None:
+        cpu = _cpuSeconds()
+        figures = ProcessFigures(
+            self._worker,
+            packCounts(self.tap.takeCounts()),
+            cpu - self._cpu,
+            _memory(),
+            max(0.0, self._clock.seconds() - self._due),
+        )
+        self._cpu = cpu
+        self._choose()
+        self.history.add(step, figures)
+        plain = msgspec.to_builtins(figures)
+        self._say({"kind": "step", "step": step, "figures": plain})
+        self._schedule()
+        self._timers.append(self._clock.callLater(_LATE_SECONDS, self.history.finish, step))
+
+    def _load(self, replies: list[Any]) -> None:
+        for each in replies:
+            self.history.load(each)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self._link is not None:
+            self._link.broadcast(TOPIC, message)
+
+
+def _cpuSeconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _memory() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

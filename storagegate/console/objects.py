@@ -1,0 +1,508 @@
+"""Objects: their lists, records, bytes and versions."""
+
+from collections.abc import Mapping
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readKey
+from storagegate.console.paging import MOST, checkLimit
+from storagegate.console.reads import sendObject
+from storagegate.console.settings import Target, changeSetting, readSetting
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom
+from storagegate.s3.checksums import (
+    DEFAULT_ALGORITHM,
+    BodyExpectation,
+    IngestedBody,
+    contentMD5,
+    expectedChecksum,
+    ingest,
+)
+from storagegate.s3.conditions import writeCondition
+from storagegate.s3.contents import retryCopy
+from storagegate.s3.errors import S3Error, fromStoreError
+from storagegate.s3.objects import DeleteEntry
+from storagegate.s3.tags import decodeTags
+from storagegate.storage.errors import StoreError
+from storagegate.storage.records import (
+    UNLOCKED,
+    Attributes,
+    Bucket,
+    Checksum,
+    ObjectLock,
+    ObjectRecord,
+    PartSummary,
+    WriteCondition,
+)
+
+_WRITTEN = frozenset(
+    {
+        b"content-type",
+        b"content-disposition",
+        b"content-encoding",
+        b"content-language",
+        TAGGING,
+    }
+)
+"""
+The fields of a request that its object gets. C{Cache-Control} is not of them: a browser sends its
+own.
+"""
+
+_log = Logger()
+
+_CHECK_SECONDS = 1.0
+"""How often the key of an upload in flight is looked at."""
+
+
+class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of objects: names strictly after C{after}, which may be any key."""
+
+    prefix: str = ""
+    delimiter: str = ""
+    after: str = ""
+    limit: int = MOST
+
+
+class ObjectPage(Struct):
+    """
+    A page.
+
+    @ivar objects: Key, size, time of the last change in milliseconds, ETag.
+    """
+
+    prefixes: tuple[str, ...]
+    objects: list[tuple[str, int, int, str]]
+    next: str | None
+
+
+class VersionsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of versions, and of those of C{after} the ones older than C{versionAfter}."""
+
+    prefix: str = ""
+    delimiter: str = ""
+    after: str = ""
+    versionAfter: str | None = None
+    limit: int = MOST
+
+
+class VersionView(Struct):
+    """A version."""
+
+    key: str
+    versionId: str
+    size: int
+    modifiedMs: int
+    etag: str
+    isDeleteMarker: bool
+    isLatest: bool
+
+
+class VersionPage(Struct):
+    """A page; both of the last two name where the next one starts."""
+
+    prefixes: tuple[str, ...]
+    items: list[VersionView]
+    next: str | None
+    nextVersion: str | None
+
+
+class VersionQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    Which version is meant; by default the current one.
+
+    @ivar bytes: Its bytes in place of its record, if it is there.
+    """
+
+    versionId: str | None = None
+    bytes: str | None = None
+
+
+class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What is deleted.
+
+    @ivar versionId: The version that is deleted for good.
+    @ivar bypass: Whether a retention in governance mode is to give way.
+    """
+
+    versionId: str | None = None
+    bypass: bool = False
+
+
+class ObjectView(Struct, kw_only=True):
+    """
+    The record of an object.
+
+    @ivar versionId: L{None} where the bucket has never had versions.
+    @ivar tags: L{None} where they may not be read.
+    """
+
+    key: str
+    size: int
+    modifiedMs: int
+    etag: str
+    account: str
+    contentType: str
+    headers: Mapping[str, str]
+    metadata: Mapping[str, str]
+    storageClass: str
+    versionId: str | None
+    tags: Mapping[str, str] | None
+    lock: ObjectLock | None
+    checksum: Checksum | None
+    parts: tuple[PartSummary, ...]
+
+
+class ObjectChanges(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What changes by a copy; without any change, a version that the query names becomes current.
+
+    @ivar headers: C{content-disposition} and others that S3 keeps.
+    """
+
+    contentType: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+
+
+class Named(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    An object to delete.
+
+    @ivar versionId: The version that is deleted for good; L{None}: the object.
+    """
+
+    key: str
+    versionId: str | None = None
+
+
+class Deletions(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    Objects to delete, 1,000 at most.
+
+    @ivar bypass: Whether a retention in governance mode is to give way.
+    """
+
+    items: list[Named]
+    bypass: bool = False
+
+
+class Refused(Struct):
+    """An object that was not deleted, and the code of S3 that says why."""
+
+    key: str
+    versionId: str | None
+    error: str
+
+
+class DeletionsDone(Struct):
+    """What became of them."""
+
+    done: int
+    failed: list[Refused]
+
+
+class SettingQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    Of which version a setting is; by default of the current one.
+
+    @ivar bypass: Whether a retention in governance mode is to give way.
+    """
+
+    versionId: str | None = None
+    bypass: bool = False
+
+
+class Deleted(Struct):
+    """
+    What a deletion has done.
+
+    @ivar versionId: That of the delete marker, or of the version that was removed.
+    """
+
+    versionId: str | None
+    isDeleteMarker: bool
+
+
+async def listObjects(call: ConsoleCall, query: ListQuery) -> ObjectPage:
+    """List a page of objects and common prefixes."""
+    limit = checkLimit(query.limit)
+    bucket = call.params["bucket"]
+    caller = call.caller("ListObjectsV2", "list", bucket, prefix=query.prefix)
+    names = (query.prefix.encode(), query.delimiter.encode(), query.after.encode())
+    found = await call.services.objects.listObjects(caller, bucket, *names, limit)
+    rows = [(each.key, each.size, each.modifiedMs, each.etag) for each in found.objects]
+    return ObjectPage(found.prefixes, rows, found.last)
+
+
+async def listVersions(call: ConsoleCall, query: VersionsQuery) -> VersionPage:
+    """List a page of versions and common prefixes."""
+    limit = checkLimit(query.limit)
+    bucket = call.params["bucket"]
+    caller = call.caller("ListObjectVersions", "list", bucket, prefix=query.prefix)
+    names = (query.prefix.encode(), query.delimiter.encode(), query.after.encode())
+    found = await call.services.objects.listVersions(
+        caller, bucket, *names, query.versionAfter, limit
+    )
+    items = [
+        VersionView(
+            each.key,
+            each.versionId,
+            each.size,
+            each.modifiedMs,
+            each.etag,
+            bool(each.isDeleteMarker),
+            bool(each.isLatest),
+        )
+        for each in found.versions
+    ]
+    return VersionPage(found.prefixes, items, found.last, found.lastVersion)
+
+
+async def showObject(call: ConsoleCall, query: VersionQuery) -> ObjectView | Any:
+    """Describe an object, or respond with its bytes."""
+    bucket, key = call.params["bucket"], call.key
+    if query.bytes is not None:
+        await sendObject(call, bucket, key, query.versionId)
+        return ANSWERED
+    caller = call.caller("GetObject", "read", bucket, key)
+    found, record = await call.services.objects.object(caller, bucket, key, query.versionId)
+    return await _view(call, caller, found, record, query.versionId)
+
+
+async def putObject(call: ConsoleCall) -> ObjectView:
+    """Store the body."""
+    bucket, key = call.params["bucket"], call.key
+    objects, store, request = call.services.objects, call.services.store, call.request
+    caller = call.caller("PutObject", "write", bucket, key)
+    sent = request.raw.headers
+    condition = writeCondition(sent)
+    length = request.contentLength
+    found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
+    attributes = attributesFrom(
+        {
+            name: value
+            for name, value in sent.items()
+            if name in _WRITTEN or name.startswith(METADATA_PREFIX)
+        }
+    )
+    ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
+    record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
+    return await _view(call, caller, found, record, None)
+
+
+async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChanges) -> ObjectView:
+    """Copy an object to its own name, with another type or metadata."""
+    bucket, key = call.params["bucket"], call.key
+    objects = call.services.objects
+    reader = call.caller("GetObject", "read", bucket, key)
+    writer = call.caller("PutObject", "write", bucket, key)
+
+    async def copy() -> tuple[Bucket, ObjectRecord]:
+        found, owner = await objects.checkWrite(writer, bucket, key)
+        _, source = await objects.object(reader, bucket, key, query.versionId)
+        await objects.checkCopiedTags(reader, source, query.versionId, bucket, key)
+        byVersion = query.versionId is not None
+        changed = _changed(source.attributes, body)
+        attributes = None if changed == source.attributes else changed
+        record = await objects.copyObject(
+            owner, source, bucket, key, attributes, byVersion=byVersion
+        )
+        return found, record
+
+    found, record = await retryCopy(copy)
+    return await _view(call, reader, found, record, None)
+
+
+async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
+    """Delete an object, or a version of it for good; one that does not exist counts as deleted."""
+    bucket, key = call.params["bucket"], call.key
+    caller = call.caller("DeleteObject", "write", bucket, key)
+    condition = WriteCondition(bypass=query.bypass)
+    entry = DeleteEntry(key, query.versionId, condition)
+    call.note(versionId=query.versionId)
+    removal = await call.services.objects.deleteObject(caller, bucket, entry)
+    return Deleted(removal.versionId or query.versionId, removal.isDeleteMarker)
+
+
+async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
+    """Delete objects, each that the caller may delete, in one transaction."""
+    bucket = call.params["bucket"]
+    if not 1 <= len(body.items) <= MOST:
+        raise codedError("INVALID_ARGUMENT", f"items are 1 to {MOST}")
+    call.note(objects=len(body.items))
+    refused = []
+    allowed: list[Named] = []
+    for each in body.items:
+        try:
+            call.caller("DeleteObject", "write", bucket, readKey(each.key))
+            allowed.append(each)
+        except (S3Error, ServiceError) as error:
+            refused.append(Refused(each.key, each.versionId, error.code))
+    if allowed:
+        caller = call.caller("DeleteObject", "write", bucket, allowed[0].key.encode())
+        condition = WriteCondition(bypass=body.bypass)
+        entries = [DeleteEntry(each.key.encode(), each.versionId, condition) for each in allowed]
+        results = await call.services.objects.deleteObjects(caller, bucket, entries)
+        for each, result in zip(allowed, results, strict=True):
+            if isinstance(result, S3Error | StoreError):
+                code = fromStoreError(result).code
+                refused.append(Refused(each.key, each.versionId, code))
+            elif isinstance(result, Exception):
+                raise result
+    return DeletionsDone(len(body.items) - len(refused), refused)
+
+
+async def showObjectSetting(call: ConsoleCall, query: SettingQuery) -> Any:
+    """Read tags, retention or legal hold as the JSON form of its document."""
+    return await readSetting(call, _target(call, query), call.params["name"])
+
+
+async def putObjectSetting(call: ConsoleCall, query: SettingQuery, body: Any) -> None:
+    """Store tags, retention or legal hold, checked as S3 checks it."""
+    await changeSetting(call, _target(call, query), call.params["name"], body)
+
+
+async def deleteObjectSetting(call: ConsoleCall, query: SettingQuery) -> None:
+    """Remove the tags."""
+    await changeSetting(call, _target(call, query), call.params["name"], None)
+
+
+def _target(call: ConsoleCall, query: SettingQuery) -> Target:
+    call.note(versionId=query.versionId)
+    return Target(call.params["bucket"], call.key, query.versionId, query.bypass)
+
+
+async def checkStill(call: ConsoleCall) -> None:
+    """
+    Refuse to go on for a principal that is none any more.
+
+    @raise ServiceError: C{UNAUTHENTICATED}.
+    """
+    key = call.services.accounts.find(call.who.identity.accessKey)
+    session = call.who.session
+    isValid = key is not None and key.secretKey == call.who.key.secretKey
+    if isValid and session is not None:
+        sessions = call.services.kept["console"].sessions
+        isValid = await sessions.exists(session.id)
+    if not isValid:
+        raise codedError("UNAUTHENTICATED", "The session is over")
+
+
+async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> IngestedBody:
+    """
+    Read, verify and store the body of a request.
+
+    @param algorithm: Of the checksum that is computed, if the request has none.
+    @raise S3Error: The body is not as its fields say.
+    """
+    sent, store = call.request.raw.headers, call.services.store
+    expectation = BodyExpectation(
+        call.request.contentLength,
+        contentMD5(sent),
+        checksum=expectedChecksum(sent),
+        algorithm=algorithm,
+    )
+    body = call.request.raw.body
+    if body.complete:
+        return await ingest(body, expectation, store.blobs, inlineLimit)
+
+    async def check() -> None:
+        # Also of a client that has stopped to send: its connection has minutes of time.
+        try:
+            await checkStill(call)
+        except ServiceError as error:
+            body.fail(error)
+
+    watch = LoopingCall(lambda: Deferred.fromCoroutine(check()))
+    watch.clock = call.services.reactor
+    watching = watch.start(_CHECK_SECONDS, now=False)
+    watching.addErrback(lambda failure: _log.failure("a session was not checked", failure))
+    try:
+        return await ingest(body, expectation, store.blobs, inlineLimit)
+    finally:
+        watch.stop()
+
+
+def attributesOf(
+    contentType: str, metadata: Mapping[str, str], headers: Mapping[str, str]
+) -> Attributes:
+    """
+    Make attributes of JSON, checked as those of S3's header fields.
+
+    @param metadata: Names without S3's prefix.
+    @raise ServiceError: C{INVALID_ARGUMENT}: A name or a value cannot be that of a header field.
+    """
+    fields = {b"content-type": contentType.encode()} if contentType else {}
+    for name, value in headers.items():
+        fields[name.lower().encode()] = value.encode()
+    for name, value in metadata.items():
+        fields[METADATA_PREFIX + name.lower().encode()] = value.encode()
+    for field, content in fields.items():
+        isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
+        if not isName or not content.decode().isprintable():
+            raise codedError("INVALID_ARGUMENT", "A name or a value cannot be in a header field")
+    return attributesFrom(fields)
+
+
+def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:
+    """Return the attributes with the changes."""
+    new = attributesOf(
+        before.contentType if changes.contentType is UNSET else changes.contentType,
+        {} if changes.metadata is UNSET else changes.metadata,
+        {} if changes.headers is UNSET else changes.headers,
+    )
+    return replace(
+        before,
+        contentType=new.contentType,
+        metadata=before.metadata if changes.metadata is UNSET else new.metadata,
+        headers=before.headers if changes.headers is UNSET else new.headers,
+    )
+
+
+async def _view(
+    call: ConsoleCall,
+    caller: ConsoleCaller,
+    bucket: Bucket,
+    record: ObjectRecord,
+    versionId: str | None,
+) -> ObjectView:
+    """Describe an object."""
+    attributes = record.attributes
+    tags: Mapping[str, str] | None = dict(decodeTags(attributes.tags))
+    if tags:
+        access = await call.services.objects.accessOf(bucket)
+        if not access.mayReadTags(caller, bucket, record, versionId):
+            tags = None
+    return ObjectView(
+        key=record.key.decode(),
+        size=record.size,
+        modifiedMs=record.modifiedMs,
+        etag=record.etag,
+        account=record.account,
+        contentType=attributes.contentType,
+        headers=attributes.headers,
+        metadata={name: _readable(value) for name, value in attributes.metadata.items()},
+        storageClass=attributes.storageClass,
+        versionId=record.versionId if bucket.versioning else None,
+        tags=tags,
+        lock=None if attributes.lock is UNLOCKED else attributes.lock,
+        checksum=attributes.checksum,
+        parts=attributes.parts,
+    )
+
+
+def _readable(value: str) -> str:
+    """Decode the words of RFC 2047 in a value, as S3 stores those that are not ASCII."""
+    try:
+        return str(make_header(decode_header(value)))
+    except (HeaderParseError, LookupError, ValueError):
+        return value

@@ -1,0 +1,250 @@
+"""
+The operations of the API: one table, which routes requests and describes them as OpenAPI.
+
+A handler is a coroutine function of a L{ConsoleCall<storagegate.console.call.ConsoleCall>}. Its
+parameters C{query} and C{body}, if it has them, are annotated with the C{Struct} that the query or
+the JSON document must be; its result is annotated with what the response has: C{None} is 204. A
+handler of bytes or streams responds itself, and returns
+L{ANSWERED<storagegate.console.call.ANSWERED>}.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from inspect import get_annotations
+from pkgutil import resolve_name
+from typing import Any
+from urllib.parse import unquote
+
+from attrs import field, frozen
+
+from storagegate.core.errors import ServiceError, codedError
+
+PREFIX = "api/v1/"
+"""Where the API is, below the console."""
+
+_PACKAGE = "storagegate.console"
+
+
+@frozen(slots=False)
+class APIOperation:
+    """
+    A row of the table.
+
+    @ivar path: Below L{PREFIX}. C{{name}} is one segment, percent-encoded: a slash in it, too.
+    @ivar handler: C{module:function} in this package.
+    @ivar least: The role that it takes; empty: not even a session.
+    @ivar summary: One sentence.
+    @ivar changes: Whether it changes something, and is logged.
+    """
+
+    method: str
+    path: str
+    handler: str
+    least: str
+    summary: str
+    segments: tuple[str, ...] = field(init=False, repr=False)
+
+    @segments.default
+    def _segments(self) -> tuple[str, ...]:
+        return tuple(self.path.split("/"))
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method not in ("GET", "HEAD")
+
+    @property
+    def name(self) -> str:
+        """The name of the handler's function."""
+        return self.handler.partition(":")[2]
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The handler, imported now."""
+        found: Callable[..., Any] = resolve_name(f"{_PACKAGE}.{self.handler}")
+        return found
+
+    @cached_property
+    def types(self) -> Mapping[str, Any]:
+        """The types of C{query}, C{body} and C{return}, as far as it has them."""
+        types = get_annotations(self.function, eval_str=True)
+        return {name: types[name] for name in ("query", "body", "return") if name in types}
+
+    def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
+        """
+        Return the parameters of a path; L{None} if it is another.
+
+        @raise ServiceError: C{INVALID_ARGUMENT}: A parameter is no UTF-8.
+        """
+        if len(segments) != len(self.segments):
+            return None
+        params: dict[str, str] = {}
+        for ours, theirs in zip(self.segments, segments, strict=True):
+            if ours.startswith("{"):
+                params[ours[1:-1]] = theirs
+            elif ours != theirs:
+                return None
+        try:
+            return {name: _decoded(text) for name, text in params.items()}
+        except ValueError:
+            raise codedError("INVALID_ARGUMENT", "The path is not UTF-8") from None
+
+
+def _decoded(segment: str) -> str:
+    """
+    Decode a segment. Browsers take C{.} and C{..}, escaped or not, for steps in the path: so they
+    may be written with a tilde before them, and a name that looks so has one more.
+
+    @raise ValueError: It is no UTF-8.
+    """
+    text = unquote(segment, errors="strict")
+    return text[1:] if _DOTS.fullmatch(text) else text
+
+
+_DOTS = re.compile(r"~+\.{1,2}")
+
+
+def _rows(module: str, *rows: tuple[str, str, str, str, str]) -> Iterator[APIOperation]:
+    for method, path, function, least, summary in rows:
+        yield APIOperation(method, path, f"{module}:{function}", least, summary)
+
+
+OPERATIONS: tuple[APIOperation, ...] = (
+    *_rows(
+        "signin",
+        ("POST", "session", "signIn", "", "Sign in with a key pair"),
+        ("GET", "session", "showSession", "", "Describe the session of the request"),
+        ("DELETE", "session", "signOut", "none", "End the session of the request"),
+        ("GET", "sessions", "listSessions", "none", "List sessions: one's own, or all"),
+        ("DELETE", "sessions/{id}", "endSession", "none", "End a session"),
+    ),
+    *_rows("openapi", ("GET", "openapi.json", "showOpenAPI", "none", "Describe this API")),
+    *_rows(
+        "keys",
+        ("GET", "keys", "listKeys", "none", "List access keys: one's own, or all"),
+        ("POST", "keys", "createKey", "admin", "Issue a key; the answer has its secret, once"),
+        ("GET", "keys/{key}", "showKey", "none", "Describe a key"),
+        ("PATCH", "keys/{key}", "changeKey", "admin", "Change a key, or make its secret anew"),
+        ("DELETE", "keys/{key}", "revokeKey", "admin", "Revoke a key"),
+        ("POST", "keys/{key}/judge", "judgeAccess", "none", "Tell whether a key may do something"),
+    ),
+    *_rows(
+        "buckets",
+        ("GET", "buckets", "listBuckets", "none", "List buckets with their usage"),
+        ("POST", "buckets", "createBucket", "none", "Create a bucket"),
+        ("GET", "buckets/{bucket}", "showBucket", "none", "Describe a bucket"),
+        ("DELETE", "buckets/{bucket}", "deleteBucket", "none", "Delete an empty bucket"),
+        ("GET", "buckets/{bucket}/settings/{name}", "showSetting", "none", "Read a setting"),
+        ("PUT", "buckets/{bucket}/settings/{name}", "putSetting", "none", "Store a setting"),
+        ("DELETE", "buckets/{bucket}/settings/{name}", "deleteSetting", "none", "Remove a setting"),
+    ),
+    *_rows(
+        "objects",
+        ("GET", "buckets/{bucket}/objects", "listObjects", "none", "List a page of objects"),
+        ("GET", "buckets/{bucket}/versions", "listVersions", "none", "List a page of versions"),
+        ("GET", "buckets/{bucket}/objects/{key}", "showObject", "none", "Its record, or its bytes"),
+        ("PUT", "buckets/{bucket}/objects/{key}", "putObject", "none", "Store an object"),
+        ("PATCH", "buckets/{bucket}/objects/{key}", "changeObject", "none", "Change its metadata"),
+        ("DELETE", "buckets/{bucket}/objects/{key}", "deleteObject", "none", "Delete an object"),
+        ("POST", "buckets/{bucket}/delete", "deleteMany", "none", "Delete up to 1,000 objects"),
+        *(
+            (method, "buckets/{bucket}/objects/{key}/settings/{name}", function, "none", summary)
+            for method, function, summary in (
+                ("GET", "showObjectSetting", "Read tags, retention or legal hold"),
+                ("PUT", "putObjectSetting", "Store tags, retention or legal hold"),
+                ("DELETE", "deleteObjectSetting", "Remove the tags"),
+            )
+        ),
+    ),
+    *_rows(
+        "tickets",
+        ("POST", "tickets", "makeTicket", "none", "Make a URL that the browser may fetch itself"),
+        ("GET", "endpoint", "showEndpoint", "none", "Where clients find S3"),
+        ("GET", "bytes/{ticket}", "sendBytes", "", "The object of a ticket"),
+        ("GET", "zip/{ticket}", "sendZip", "", "The objects of a ticket as one zip"),
+        ("POST", "buckets/{bucket}/share", "shareObject", "none", "Make a presigned URL"),
+    ),
+    *_rows(
+        "uploads",
+        ("POST", "buckets/{bucket}/uploads", "createUpload", "none", "Begin a multipart upload"),
+        ("GET", "buckets/{bucket}/uploads", "listUploads", "none", "List uploads in progress"),
+        ("GET", "buckets/{bucket}/uploads/{id}", "showUpload", "none", "List its parts"),
+        ("DELETE", "buckets/{bucket}/uploads/{id}", "abortUpload", "none", "Abort an upload"),
+        (
+            "PUT",
+            "buckets/{bucket}/uploads/{id}/parts/{number}",
+            "putPart",
+            "none",
+            "Store a part of an upload",
+        ),
+        (
+            "POST",
+            "buckets/{bucket}/uploads/{id}/complete",
+            "completeUpload",
+            "none",
+            "Make an object of the parts",
+        ),
+    ),
+    *_rows(
+        "jobs",
+        ("GET", "jobs", "listJobs", "none", "List jobs: one's own, or all"),
+        ("POST", "jobs", "startJob", "none", "Delete, copy or move by prefix, or abort uploads"),
+        ("DELETE", "jobs/{id}", "cancelJob", "none", "Cancel a job"),
+    ),
+    *_rows(
+        "overview",
+        ("GET", "overview", "showOverview", "auditor", "The state of the daemon"),
+        ("GET", "metrics", "showHistory", "auditor", "The figures of the last hour"),
+    ),
+    *_rows(
+        "maintenance",
+        ("GET", "maintenance", "showMaintenance", "auditor", "Scrubbing, damage and disk"),
+        ("POST", "doctor", "runDoctor", "admin", "The findings of the doctor"),
+    ),
+    *_rows(
+        "configuration",
+        ("GET", "config", "showConfiguration", "auditor", "Each key of the configuration"),
+        ("POST", "config/reload", "reloadConfiguration", "admin", "Read the configuration again"),
+    ),
+    *_rows(
+        "discovery",
+        ("GET", "discovery", "showDiscovery", "auditor", "Services and their instances"),
+    ),
+    *_rows(
+        "live",
+        ("GET", "events", "streamEvents", "none", "Requests, health, jobs and metrics, live"),
+    ),
+    *_rows(
+        "gateway",
+        ("GET", "gateway", "showGateway", "auditor", "The services and their methods"),
+    ),
+    *_rows(
+        "calls",
+        ("POST", "gateway/calls", "callMethod", "admin", "Call a method over a wire"),
+    ),
+)
+"""All operations; the first that matches has a request."""
+
+
+def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]:
+    """
+    Find the operation of a request.
+
+    @param path: Raw, below L{PREFIX}.
+    @return: The operation and the decoded parameters of the path.
+    @raise ServiceError: C{NOT_FOUND}, or 405 with C{Allow}.
+    """
+    segments = tuple(path.split("/"))
+    wanted = "GET" if method == "HEAD" else method
+    allowed = []
+    for operation in OPERATIONS:
+        params = operation.match(segments)
+        if params is None:
+            continue
+        if operation.method == wanted:
+            return operation, params
+        allowed.append(operation.method)
+    if allowed:
+        raise ServiceError("METHOD_NOT_ALLOWED", f"Allowed are {', '.join(allowed)}", 405)
+    raise codedError("NOT_FOUND", "There is no such operation")

@@ -1,0 +1,295 @@
+"""
+Requests of all wires, as the live view and the figures of the console see them.
+
+A L{RequestTap} is an observer of completed S3 requests and of the calls of the gateway. It is added
+with the first request to the console, and counts from then on; events are made only while a stream
+is open, of this process or of another one.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+from msgspec import Struct
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from storagegate.core.context import RequestContext
+from storagegate.core.errors import ServiceError
+from storagegate.s3.accounts import Identity
+from storagegate.s3.observers import UNKNOWN, S3RequestRecord, identify
+
+MOST_EVENTS = 1000
+"""Events of a second, of each process; further ones are dropped and counted."""
+
+_GATHER_SECONDS = 0.02
+"""The longest time that an event of the gateway waits for others."""
+
+_MOST_TEXT = 500
+"""Characters of a text that a client chooses, but the key of an object."""
+
+BOUNDS = tuple(20e-6 * 2 ** (step / 2) for step in range(42))
+"""Upper bounds of the durations that are counted together, in seconds: 20 microseconds to 30 s."""
+
+
+class RequestEvent(Struct, omit_defaults=True):
+    """
+    A request that has ended.
+
+    @ivar atMs: When it ended.
+    @ivar wire: C{s3}, or the transport of the gateway.
+    @ivar worker: The index of the process.
+    @ivar operation: Amazon's name, or C{Service.method}.
+    @ivar status: That of HTTP, also of other wires; 499 if the client went away.
+    @ivar ms: How long it took.
+    @ivar code: Of the error; empty for none.
+    @ivar reason: The sentence of the error, as the client received it.
+    @ivar accessKey: The key that was proved.
+    @ivar user: What a provider of the gateway calls the user.
+    @ivar bytesIn: Bytes of the body that were read; of S3 only.
+    @ivar bytesOut: Bytes of the body that were sent; of S3 only.
+    """
+
+    atMs: int
+    wire: str
+    worker: int
+    operation: str
+    status: int
+    ms: float
+    code: str = ""
+    reason: str = ""
+    accessKey: str = ""
+    user: str = ""
+    address: str = ""
+    bucket: str = ""
+    key: str = ""
+    bytesIn: int = 0
+    bytesOut: int = 0
+    requestId: str = ""
+    trace: str = ""
+    agent: str = ""
+
+
+class RequestFilter(Struct, frozen=True, omit_defaults=True):
+    """
+    Which requests a stream has; an empty text is any.
+
+    @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
+    @ivar key: An access key.
+    @ivar prefix: Of the key of the object.
+    """
+
+    wire: str = ""
+    operation: str = ""
+    status: str = ""
+    key: str = ""
+    bucket: str = ""
+    prefix: str = ""
+    slowerThanMs: float = 0.0
+
+    def matches(self, event: RequestEvent) -> bool:
+        """Return whether a stream has a request."""
+        return (
+            (not self.wire or event.wire == self.wire)
+            and (not self.operation or event.operation == self.operation)
+            and (not self.bucket or event.bucket == self.bucket)
+            and (not self.key or event.accessKey == self.key)
+            and event.ms >= self.slowerThanMs
+            and event.key.startswith(self.prefix)
+            and (not self.status or _hasStatus(event.status, self.status))
+        )
+
+
+ANY = RequestFilter()
+
+
+def _hasStatus(status: int, wanted: str) -> bool:
+    if wanted == "error":
+        return status >= 400
+    return str(status) == wanted or wanted == f"{status // 100}xx"
+
+
+@define(eq=False)
+class WireCounts:
+    """
+    The requests of a wire since they were taken last.
+
+    @ivar errors: Those with a status of 400 or above.
+    @ivar durations: How many took at most each of L{BOUNDS} and more than the one before, and
+        those above all.
+    """
+
+    requests: int = 0
+    errors: int = 0
+    bytesIn: int = 0
+    bytesOut: int = 0
+    durations: list[int] = field(factory=lambda: [0] * (len(BOUNDS) + 1))
+
+
+class RequestTap:
+    """
+    Counts requests, and makes events of those that a stream wants. Reactor thread.
+
+    @ivar filters: Those of all open streams; L{None} if there is none.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        worker: int,
+        publish: Callable[[list[RequestEvent], int], object],
+        now: Callable[[], float],
+    ) -> None:
+        """
+        @param worker: The index of this process.
+        @param publish: Called with events, and with how many were dropped before them.
+        @param now: Seconds since the epoch.
+        """
+        self.filters: Sequence[RequestFilter] | None = None
+        self._clock = clock
+        self._worker = worker
+        self._publish = publish
+        self._now = now
+        self._s3 = WireCounts()
+        self._wires = {"s3": self._s3}
+        self._second = -1
+        self._made = 0
+        self._dropped = 0
+        self._gathered: list[RequestEvent] = []
+        self._timer: IDelayedCall | None = None
+
+    def takeCounts(self) -> dict[str, WireCounts]:
+        """Return the counts of each wire that has had requests since this was called last."""
+        taken = {name: counts for name, counts in self._wires.items() if counts.requests}
+        self._s3 = WireCounts()
+        self._wires = {"s3": self._s3}
+        return taken
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def observe(self, records: Sequence[S3RequestRecord]) -> None:
+        """Take completed S3 requests."""
+        counts = self._s3
+        durations = counts.durations
+        counts.requests += len(records)
+        for record in records:
+            durations[bisect_left(BOUNDS, record.seconds)] += 1
+            counts.bytesIn += record.bytesIn
+            counts.bytesOut += record.bytesOut
+            if record.status >= 400:
+                counts.errors += 1
+        if self.filters is None:
+            return
+        events: list[RequestEvent] = []
+        for record in records:
+            if self._isFull() and ANY in self.filters:
+                self._dropped += 1
+            else:
+                self._admit(self._s3Event(record), events)
+        self._send(events)
+
+    def callStarted(self, context: RequestContext) -> None:
+        """Do nothing: a call is counted when it ends."""
+
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
+        """Take a call of the gateway that has ended."""
+        counts = self._wires.get(context.protocol)
+        if counts is None:
+            counts = self._wires[context.protocol] = WireCounts()
+        counts.requests += 1
+        counts.durations[bisect_left(BOUNDS, seconds)] += 1
+        if error is not None:
+            counts.errors += 1
+        if self.filters is None:
+            return
+        if self._isFull() and ANY in self.filters:
+            self._dropped += 1
+        else:
+            self._admit(self._callEvent(context, error, seconds), self._gathered)
+        if self._timer is None:
+            self._timer = self._clock.callLater(_GATHER_SECONDS, self._timedOut)
+
+    def _timedOut(self) -> None:
+        self._timer = None
+        events, self._gathered = self._gathered, []
+        self._send(events)
+
+    def _isFull(self) -> bool:
+        """Return whether this second has had all of its events."""
+        second = int(self._clock.seconds())
+        if second != self._second:
+            self._second, self._made = second, 0
+        return self._made >= MOST_EVENTS
+
+    def _admit(self, event: RequestEvent, events: list[RequestEvent]) -> None:
+        """Add an event that a stream has, if there is room."""
+        if not any(each.matches(event) for each in self.filters or ()):
+            return
+        if self._made >= MOST_EVENTS:
+            self._dropped += 1
+        else:
+            self._made += 1
+            events.append(event)
+
+    def _send(self, events: list[RequestEvent]) -> None:
+        dropped, self._dropped = self._dropped, 0
+        if events or dropped:
+            self._publish(events, dropped)
+
+    def _s3Event(self, record: S3RequestRecord) -> RequestEvent:
+        operation = record.operation
+        if operation == UNKNOWN:
+            operation, _version = identify(record)
+        return RequestEvent(
+            int(self._now() * 1000),
+            "s3",
+            self._worker,
+            operation,
+            record.status,
+            round(record.seconds * 1000, 3),
+            record.errorCode or "",
+            (record.errorMessage or "")[:_MOST_TEXT],
+            (record.accessKey or "")[:_MOST_TEXT],
+            "",
+            record.clientHost,
+            (record.bucket or "")[:_MOST_TEXT],
+            "" if record.key is None else record.key.decode("utf-8", "replace"),
+            record.bytesIn,
+            record.bytesOut,
+            record.requestId.decode("ascii"),
+            record.traceId.decode("ascii"),
+            record.agent[:_MOST_TEXT].decode("latin-1"),
+        )
+
+    def _callEvent(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> RequestEvent:
+        user: Any = context.authentication
+        client = context.client
+        event = RequestEvent(
+            int(self._now() * 1000),
+            context.protocol,
+            self._worker,
+            f"{context.service}.{context.method}"[:_MOST_TEXT],
+            200 if error is None else error.statusCode,
+            round(seconds * 1000, 3),
+            address=client.address,
+            trace=context.tracing.traceId[:_MOST_TEXT],
+            agent=(client.userAgent or "")[:_MOST_TEXT],
+        )
+        if error is not None:
+            event.code, event.reason = error.code, error.message[:_MOST_TEXT]
+        if isinstance(user, Identity):
+            # Only these are keys of the store: a token may claim any name.
+            event.accessKey = user.accessKey
+        elif user is not None:
+            from storagegate.gateway.monitoring import userName
+
+            event.user = userName(user)
+        return event

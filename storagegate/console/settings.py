@@ -1,0 +1,286 @@
+"""
+The settings of buckets and of objects as JSON: the documents of S3, member by member.
+
+A setting is read and stored by the very handler of S3: its document is written from JSON, or into
+JSON, on the way. So each check and each decision on access is that of S3. An element is a member;
+one that may repeat is a list. A policy is JSON in S3, too.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pkgutil import resolve_name
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+from attrs import define, field, frozen
+
+from storagegate.console.call import ConsoleCall, ConsoleCaller
+from storagegate.core.errors import codedError
+from storagegate.s3.errors import S3Error
+from storagegate.s3.locks import BYPASS
+
+_HANDLERS = "storagegate.s3.handlers"
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}", re.ASCII)
+
+_SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+
+_REPEATED = frozenset(
+    {
+        "AllowedHeader",
+        "AllowedMethod",
+        "AllowedOrigin",
+        "CORSRule",
+        "ExposeHeader",
+        "Grant",
+        "NoncurrentVersionTransition",
+        "Rule",
+        "Transition",
+    }
+)
+"""Elements of which there may be several, wherever they are."""
+
+_REPEATED_IN = {"TagSet": "Tag", "And": "Tag"}
+"""Elements of which there may be several in others."""
+
+_DEPTH = 8
+
+
+@frozen
+class Setting:
+    """
+    A setting.
+
+    @ivar handlers: The module in S3's handlers, and what follows C{get}, C{put} and C{delete} in
+        the names of its functions.
+    @ivar operation: The same in Amazon's names.
+    @ivar root: The root of its document; empty for JSON.
+    @ivar removed: What removes it: a handler of S3, or else this document.
+    """
+
+    module: str
+    operation: str
+    root: str
+    delete: str | None = None
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "versioning": Setting("buckets", "BucketVersioning", "VersioningConfiguration"),
+    "lock": Setting("locks", "ObjectLockConfiguration", "ObjectLockConfiguration"),
+    "lifecycle": Setting(
+        "lifecycle",
+        "BucketLifecycleConfiguration",
+        "LifecycleConfiguration",
+        "DeleteBucketLifecycle",
+    ),
+    "policy": Setting("access", "BucketPolicy", "", "DeleteBucketPolicy"),
+    "cors": Setting("cors", "BucketCors", "CORSConfiguration", "DeleteBucketCors"),
+    "acl": Setting("access", "BucketAcl", "AccessControlPolicy"),
+    "ownership": Setting(
+        "access",
+        "BucketOwnershipControls",
+        "OwnershipControls",
+        "DeleteBucketOwnershipControls",
+    ),
+    "publicAccessBlock": Setting(
+        "access",
+        "PublicAccessBlock",
+        "PublicAccessBlockConfiguration",
+        "DeletePublicAccessBlock",
+    ),
+    "tags": Setting("buckets", "BucketTagging", "Tagging", "DeleteBucketTagging"),
+}
+"""The settings of a bucket, by their names in the API."""
+
+OBJECT_SETTINGS: Mapping[str, Setting] = {
+    "tags": Setting("buckets", "ObjectTagging", "Tagging", "DeleteObjectTagging"),
+    "retention": Setting("locks", "ObjectRetention", "Retention"),
+    "legalHold": Setting("locks", "ObjectLegalHold", "LegalHold"),
+}
+"""Those of a version of an object. Without a member, a retention is lifted."""
+
+
+@frozen
+class Target:
+    """
+    What a setting is of.
+
+    @ivar key: Empty for the bucket itself.
+    @ivar versionId: L{None} for the current one.
+    @ivar bypass: Whether a retention in governance mode is to give way.
+    """
+
+    bucket: str
+    key: bytes = b""
+    versionId: str | None = None
+    bypass: bool = False
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Those that there are."""
+        return OBJECT_SETTINGS if self.key else SETTINGS
+
+    def setting(self, name: str) -> Setting:
+        """
+        Return the setting of a name.
+
+        @raise ServiceError: C{NOT_FOUND}.
+        """
+        if name not in self.settings:
+            raise codedError("NOT_FOUND", f"The settings are {', '.join(self.settings)}")
+        return self.settings[name]
+
+
+@define(eq=False)
+class _SettingRequest(ConsoleCaller):
+    """
+    A request for a setting, as S3's handlers take it: as much of C{S3Request} as they use.
+
+    @ivar documentTags: The tags in the document, once it was read.
+    """
+
+    services: Any = None
+    bucket: str = ""
+    document: bytes = b""
+    key: bytes = b""
+    query: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[bytes, bytes] = field(factory=dict)
+    documentTags: Mapping[str, str] | None = field(default=None, init=False)
+    response: bytes | None = field(default=None, init=False)
+
+    @property
+    def requestTags(self) -> Mapping[str, str]:
+        """Those that the request would set."""
+        return self.documentTags or {}
+
+    async def readDocument(self, checked: bool = True) -> bytes:
+        """Return the document."""
+        return self.document
+
+    async def removeSetting(self, name: str, document: bytes | None = None) -> None:
+        """Remove a setting, as S3 does."""
+        await self.services.objects.bucket(self, self.bucket)
+        await self.services.objects.putSettings(self.bucket, {name: document})
+
+    def respond(self, code: int, headers: Sequence[Any] = (), body: bytes = b"") -> None:
+        """Keep a response."""
+        self.response = body
+
+    def respondXML(self, body: bytes, headers: Sequence[Any] = ()) -> None:
+        """Keep a document."""
+        self.response = body
+
+
+async def _run(
+    call: ConsoleCall, setting: Setting, operation: str, target: Target, document: bytes = b""
+) -> bytes:
+    """Run a handler of S3; return the body of its response."""
+    access = "admin"
+    if target.key:
+        access = "read" if operation.startswith("Get") else "write"
+    caller = call.caller(operation, access, target.bucket, target.key)
+    services = SimpleNamespace(objects=call.services.objects, accounts=call.services.accounts)
+    request = _SettingRequest(
+        caller.identity,
+        operation,
+        call.request,
+        None,
+        services=services,
+        bucket=target.bucket,
+        document=document,
+        key=target.key,
+        query={} if target.versionId is None else {"versionId": target.versionId},
+        headers={BYPASS: b"true"} if target.bypass else {},
+    )
+    function = operation[0].lower() + operation[1:]
+    handler: Callable[[Any], Awaitable[None]] = resolve_name(
+        f"{_HANDLERS}.{setting.module}:{function}"
+    )
+    await handler(request)
+    return request.response or b""
+
+
+async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
+    """
+    Read a setting.
+
+    @return: Its document; empty where S3 has an empty one.
+    @raise ServiceError: C{NOT_FOUND}: there is no such setting, or it was never made.
+    """
+    setting = target.setting(name)
+    body = await _run(call, setting, f"Get{setting.operation}", target)
+    if not setting.root:
+        return msgspec.json.decode(body)
+    return _readElement(ElementTree.fromstring(body))
+
+
+async def changeSetting(call: ConsoleCall, target: Target, name: str, document: Any) -> None:
+    """
+    Store a setting.
+
+    @param document: In JSON's values; L{None} removes it.
+    @raise ServiceError: There is no such setting, or it cannot be removed.
+    @raise S3Error: As S3 refuses the document.
+    """
+    setting = target.setting(name)
+    if document is None:
+        if setting.delete is None:
+            raise codedError("INVALID_ARGUMENT", f"{name} is changed, never removed")
+        await _run(call, setting, setting.delete, target)
+        return
+    encoded = msgspec.json.encode(document)
+    if setting.root:
+        encoded = b"".join(_writeElement(setting.root, document, 0))
+    await _run(call, setting, f"Put{setting.operation}", target, encoded)
+
+
+def _readElement(element: ElementTree.Element) -> Any:
+    """Return an element as JSON."""
+    children = list(element)
+    if not children:
+        return element.text or ""
+    found: dict[str, Any] = {}
+    kind = element.get(f"{{{_SCHEMA_INSTANCE}}}type")
+    if kind is not None:
+        found["type"] = kind
+    own = element.tag.rpartition("}")[2]
+    for child in children:
+        name = child.tag.rpartition("}")[2]
+        value = _readElement(child)
+        if name in _REPEATED or _REPEATED_IN.get(own) == name:
+            found.setdefault(name, []).append(value)
+        else:
+            found[name] = value
+    return found
+
+
+def _writeElement(name: str, value: Any, depth: int) -> list[bytes]:
+    """
+    Write a value of JSON as an element, or several.
+
+    @raise S3Error: C{MalformedXML}: It can be none.
+    """
+    if depth > _DEPTH or not _NAME.fullmatch(name):
+        raise S3Error("MalformedXML")
+    if isinstance(value, list):
+        return [piece for each in value for piece in _writeElement(name, each, depth + 1)]
+    if isinstance(value, dict):
+        members = dict(value)
+        attribute = ""
+        if name == "Grantee" and "type" in members:
+            kind = quoteattr(str(members.pop("type")))
+            attribute = f' xmlns:xsi="{_SCHEMA_INSTANCE}" xsi:type={kind}'
+        inner = [
+            piece
+            for member, each in members.items()
+            for piece in _writeElement(member, each, depth + 1)
+        ]
+        return [f"<{name}{attribute}>".encode(), *inner, f"</{name}>".encode()]
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    if not isinstance(value, str | int):
+        raise S3Error("MalformedXML")
+    return [f"<{name}>{escape(str(value))}</{name}>".encode()]

@@ -1,0 +1,148 @@
+"""Signing in and out, and the sessions."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from storagegate.console.app import COOKIE, Console
+from storagegate.console.call import ConsoleCall, Principal
+from storagegate.console.sessions import ConsoleSession
+from storagegate.core.errors import codedError
+
+
+class SignInForm(Struct, forbid_unknown_fields=True):
+    """What signs in."""
+
+    accessKey: str
+    secretKey: str
+
+
+class SignedIn(Struct, kw_only=True):
+    """
+    A session.
+
+    @ivar token: Only in the answer to signing in.
+    """
+
+    accessKey: str
+    account: str
+    role: str
+    expiresMs: int
+    signedIn: bool = True
+    token: str | UnsetType = UNSET
+
+
+class NotSignedIn(Struct):
+    """No session."""
+
+    signedIn: bool = False
+
+
+class ListedSession(Struct):
+    """A session, as its owner and administrators see it."""
+
+    id: str
+    accessKey: str
+    createdMs: int
+    usedMs: int
+    expiresMs: int
+    address: str
+    agent: str
+    current: bool
+
+
+class Sessions(Struct):
+    """All of them."""
+
+    items: list[ListedSession]
+
+
+def _console(call: ConsoleCall) -> Console:
+    found: Console = call.services.kept["console"]
+    return found
+
+
+def _cookieOptions(call: ConsoleCall) -> dict[str, Any]:
+    guard = _console(call).guard
+    return {
+        "path": guard.cookiePath(call.request),
+        "httpOnly": True,
+        "sameSite": "strict",
+        "secure": call.request.secure or guard.isSecure,
+    }
+
+
+def _signedIn(
+    principal: Principal, session: ConsoleSession, token: str | UnsetType = UNSET
+) -> SignedIn:
+    return SignedIn(
+        accessKey=session.accessKey,
+        account=principal.identity.account,
+        role=principal.role,
+        expiresMs=session.endMs(),
+        token=token,
+    )
+
+
+async def signIn(call: ConsoleCall, body: SignInForm) -> SignedIn:
+    """Begin a session with a key pair, always under a new id."""
+    console = _console(call)
+    console.guard.checkClear(call.request)
+    call.note(accessKey=body.accessKey)
+    principal = console.prove(body.accessKey, body.secretKey, call.address)
+    before = call.principal
+    if before is not None and before.session is not None:
+        await console.sessions.end(before.session.id)
+    agent = call.request.get("user-agent") or ""
+    session, id, token = await console.sessions.create(principal.key, call.address, agent)
+    call.response.cookie(COOKIE, id, **_cookieOptions(call))
+    return _signedIn(principal, session, token)
+
+
+async def showSession(call: ConsoleCall) -> SignedIn | NotSignedIn:
+    """Describe the session of the request."""
+    principal = call.principal
+    if principal is None or principal.session is None:
+        return NotSignedIn()
+    return _signedIn(principal, principal.session)
+
+
+async def signOut(call: ConsoleCall) -> None:
+    """End the session of the request."""
+    session = call.who.session
+    if session is not None:
+        await _console(call).sessions.end(session.id)
+    call.response.clearCookie(COOKIE, **_cookieOptions(call))
+
+
+async def listSessions(call: ConsoleCall) -> Sessions:
+    """List the sessions of the key, or of all keys for an administrator."""
+    principal = call.who
+    mine = None if principal.has("admin") else principal.identity.accessKey
+    current = None if principal.session is None else principal.session.id
+    found = await _console(call).sessions.sessions(mine)
+    return Sessions(
+        [
+            ListedSession(
+                each.id,
+                each.accessKey,
+                each.createdMs,
+                each.usedMs,
+                each.endMs(),
+                each.address,
+                each.agent,
+                each.id == current,
+            )
+            for each in found
+        ]
+    )
+
+
+async def endSession(call: ConsoleCall) -> None:
+    """End a session of the key, or any for an administrator."""
+    console, principal = _console(call), call.who
+    mine = None if principal.has("admin") else principal.identity.accessKey
+    found = await console.sessions.sessions(mine)
+    if not any(each.id == call.params["id"] for each in found):
+        raise codedError("NOT_FOUND", "There is no such session")
+    await console.sessions.end(call.params["id"])

@@ -1,0 +1,254 @@
+"""
+What the browser fetches itself, without the token: bytes, previews, zips; and links for others.
+
+A ticket is good for what it names, for 10 minutes, and with the cookie of the session that has made
+it. It is kept beside the sessions, as a hash: any worker takes it, and it ends with the session.
+"""
+
+import re
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from storagegate.console.call import ANSWERED, ConsoleCall
+from storagegate.console.guard import isLoopback
+from storagegate.console.reads import disposition, sendObject
+from storagegate.console.zip import sendArchive
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.s3.auth.sigv4 import (
+    ALGORITHM,
+    SignatureScope,
+    SignedRequest,
+    canonicalRequest,
+    deriveSigningKey,
+)
+
+TICKET_SECONDS = 600
+
+_LONGEST_SHARE = 7 * 24 * 3600
+
+_MOST_NAMES = 10_000
+"""Keys and prefixes of one zip."""
+
+
+class NewTicket(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What is to be fetched: C{key} alone, or for a zip C{prefix}, C{keys} and C{prefixes}.
+
+    @ivar base: What the names in the zip leave out at their beginning.
+    """
+
+    bucket: str
+    purpose: Literal["download", "preview", "zip"]
+    key: str = ""
+    versionId: str | None = None
+    prefix: str | None = None
+    keys: list[str] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    base: str = ""
+
+
+class Ticket(Struct):
+    """
+    A URL.
+
+    @ivar url: Relative to the pages of the console.
+    """
+
+    url: str
+    expiresMs: int
+
+
+class Share(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    A link to make.
+
+    @ivar download: Whether the browser saves the object rather than shows it.
+    """
+
+    key: str
+    expiresSeconds: int = 3600
+    download: bool = False
+    versionId: str | None = None
+
+
+class Link(Struct):
+    """
+    A link that works without signing in.
+
+    @ivar warning: Why it may not work from elsewhere; empty if it does.
+    """
+
+    url: str
+    expiresMs: int
+    warning: str
+
+
+class ClientEndpoint(Struct):
+    """
+    Where clients find S3.
+
+    @ivar warning: Why it may not work from elsewhere; empty if it does.
+    """
+
+    url: str
+    region: str
+    warning: str
+
+
+async def showEndpoint(call: ConsoleCall) -> ClientEndpoint:
+    """Tell where clients find S3, for the commands that a page shows."""
+    base, warning = _address(call)
+    return ClientEndpoint(base, call.services.region, warning)
+
+
+async def makeTicket(call: ConsoleCall, body: NewTicket) -> Ticket:
+    """Make a URL that the browser may fetch itself, with the cookie of this session."""
+    session = call.who.session
+    if session is None:
+        raise codedError("INVALID_ARGUMENT", "A ticket is for a session; send the key pair instead")
+    call.note(bucket=body.bucket, key=body.key, purpose=body.purpose)
+    if body.purpose == "zip":
+        names = [*body.keys, *body.prefixes, *([] if body.prefix is None else [body.prefix])]
+        if not names or len(names) > _MOST_NAMES or body.key:
+            raise codedError(
+                "INVALID_ARGUMENT", f"A zip has a prefix, or 1 to {_MOST_NAMES} keys and prefixes"
+            )
+        where = "zip"
+    else:
+        if not body.key or body.keys or body.prefixes or body.prefix is not None:
+            raise codedError("INVALID_ARGUMENT", "A download or a preview has one key")
+        caller = call.caller("GetObject", "read", body.bucket, body.key.encode())
+        key = body.key.encode()
+        await call.services.objects.object(caller, body.bucket, key, body.versionId)
+        where = "bytes"
+    expiresMs = int(call.services.now() * 1000) + TICKET_SECONDS * 1000
+    sessions = call.services.kept["console"].sessions
+    ticket = await sessions.addTicket(session.id, expiresMs, msgspec.json.encode(body))
+    return Ticket(f"api/v1/{where}/{ticket}", expiresMs)
+
+
+async def _redeem(call: ConsoleCall, isZip: bool) -> NewTicket:
+    """
+    Return what a ticket is for, and let the request act for its session.
+
+    @raise ServiceError: C{UNAUTHENTICATED}: no session, or C{NOT_FOUND}: no ticket of it.
+    """
+    console = call.services.kept["console"]
+    principal = await console.cookiePrincipal(call.request)
+    if principal is None:
+        raise codedError("UNAUTHENTICATED", "Sign in first")
+    found = await console.sessions.ticket(principal.session.id, call.params["ticket"])
+    wanted = None if found is None else msgspec.json.decode(found, type=NewTicket)
+    if wanted is None or (wanted.purpose == "zip") != isZip:
+        raise codedError("NOT_FOUND", "There is no such ticket, or it is too old")
+    call.principal = principal
+    return wanted
+
+
+async def sendBytes(call: ConsoleCall) -> Any:
+    """Respond with the bytes of the object of a ticket."""
+    wanted = await _redeem(call, isZip=False)
+    isPreview = wanted.purpose == "preview"
+    await sendObject(call, wanted.bucket, wanted.key.encode(), wanted.versionId, isPreview)
+    return ANSWERED
+
+
+async def sendZip(call: ConsoleCall) -> Any:
+    """Respond with a zip of the objects of a ticket."""
+    wanted = await _redeem(call, isZip=True)
+    prefixes = [*wanted.prefixes, *([] if wanted.prefix is None else [wanted.prefix])]
+    name = (prefixes[0] if len(prefixes) == 1 and not wanted.keys else "") or wanted.bucket
+    call.response.header(
+        "Content-Disposition", disposition(f"{_name(name)}.zip".encode(), "attachment")
+    )
+    await sendArchive(call, wanted.bucket, wanted.keys, prefixes, wanted.base)
+    return ANSWERED
+
+
+def _name(text: str) -> str:
+    return text.rstrip("/").rpartition("/")[2] or "objects"
+
+
+async def shareObject(call: ConsoleCall, body: Share) -> Link:
+    """Make a presigned URL of S3 with the key of the session."""
+    bucket, key = call.params["bucket"], body.key.encode()
+    if not 1 <= body.expiresSeconds <= _LONGEST_SHARE:
+        raise codedError(
+            "INVALID_ARGUMENT", f"expiresSeconds is a number from 1 to {_LONGEST_SHARE}"
+        )
+    call.note(key=body.key, expiresSeconds=body.expiresSeconds)
+    caller = call.caller("GetObject", "read", bucket, key)
+    await call.services.objects.object(caller, bucket, key, body.versionId)
+    base, warning = _address(call)
+    now = call.services.now()
+    query = {}
+    if body.versionId is not None:
+        query["versionId"] = body.versionId
+    if body.download:
+        query["response-content-disposition"] = disposition(key, "attachment")
+    url = presign(call, base, f"{quote(bucket)}/{quote(key)}", query, now, body.expiresSeconds)
+    return Link(url, (int(now) + body.expiresSeconds) * 1000, warning)
+
+
+def presign(
+    call: ConsoleCall, base: str, path: str, query: dict[str, str], now: float, seconds: int
+) -> str:
+    """
+    Write a URL for GET that the key of a request has signed.
+
+    @param base: Where S3 is, without a slash at the end.
+    @param path: Below it, escaped.
+    @param query: Further parameters.
+    @param now: Seconds since the epoch.
+    @param seconds: For how long it is valid.
+    """
+    key = call.who.key
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+    credential = (key.identity.accessKey, stamp[:8], call.services.region, "s3")
+    scope = SignatureScope.of(credential, (b"host",))
+    signed = {
+        **query,
+        "X-Amz-Algorithm": ALGORITHM,
+        "X-Amz-Credential": f"{key.identity.accessKey}/{scope.text}",
+        "X-Amz-Date": stamp,
+        "X-Amz-Expires": str(seconds),
+        "X-Amz-SignedHeaders": "host",
+    }
+    text = "&".join(f"{name}={quote(signed[name], safe='')}" for name in sorted(signed))
+    parts = urlsplit(base)
+    target = f"{parts.path}/{path}"
+    headers = {b"host": parts.netloc.encode()}
+    request = SignedRequest(b"GET", target.encode(), text.encode(), headers)
+    canonical = canonicalRequest(request, scope, "UNSIGNED-PAYLOAD")
+    signing = deriveSigningKey(key.secretKey, *credential[1:])
+    digest = sha256(canonical).hexdigest()
+    signature = signing.sign(f"{ALGORITHM}\n{stamp}\n{scope.text}\n{digest}".encode())
+    return f"{base}/{path}?{text}&X-Amz-Signature={signature}"
+
+
+def _address(call: ConsoleCall) -> tuple[str, str]:
+    """
+    Return where clients find S3, and a warning if they may not.
+
+    @raise ServiceError: C{FAILED_PRECONDITION}: No listener of S3 is open.
+    """
+    configured = call.services.options.s3Url
+    if configured:
+        return configured.rstrip("/"), ""
+    address = call.services.daemon.listeners().get("s3", "")
+    if not re.fullmatch(r".+:[0-9]+", address):
+        text = "No listener of S3 has an address: set s3Url"
+        raise ServiceError("FAILED_PRECONDITION", text, 409)
+    host = urlsplit("//" + address).hostname or ""
+    if host in ("0.0.0.0", "::"):
+        # Every address: so also the one by which this client has come.
+        port = address.rpartition(":")[2]
+        host = urlsplit("//" + (call.request.get("host") or "")).hostname or "127.0.0.1"
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    warning = "Only this machine finds S3 at this address: set s3Url" if isLoopback(host) else ""
+    return f"http://{address}", warning

@@ -1,0 +1,317 @@
+"""
+Multipart uploads.
+
+The id of an upload names its key, too: S3's id, a dot, and the key in URL-safe Base64. So a browser
+needs nothing else to go on with it. By which file it was begun is kept in metadata of the upload,
+L{_FILE_SIZE} and L{_FILE_MODIFIED}, which its object does not get.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.objects import attributesOf, receive
+from storagegate.console.paging import MOST, checkLimit
+from storagegate.core.errors import codedError
+from storagegate.core.options import parseDecimal
+from storagegate.s3.checksums import DEFAULT_ALGORITHM
+from storagegate.s3.errors import S3Error
+from storagegate.s3.multipart import OBJECT_LIMIT
+from storagegate.s3.names import checkKey
+from storagegate.s3.xml.reader import CompletedPart
+from storagegate.storage.errors import NoSuchUpload
+from storagegate.storage.records import MultipartUpload, Part
+
+_PART_BYTES = 8 << 20
+"""The size of parts, unless there would be more than L{_MOST_PARTS}."""
+
+_MOST_PARTS = 10_000
+
+_FILE_SIZE = "storagegate-file-size"
+
+_FILE_MODIFIED = "storagegate-file-modified-ms"
+
+
+class NewUpload(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    An upload to begin.
+
+    @ivar size: Bytes of the whole object, by which the size of parts is chosen.
+    @ivar lastModifiedMs: Of the file; by it and the size the same file is known again.
+    """
+
+    key: str
+    contentType: str = ""
+    size: Annotated[int, Meta(ge=0, le=OBJECT_LIMIT)] = 0
+    lastModifiedMs: int | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class UploadView(Struct, kw_only=True):
+    """
+    An upload in progress.
+
+    @ivar size: Of its file; L{None}, as the next two, if it was not begun here with them.
+    @ivar lastModifiedMs: Of its file.
+    @ivar partBytes: The size of each part but the last.
+    """
+
+    id: str
+    key: str
+    account: str
+    startedMs: int
+    size: int | None
+    lastModifiedMs: int | None
+    partBytes: int | None
+
+
+class UploadsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of uploads, after the key and the id of one."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = MOST
+
+
+class UploadPage(Struct):
+    """A page; its C{next} is the id of the last upload."""
+
+    items: list[UploadView]
+    next: str | None
+
+
+class PartView(Struct):
+    """A part."""
+
+    number: int
+    size: int
+    etag: str
+    modifiedMs: int
+
+
+class PartPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of parts with greater numbers."""
+
+    after: int = 0
+    limit: int = MOST
+
+
+class UploadRecord(UploadView, kw_only=True):
+    """An upload with a page of its parts."""
+
+    contentType: str
+    items: list[PartView]
+    next: int | None
+
+
+class NamedPart(Struct, forbid_unknown_fields=True):
+    """A part of the object."""
+
+    number: int
+    etag: str
+
+
+class UploadCompletion(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What the object is made of.
+
+    @ivar parts: In their order; without any, all that are stored.
+    @ivar size: Of the whole object, if that is to be made sure of.
+    """
+
+    parts: list[NamedPart] = field(default_factory=list)
+    size: int | None = None
+
+
+class CompletedUpload(Struct, kw_only=True):
+    """The object that was made."""
+
+    key: str
+    size: int
+    etag: str
+    versionId: str
+    modifiedMs: int
+
+
+async def createUpload(call: ConsoleCall, body: NewUpload) -> UploadView:
+    """Begin an upload."""
+    bucket, key = call.params["bucket"], body.key.encode()
+    call.note(key=body.key)
+    checkKey(key)
+    if not key:
+        raise codedError("INVALID_ARGUMENT", "A key is not empty")
+    caller = call.caller("CreateMultipartUpload", "write", bucket, key)
+    attributes = attributesOf(body.contentType, body.metadata, {})
+    file = {_FILE_SIZE: str(body.size)}
+    if body.lastModifiedMs is not None:
+        file[_FILE_MODIFIED] = str(body.lastModifiedMs)
+    attributes = replace(attributes, metadata={**attributes.metadata, **file})
+    upload = await call.services.multipart.create(caller, bucket, key, attributes, "", "")
+    return UploadView(**_view(upload))
+
+
+def partBytes(size: int) -> int:
+    """
+    Choose the size of parts in whole MiB.
+
+    @param size: Of the object, in bytes.
+    """
+    needed = -(-size // _MOST_PARTS)
+    return max(_PART_BYTES, -(-needed // (1 << 20)) << 20)
+
+
+async def listUploads(call: ConsoleCall, query: UploadsQuery) -> UploadPage:
+    """List uploads in progress, by key."""
+    limit = checkLimit(query.limit)
+    bucket = call.params["bucket"]
+    caller = call.caller("ListMultipartUploads", "list", bucket, prefix=query.prefix)
+    after = ("", "")
+    if query.after:
+        key, uploadId = _parseId(query.after)
+        after = (key.decode(), uploadId)
+    found, _, last = await call.services.multipart.uploads(
+        caller, bucket, query.prefix, "", after, limit
+    )
+    items = [UploadView(**_view(each)) for each in found]
+    return UploadPage(items, None if last is None else items[-1].id)
+
+
+async def showUpload(call: ConsoleCall, query: PartPageQuery) -> UploadRecord:
+    """Describe an upload, with a page of its parts."""
+    limit = checkLimit(query.limit)
+    upload = await _find(call, "ListParts")
+    found = await call.services.multipart.parts(upload, query.after, limit + 1)
+    shown = [_partView(each) for each in found[:limit]]
+    return UploadRecord(
+        **_view(upload),
+        contentType=upload.attributes.contentType,
+        items=shown,
+        next=shown[-1].number if len(found) > limit else None,
+    )
+
+
+async def abortUpload(call: ConsoleCall) -> None:
+    """End an upload and drop its parts."""
+    await call.services.multipart.abort(await _find(call, "AbortMultipartUpload"))
+
+
+async def putPart(call: ConsoleCall) -> PartView:
+    """Store the body as a part; it replaces one of the same number."""
+    try:
+        number = parseDecimal(call.params["number"], _MOST_PARTS)
+    except ValueError:
+        number = 0
+    if not number:
+        raise codedError("INVALID_ARGUMENT", f"A part is a number from 1 to {_MOST_PARTS}")
+    upload = await _find(call, "UploadPart")
+    algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
+    ingested = await receive(call, algorithm, 0)
+    return _partView(await call.services.multipart.putPart(upload, number, ingested))
+
+
+async def completeUpload(call: ConsoleCall, body: UploadCompletion) -> CompletedUpload:
+    """Make the object; a completion that is repeated has the same result."""
+    multipart = call.services.multipart
+    named = [CompletedPart(each.number, each.etag.strip('"'), {}) for each in body.parts]
+    try:
+        upload = await _find(call, "CompleteMultipartUpload")
+        if not named:
+            named = await _allParts(call, upload)
+        record = await multipart.complete(_withoutFile(upload), named, declaredSize=body.size)
+    except (S3Error, NoSuchUpload) as error:
+        if isinstance(error, S3Error) and error.code != "NoSuchUpload":
+            raise
+        bucket, key, uploadId = call.params["bucket"], *_parseId(call.params["id"])
+        caller = call.caller("CompleteMultipartUpload", "write", bucket, key)
+        done = await multipart.completed(caller, bucket, key, uploadId, named)
+        if done is None:
+            raise
+        record = done
+    return CompletedUpload(
+        key=record.key.decode(),
+        size=record.size,
+        etag=record.etag,
+        versionId=record.versionId,
+        modifiedMs=record.modifiedMs,
+    )
+
+
+async def _allParts(call: ConsoleCall, upload: MultipartUpload) -> list[CompletedPart]:
+    named: list[CompletedPart] = []
+    after = 0
+    while page := await call.services.multipart.parts(upload, after, MOST):
+        named += [CompletedPart(each.number, each.etag, {}) for each in page]
+        after = page[-1].number
+    if not named:
+        raise codedError("INVALID_ARGUMENT", "The upload has no parts yet")
+    return named
+
+
+async def _find(call: ConsoleCall, operation: str) -> MultipartUpload:
+    """Look up the upload of a request."""
+    bucket = call.params["bucket"]
+    key, uploadId = _parseId(call.params["id"])
+    call.note(key=key.decode())
+    caller = call.caller(operation, "write", bucket, key)
+    return await call.services.multipart.upload(caller, bucket, key, uploadId)
+
+
+def _view(upload: MultipartUpload) -> dict[str, Any]:
+    """Return the fields of an L{UploadView}."""
+    metadata = upload.attributes.metadata
+    size = _decimal(metadata.get(_FILE_SIZE))
+    return {
+        "id": _idOf(upload.key, upload.uploadId),
+        "key": upload.key.decode(),
+        "account": upload.account,
+        "startedMs": upload.startedMs,
+        "size": size,
+        "lastModifiedMs": _decimal(metadata.get(_FILE_MODIFIED)),
+        "partBytes": None if size is None else partBytes(size),
+    }
+
+
+def _decimal(text: str | None) -> int | None:
+    """Read a number that a client of S3 may have written, too."""
+    try:
+        return None if text is None else parseDecimal(text, OBJECT_LIMIT)
+    except ValueError:
+        return None
+
+
+def _withoutFile(upload: MultipartUpload) -> MultipartUpload:
+    """Return the upload as its object is to be."""
+    kept = {
+        name: value
+        for name, value in upload.attributes.metadata.items()
+        if name not in (_FILE_SIZE, _FILE_MODIFIED)
+    }
+    return replace(upload, attributes=replace(upload.attributes, metadata=kept))
+
+
+def _idOf(key: bytes, uploadId: str) -> str:
+    return f"{uploadId}.{urlsafe_b64encode(key).decode().rstrip('=')}"
+
+
+def _parseId(id: str) -> tuple[bytes, str]:
+    """
+    Return the key and S3's id.
+
+    @raise ServiceError: C{NOT_FOUND}: It can be none.
+    """
+    uploadId, _, encoded = id.partition(".")
+    try:
+        key = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        key.decode()
+    except ValueError:
+        key = b""
+    if not key or not uploadId:
+        raise codedError("NOT_FOUND", "There is no such upload")
+    return key, uploadId
+
+
+def _partView(part: Part) -> PartView:
+    return PartView(part.number, part.size, part.etag, part.modifiedMs)

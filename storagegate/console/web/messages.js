@@ -1,0 +1,95 @@
+// All texts. A name in braces is replaced.
+const TEXTS = {
+  "app.name": "storagegate",
+  "app.skip": "Skip to the content",
+  "app.offline": "The server does not answer. The page goes on by itself as soon as it does.",
+  "app.menu": "Pages",
+  "app.palette": "Commands",
+  "app.keys": "Keys of the keyboard",
+  "app.signOut": "Sign out",
+  "app.theme": "Colours",
+  "app.theme.system": "As the system",
+  "app.theme.light": "Light",
+  "app.theme.dark": "Dark",
+  "app.loading": "Loading",
+  "app.retry": "Try again",
+  "app.reload": "Load it again",
+  "app.all": "Show all",
+  "app.missing": "A part of the console was not found, as after an update. Load the whole page again.",
+  "app.cancel": "Cancel",
+  "app.close": "Close",
+  "app.save": "Save",
+  "app.delete": "Delete",
+  "app.copy": "Copy",
+  "app.copied": "Copied",
+  "app.more": "Show more",
+  "app.noPage": "There is no such page",
+  "app.never": "never",
+  "app.none": "none",
+  "app.typeName": "Type {name} to confirm",
+  "app.stale": "As of {age}",
+  "app.code": "Code {code}",
+  "app.trace": "Trace {id}",
+  "app.forbidden": "Your role does not include this page",
+  "app.forbiddenRole": "It takes the role {role}; yours is {own}.",
+  "app.actions": "Actions",
+  "error.413": "The request is too large for a proxy in front: in nginx raise client_max_body_size.",
+  "signIn.title": "Sign in",
+  "signIn.accessKey": "Access key",
+  "signIn.secretKey": "Secret key",
+  "signIn.where": "The first key pair is in the file root-credentials of the daemon's data directory.",
+  "signIn.submit": "Sign in",
+  "signIn.again": "Your session has ended. What you typed is kept; sign in to go on.",
+  "signIn.failed": "The access key or the secret key is wrong.",
+  "signIn.wait": "Too many attempts have failed. Try again in {seconds} s.",
+  "nav.overview": "Overview",
+  "nav.live": "Live",
+  "nav.buckets": "Buckets",
+  "nav.transfers": "Transfers",
+  "nav.keys": "Keys",
+  "nav.gateway": "Gateway",
+  "nav.jobs": "Jobs",
+  "nav.maintenance": "Maintenance",
+  "nav.configuration": "Configuration",
+  "nav.about": "About",
+  "nav.sessions": "Sessions",
+};
+
+export function say(name, values) {
+  const text = TEXTS[name];
+  if (text === undefined) return name;
+  if (!values) return text;
+  return text.replace(/\{(\w+)\}/g, (all, key) => (key in values ? String(values[key]) : all));
+}
+
+export function addTexts(texts) {
+  Object.assign(TEXTS, texts);
+}
+
+const numbers = new Intl.NumberFormat();
+const dates = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const ages = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte", "petabyte"];
+
+export const number = (value) => numbers.format(value);
+
+export const date = (ms) => (ms ? dates.format(ms) : say("app.never"));
+
+export function age(ms, now = Date.now()) {
+  const seconds = Math.round((ms - now) / 1000);
+  const steps = [["day", 86400], ["hour", 3600], ["minute", 60]];
+  for (const [unit, size] of steps)
+    if (Math.abs(seconds) >= size) return ages.format(Math.trunc(seconds / size), unit);
+  return ages.format(seconds, "second");
+}
+
+export function bytes(value) {
+  let unit = 0;
+  while (value >= 1000 && unit < UNITS.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  const options = { style: "unit", unit: UNITS[unit], unitDisplay: "short" };
+  options.maximumFractionDigits = unit && value < 100 ? 1 : 0;
+  return new Intl.NumberFormat(undefined, options).format(value);
+}

@@ -1,0 +1,319 @@
+"""
+Zips that are made while they are sent (APPNOTE.TXT 6.3.10)::
+
+    zip        = *(local header, bytes, data descriptor) directory [zip64 end, locator] end
+    local      = "PK\\3\\4" version flags method time date crc=0 sizes names extra
+    descriptor = "PK\\7\\8" crc size size
+
+Members are stored, not compressed. Their CRC and size follow them, in 8 bytes (zip64): an object
+may be replaced between its listing and its reading. Names are UTF-8, relative, and each once. The
+directory is written at the end; until then each member takes its entry of some 100 bytes in a file
+that has no name, so memory does not grow with the number of members.
+"""
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from attrs import define, field
+
+from storagegate.console.call import ConsoleCall
+from storagegate.console.objects import checkStill
+from storagegate.s3.errors import S3Error
+from storagegate.services.objectstreams import readContent
+from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.records import ObjectRecord
+
+_FLAGS = 1 << 3 | 1 << 11  # the sizes follow the bytes; names are UTF-8
+_VERSION = 45  # zip64
+_UNIX = 3 << 8
+_FULL = 0xFFFFFFFF
+_MANY = 0xFFFF
+
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+_DESCRIPTOR = struct.Struct("<4sIQQ")
+_ENTRY = struct.Struct("<4sHHHHHHIIIHHHHHII")
+_EXTRA = struct.Struct("<HHQQQ")
+_END64 = struct.Struct("<4sQHHIIQQQQ")
+_LOCATOR = struct.Struct("<4sIQI")
+_END = struct.Struct("<4sHHHHIIH")
+
+_CHUNK = 256 * 1024
+
+_NAME_LIMIT = 200
+"""Bytes of a segment of a name: file systems take 255."""
+
+_MOST_MISSING = 1000
+"""As many objects that are left out are named."""
+
+_CHECKED_BYTES = 64 << 20
+_CHECKED_MEMBERS = 1000
+"""The key of the request is looked at with each so many bytes or members, and with each page."""
+
+_PAGE = 1000
+
+_SPOOLED = 1 << 20
+"""Bytes of the directory in memory; more are in a file."""
+
+
+@define(eq=False)
+class ZipWriter:
+    """
+    Makes the parts of a zip. It does no input or output but that of its directory.
+
+    @ivar _directory: Its entries until the end.
+    """
+
+    _directory: IO[bytes]
+    _offset: int = field(default=0, init=False)
+    _count: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+    _crc: int = field(default=0, init=False)
+    _name: bytes = field(default=b"", init=False)
+    _stamp: tuple[int, int] = field(default=(0, 0), init=False)
+    _start: int = field(default=0, init=False)
+    _length: int = field(default=0, init=False)
+    _checked: tuple[int, int] = field(default=(0, 0), init=False)
+
+    def isCheckDue(self) -> bool:
+        """Return whether so much was sent since this was true last that the key is looked at."""
+        offset, count = self._checked
+        if self._offset - offset < _CHECKED_BYTES and self._count - count < _CHECKED_MEMBERS:
+            return False
+        self._checked = self._offset, self._count
+        return True
+
+    def begin(self, name: bytes, modifiedMs: int) -> bytes:
+        """
+        Begin a member.
+
+        @param name: In UTF-8.
+        @param modifiedMs: Time of its last change, in milliseconds since the epoch.
+        @return: Its header.
+        """
+        self._name, self._stamp = name, _stampOf(modifiedMs)
+        self._start, self._size, self._crc = self._offset, 0, 0
+        # The sizes of the extra field are unknown here, but their width is that of the descriptor.
+        extra = struct.pack("<HHQQ", 1, 16, 0, 0)
+        time, date = self._stamp
+        header = _LOCAL.pack(
+            *(b"PK\x03\x04", _VERSION, _FLAGS, 0, time, date),
+            *(0, _FULL, _FULL, len(name), len(extra)),
+        )
+        return self._sent(header + name + extra)
+
+    def data(self, chunk: bytes) -> bytes:
+        """Count bytes of the member."""
+        self._crc = zlib.crc32(chunk, self._crc)
+        self._size += len(chunk)
+        return self._sent(chunk)
+
+    def end(self) -> bytes:
+        """End the member; return its descriptor."""
+        time, date = self._stamp
+        mode = 0o40755 << 16 | 1 << 4 if self._name.endswith(b"/") else 0o100644 << 16
+        extra = _EXTRA.pack(1, 24, self._size, self._size, self._start)
+        self._directory.write(
+            _ENTRY.pack(
+                *(b"PK\x01\x02", _UNIX | _VERSION, _VERSION, _FLAGS, 0, time, date, self._crc),
+                *(_FULL, _FULL, len(self._name), len(extra), 0, 0, 0, mode, _FULL),
+            )
+            + self._name
+            + extra
+        )
+        self._count += 1
+        return self._sent(_DESCRIPTOR.pack(b"PK\x07\x08", self._crc, self._size, self._size))
+
+    def directory(self) -> IO[bytes]:
+        """Return the directory, to be read from its beginning; its bytes go before L{close}."""
+        self._length = self._directory.tell()
+        self._directory.seek(0)
+        return self._directory
+
+    def close(self) -> bytes:
+        """Return the end of the zip, with its zip64 form."""
+        start, length, count = self._offset, self._length, self._count
+        end = start + length
+        return (
+            _END64.pack(
+                *(b"PK\x06\x06", _END64.size - 12, _UNIX | _VERSION, _VERSION, 0, 0),
+                *(count, count, length, start),
+            )
+            + _LOCATOR.pack(b"PK\x06\x07", 0, end, 1)
+            + _END.pack(
+                *(b"PK\x05\x06", 0, 0, min(count, _MANY), min(count, _MANY)),
+                *(min(length, _FULL), min(start, _FULL), 0),
+            )
+        )
+
+    def _sent(self, data: bytes) -> bytes:
+        self._offset += len(data)
+        return data
+
+
+def _stampOf(modifiedMs: int) -> tuple[int, int]:
+    """Return time and date of MS-DOS, in UTC."""
+    when = datetime.fromtimestamp(max(modifiedMs, 0) / 1000, UTC)
+    if not 1980 <= when.year <= 2107:
+        return 0, 1 << 5 | 1
+    date = (when.year - 1980) << 9 | when.month << 5 | when.day
+    return when.hour << 11 | when.minute << 5 | when.second // 2, date
+
+
+def memberName(key: str, base: str) -> str:
+    """
+    Return the name of a key in a zip: relative, with nothing that leads out of a directory.
+
+    A segment that is empty, C{.} or C{..} becomes underscores; so does a backslash, which is a
+    slash to some, a colon and a control character. Such a name, or one that is too long, gets a
+    hash of its key: so the names of two keys differ.
+
+    @param base: What it leaves out, if the key begins with it.
+    """
+    rest = key[len(base) :] if key != base else key
+    folder = "/" if rest.endswith("/") and rest.strip("/") else ""
+    bare = rest[: len(rest) - len(folder)]
+    segments = []
+    for segment in bare.split("/"):
+        clean = "".join(_plain(each) for each in segment)
+        segments.append(clean if clean.strip(". ") else "_" * max(len(clean), 1))
+    name = "/".join(segments)
+    if name == bare and len(max(segments, key=len).encode()) <= _NAME_LIMIT:
+        return name + folder
+    mark = sha256(key.encode()).hexdigest()[:8]
+    name = "/".join(each.encode()[:_NAME_LIMIT].decode(errors="ignore") for each in segments)
+    stem, dot, suffix = name.rpartition(".")
+    if stem and not folder and len(suffix) < 8 and "/" not in suffix:
+        return f"{stem}-{mark}{dot}{suffix}"
+    return f"{name}-{mark}{folder}"
+
+
+def _plain(character: str) -> str:
+    if character in '\\:*?"<>|' or ord(character) < 32 or ord(character) == 127:
+        return "_"
+    return character
+
+
+async def _members(
+    call: ConsoleCall, bucket: str, keys: Sequence[str], prefixes: Sequence[str]
+) -> AsyncIterator[str]:
+    """Return the keys, each once, page by page."""
+    outer = outermost(prefixes)
+    for key in dict.fromkeys(keys):
+        if not isBelow(key, outer):
+            yield key
+    for prefix in outer:
+        after = b""
+        while True:
+            caller = call.caller("ListObjectsV2", "list", bucket, prefix=prefix)
+            page = await call.services.objects.listObjects(
+                caller, bucket, prefix.encode(), b"", after, _PAGE
+            )
+            for each in page.objects:
+                yield each.key
+            if page.last is None:
+                break
+            await checkStill(call)
+            after = page.last.encode()
+
+
+def outermost(prefixes: Sequence[str]) -> list[str]:
+    """Return the prefixes that are not below another one, sorted."""
+    found: list[str] = []
+    for each in sorted(prefixes):
+        # What begins with a prefix follows it at once.
+        if not found or not each.startswith(found[-1]):
+            found.append(each)
+    return found
+
+
+def isBelow(key: str, outer: Sequence[str]) -> bool:
+    """
+    Return whether a key begins with a prefix.
+
+    @param outer: Of L{outermost}.
+    """
+    number = bisect_right(outer, key)
+    return number > 0 and key.startswith(outer[number - 1])
+
+
+async def sendArchive(
+    call: ConsoleCall, bucket: str, keys: Sequence[str], prefixes: Sequence[str], base: str
+) -> None:
+    """
+    Respond with a zip of objects and of all below some prefixes.
+
+    An object that was deleted since, or may not be read, is left out, and named in the last member.
+
+    @param base: What the names leave out at their beginning.
+    @raise S3Error: Nothing was sent yet: there is no such bucket, or it may not be listed.
+    """
+    await call.services.objects.find(bucket)
+    call.response.header("Content-Type", "application/zip")
+    if call.request.method == "HEAD":
+        call.response.end()
+        return
+    if not all(each.startswith(base) for each in (*keys, *prefixes)):
+        base = ""
+    missing: list[str] = []
+    folder = call.services.daemon.dataDirectory
+    with SpooledTemporaryFile(_SPOOLED, dir=folder) as directory:
+        writer = ZipWriter(directory)
+        async for key in _members(call, bucket, keys, prefixes):
+            try:
+                await _sendMember(call, writer, bucket, key, memberName(key, base).encode())
+            except S3Error as error:
+                if error.code not in ("NoSuchKey", "AccessDenied", "MethodNotAllowed"):
+                    raise
+                if len(missing) < _MOST_MISSING:
+                    missing.append(f"{error.code}: {key}\n")
+        if missing:
+            head = writer.begin(_MISSING, int(call.services.now() * 1000))
+            text = writer.data("".join(missing).encode())
+            await call.response.write(head + text + writer.end())
+        entries = writer.directory()
+        while chunk := entries.read(_CHUNK):
+            await call.response.write(chunk)
+        call.response.end(writer.close())
+
+
+_MISSING = b"NOT-INCLUDED.txt"
+
+
+async def _sendMember(
+    call: ConsoleCall, writer: ZipWriter, bucket: str, key: str, name: bytes
+) -> None:
+    """Send a member. It raises before it sends anything, or what cuts the response."""
+    encoded = key.encode()
+    caller = call.caller("GetObject", "read", bucket, encoded)
+    record: ObjectRecord
+    for isLast in (False, True):
+        _, record = await call.services.objects.object(caller, bucket, encoded)
+        hold = call.services.store.hold(record.content)
+        begun = False
+        try:
+            content = readContent(call.services.store, record.content, 0, record.size, _CHUNK)
+            async with aclosing(content):
+                async for chunk in content:
+                    head = b"" if begun else writer.begin(name, record.modifiedMs)
+                    begun = True
+                    await call.response.write(head + writer.data(chunk))
+                    if writer.isCheckDue():
+                        await checkStill(call)
+            head = b"" if begun else writer.begin(name, record.modifiedMs)
+            await call.response.write(head + writer.end())
+            if writer.isCheckDue():
+                await checkStill(call)
+            return
+        except CorruptBlob:
+            # It was replaced between the look-up and the hold, perhaps.
+            if begun or isLast:
+                raise
+        finally:
+            hold.release()

@@ -1,0 +1,119 @@
+"""
+What an issued key may be: the rules of its parts, for all that issue keys.
+
+Each reader returns its value, or raises C{ValueError} with what was expected; the text does not
+repeat the value, for it may be a secret.
+"""
+
+import re
+import secrets
+import string
+from contextlib import suppress
+
+from attrs import field, frozen
+
+from storagegate.s3.accounts import POLICIES, ROLES
+from storagegate.s3.errors import S3Error
+from storagegate.s3.names import checkBucketName, checkKey
+
+# Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
+# space at an end would not survive the trip through a header.
+_PRINTABLE = re.compile(r"[!-~][ -~]{1,126}[!-~]", re.ASCII)
+
+CREDENTIAL = "3 to 128 printable ASCII characters without space at the ends"
+"""What one half of a key pair is."""
+
+# Names and patterns are parts of one line of a listing.
+_NAME_LENGTH = 128
+_PATTERN_LENGTH = 1024
+_NOTE_LENGTH = 1024
+
+_WILDCARD = re.compile(r"[*?]")
+
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+@frozen
+class KeyPair:
+    """An access key and its secret."""
+
+    accessKey: str
+    secretKey: str = field(repr=False)
+
+
+def generateKeyPair() -> KeyPair:
+    """Make a key pair in the form that S3 users know: 20 and 40 characters, safe in a shell."""
+    accessAlphabet = string.ascii_uppercase + string.digits
+    secretAlphabet = string.ascii_letters + string.digits
+    return KeyPair(
+        "".join(secrets.choice(accessAlphabet) for _ in range(20)),
+        "".join(secrets.choice(secretAlphabet) for _ in range(40)),
+    )
+
+
+def readCredential(value: str) -> str:
+    """Accept one half of a key pair."""
+    if not _PRINTABLE.fullmatch(value):
+        raise ValueError(f"not {CREDENTIAL}")
+    return value
+
+
+def readName(value: str) -> str:
+    """Accept the name of an account, or an address."""
+    return _text(value, _NAME_LENGTH)
+
+
+def readNote(value: str) -> str:
+    """Accept a note; it may be empty."""
+    return _text(value, _NOTE_LENGTH) if value else value
+
+
+def readBucketPattern(value: str) -> str:
+    """Accept a glob that the name of some bucket matches."""
+    pattern = _text(value, _PATTERN_LENGTH)
+    # If it matches any name at all, it matches one of these.
+    for run in ("", "a", "aaa"):
+        with suppress(S3Error):
+            checkBucketName(pattern.replace("*", run).replace("?", "a"))
+            return pattern
+    raise ValueError("no bucket can have a name that matches")
+
+
+def readKeyPattern(value: str) -> str:
+    """Accept a glob that some key matches; a text without wildcards is a prefix."""
+    text = _text(value, _PATTERN_LENGTH)
+    pattern = text if _WILDCARD.search(text) else f"{text}*"
+    try:
+        checkKey(pattern.replace("*", "").encode())
+    except S3Error as error:
+        raise ValueError("no key can match: it would be too long") from error
+    return pattern
+
+
+def readPolicy(value: str) -> str:
+    """Accept the name of a policy."""
+    if value not in POLICIES:
+        raise ValueError(f"not one of {', '.join(POLICIES)}")
+    return value
+
+
+def readRole(value: str) -> str:
+    """Accept the name of a role that a key can have: not that of the root pair."""
+    given = ROLES[:-1]
+    if value not in given:
+        raise ValueError(f"not one of {', '.join(given)}")
+    return value
+
+
+def readExpiry(value: int) -> int:
+    """Accept a time in ms since 1970, or 0 for never."""
+    if not 0 <= value <= _LATEST_MS:
+        raise ValueError("not a time in milliseconds since 1970, or 0")
+    return value
+
+
+def _text(value: str, maximum: int) -> str:
+    if not value or not value.isprintable() or len(value) > maximum:
+        raise ValueError(f"not 1 to {maximum} printable characters")
+    return value

@@ -1,0 +1,105 @@
+"""The accessibility of all pages and dialogs by axe-core, narrow screens, and what a page loads."""
+
+import json
+import os
+from typing import Any
+from unittest import SkipTest, skipUnless
+
+from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
+from tests.support.nodepackages import AXE, NodeMissing, nodeModules
+
+SOAK = os.environ.get("STORAGEGATE_SOAK") == "1"
+
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+class AccessibilityTests(PagesCase):
+    """Pages as axe-core judges them by the rules of WCAG 2.2 AA."""
+
+    def setUp(self) -> None:
+        """Have the rules."""
+        try:
+            self.source = (nodeModules(AXE) / "axe-core" / "axe.min.js").read_text()
+        except NodeMissing as error:
+            raise SkipTest(str(error)) from error
+        super().setUp()
+
+    def theme(self, name: str) -> None:
+        """Choose the colours."""
+        self.page.evaluate(f"document.documentElement.dataset.theme = '{name}'")
+
+    def violations(self, place: str) -> list[str]:
+        """Judge what is shown now; return what is wrong, a line each."""
+        self.page.evaluate(f"if (!window.axe) {{ {self.source} }}; undefined")
+        options: Any = {"runOnly": TAGS, "resultTypes": ["violations"]}
+        found = self.page.evaluate(
+            f"axe.run(document, {json.dumps(options)})"
+            ".then((all) => all.violations.flatMap((rule) =>"
+            " rule.nodes.map((node) => rule.id + ': ' + node.html.slice(0, 200) + ' '"
+            " + node.failureSummary)))"
+        )
+        return [f"{place}: {each}" for each in found]
+
+    def judge(self, views: list[str], themes: tuple[str, ...]) -> None:
+        """Judge some views, and fail with all that is wrong."""
+        found = []
+        for view in views:
+            self.page.show(view)
+            for theme in themes:
+                self.theme(theme)
+                found += self.violations(f"{view} {theme}")
+        self.assertEqual(found, [], "\n\n".join(found))
+
+    def test_seesViolations(self) -> None:
+        """A page that breaks a rule is found."""
+        self.page.evaluate("document.querySelector('label').remove()")
+        self.assertIn("label", "".join(self.violations("broken")))
+
+    def test_signIn(self) -> None:
+        """The page to sign in has no violation, light or dark, nor with an error."""
+        for theme in ("light", "dark"):
+            self.theme(theme)
+            self.assertEqual(self.violations(theme), [])
+
+    def test_pages(self) -> None:
+        """Every page of the table and views below them have no violation."""
+        self.enter()
+        self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("light",))
+
+    @skipUnless(SOAK, "takes longer; STORAGEGATE_SOAK=1")
+    def test_dark(self) -> None:
+        """They have none in dark colours, either."""
+        self.enter()
+        self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("dark",))
+
+    @skipUnless(SOAK, "takes longer; STORAGEGATE_SOAK=1")
+    def test_dialogs(self) -> None:
+        """Dialogs have no violation."""
+        self.enter()
+        found = []
+        for view, button in DIALOGS:
+            self.page.show(view)
+            self.page.press(button)
+            self.page.wait("document.querySelector('dialog[open]')")
+            for theme in ("light", "dark"):
+                self.theme(theme)
+                found += self.violations(f"{view} {button} {theme}")
+            self.page.key("Escape", 27)
+            self.page.wait("!document.querySelector('dialog[open]')")
+        self.assertEqual(found, [], "\n\n".join(found))
+
+    def test_narrow(self) -> None:
+        """No view scrolls sideways on a screen of 360 px."""
+        self.page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
+        self.assertLessEqual(self.page.evaluate("document.documentElement.scrollWidth"), 360)
+        self.enter()
+        for view in [*(name for name, _role in PAGES), *VIEWS.values()]:
+            self.page.show(view)
+            width = self.page.evaluate("document.documentElement.scrollWidth")
+            self.assertLessEqual(width, 360, view)

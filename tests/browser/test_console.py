@@ -1,0 +1,114 @@
+"""The pages of the console, in Chromium, against a daemon."""
+
+from pathlib import Path
+from unittest import skipUnless
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.browser.fixture import ConsoleBrowser
+from tests.support.browser import CHROMIUM
+from tests.support.clients import ROOT
+from tests.wire.s3.fixture import makeDaemon, ownDirectory
+
+
+@skipUnless(CHROMIUM, "there is no chromium")
+class ConsolePagesTests(SynchronousTestCase):
+    """A person at the console."""
+
+    def test_keysAndBuckets(self) -> None:
+        """
+        After signing in a key is made, shown with its secret once, judged and revoked, and a
+        bucket is made, set and deleted; a phone scrolls nothing sideways; signing out ends it.
+        """
+        with (
+            makeDaemon(ownDirectory("console")) as daemon,
+            ConsoleBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+        ):
+            page.visit()
+            page.fill("input[name=username]", ROOT.accessKey)
+            page.fill("input[name=password]", "wrong")
+            page.press("Sign in")
+            page.waitText("is wrong")
+            page.signIn(ROOT.accessKey, ROOT.secretKey)
+            self._bucket(page)
+            self._objects(page)
+            self._key(page)
+            for theme in ("Dark", "Light", "As the system"):
+                page.evaluate("location.hash = '#/about'")
+                page.waitText("preact 11")
+                page.evaluate(
+                    "(() => { const field = document.querySelector('select');"
+                    f" field.value = '{theme.lower() if ' ' not in theme else 'system'}';"
+                    " field.dispatchEvent(new Event('change', {bubbles: true})) })()"
+                )
+            self._narrow(page)
+            page.press("Sign out")
+            page.wait("document.querySelector('input[name=password]')")
+            self.assertIsNone(page.evaluate("sessionStorage.getItem('storagegate-token')"))
+
+    def _bucket(self, page: ConsoleBrowser) -> None:
+        page.press("New bucket")
+        page.fill("dialog input[name=bucket]", "made-here")
+        page.press("Make the bucket")
+        page.waitText("Your key may")
+        page.evaluate("location.hash = '#/buckets/made-here?setting=tags&view=json'")
+        page.waitText("never made")
+        document = '{"TagSet": {"Tag": [{"Key": "team", "Value": "blue"}]}}'
+        page.fill("textarea", document)
+        page.press("Save")
+        page.wait(
+            "document.querySelector('textarea')?.value.includes('blue') && "
+            "!document.body.innerText.includes('never made')"
+        )
+        page.evaluate("location.hash = '#/buckets'")
+        page.waitText("made-here")
+
+    def _objects(self, page: ConsoleBrowser) -> None:
+        page.evaluate("location.hash = '#/buckets/made-here/objects'")
+        page.waitText("No object here")
+        page.evaluate(
+            "(() => { const input = document.querySelector('input[type=file]');"
+            " const files = new DataTransfer();"
+            " files.items.add(new File(['some text'], '<b>..%2f.txt', {type: 'text/plain'}));"
+            " input.files = files.files;"
+            " input.dispatchEvent(new Event('change', {bubbles: true})) })()"
+        )
+        page.press("<b>..%2f.txt")
+        page.waitText("text/plain")
+        page.press("Share")
+        page.press("Make a link")
+        page.wait("document.querySelector('#link')?.innerText.includes('X-Amz-Signature')")
+        page.press("Delete")
+        page.press("Delete")
+        page.waitText("No object here")
+
+    def _key(self, page: ConsoleBrowser) -> None:
+        page.press("Keys")
+        page.press("New key")
+        page.fill("dialog input[required]", "colleague")
+        page.press("Make the key")
+        page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
+        made = page.evaluate("document.querySelector('#accessKey').innerText")
+        page.press("I have kept it")
+        page.press(made)
+        page.fill("form input[required]", "made-here")
+        page.press("Judge")
+        page.waitText("Refused")
+        page.press("Revoke")
+        page.fill("dialog input", made)
+        page.press("Revoke")
+        page.wait("location.hash === '#/keys'")
+
+    def _narrow(self, page: ConsoleBrowser) -> None:
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
+        for hash in ("buckets", "buckets/made-here", "keys", "sessions", "about"):
+            page.evaluate(f"location.hash = '#/{hash}'")
+            page.wait("document.querySelector('main h1') && !document.querySelector('.skeleton')")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            self.assertLessEqual(width, 360, hash)

@@ -1,0 +1,75 @@
+"""The page of the gateway, in Chromium: one method over five wires."""
+
+from pathlib import Path
+from unittest import skipUnless
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.browser.fixture import ConsoleBrowser
+from tests.console.gatewayfixture import WIRES, makeGateway
+from tests.support.browser import CHROMIUM
+from tests.support.clients import ROOT
+
+_DONE = "[...document.querySelectorAll('.answers section')].filter((each) => {})"
+
+
+@skipUnless(CHROMIUM, "there is no chromium")
+class GatewayPageTests(SynchronousTestCase):
+    """An administrator at the page of the gateway."""
+
+    def test_page(self) -> None:
+        """A method is called over five wires, as a form and as JSON; what is shown is text."""
+        daemon = makeGateway("page")
+        with (
+            daemon,
+            ConsoleBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+        ):
+            page.visit("/console/#/gateway")
+            page.fill("input[name=username]", ROOT.accessKey)
+            page.fill("input[name=password]", ROOT.secretKey)
+            page.press("Sign in")
+            page.waitText("Discovery")
+            page.waitText("No service is elsewhere")
+            page.press("echo")
+            page.fill("input[name=field-text]", "<b>ü\u202e</b>")
+            page.press("Call")
+            self._wait(page, "Done", "<B>Ü\u202e</B>")
+            page.press("As JSON")
+            page.fill("textarea[name=request]", "[")
+            page.press("Call")
+            page.waitText("This is not JSON")
+            page.evaluate("location.hash = '#/gateway/Probe/chat'")
+            page.waitText("Requests: a list")
+            page.press("Call")
+            self._wait(page, "items: 2", "TEXT")
+            page.evaluate("location.hash = '#/gateway/Probe/private'")
+            page.waitText("credentials")
+            page.press("Call")
+            self._wait(page, "UNAUTHENTICATED", "")
+            page.fill("input[name=token]", "good-key")
+            page.press("Call")
+            self._wait(page, "Done", "TEXT")
+            page.evaluate("location.hash = '#/gateway/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E/x'")
+            page.waitText("There is no such method")
+            page.waitText("<img src=x onerror=alert(1)>.x")
+            self.assertIsNone(page.evaluate("document.querySelector('img')"))
+            self._narrow(page)
+
+    def _wait(self, page: ConsoleBrowser, state: str, text: str) -> None:
+        """Wait until each wire shows a state and a text."""
+        ready = f"each.innerText.includes({state!r}) && each.innerText.includes({text!r})"
+        page.wait(f"{_DONE.format(ready)}.length === {len(WIRES)}")
+
+    def _narrow(self, page: ConsoleBrowser) -> None:
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
+        for hash in ("gateway/Probe/private", "gateway"):
+            page.evaluate(f"location.hash = '#/{hash}'")
+            page.wait("document.querySelector('main h2') && !document.querySelector('.skeleton')")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            self.assertLessEqual(width, 360, hash)

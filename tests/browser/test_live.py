@@ -1,0 +1,89 @@
+"""The overview and the live view of the console, in Chromium, against a daemon."""
+
+import contextlib
+from pathlib import Path
+from unittest import skipUnless
+
+from botocore.exceptions import ClientError
+
+from tests.browser.fixture import ConsoleBrowser
+from tests.console.fixture import ConsoleCase
+from tests.support.browser import CHROMIUM
+from tests.support.clients import ROOT, botoClient
+
+
+@skipUnless(CHROMIUM, "there is no chromium")
+class LivePagesTests(ConsoleCase):
+    """Pages that show what happens."""
+
+    def open(self) -> ConsoleBrowser:
+        """Open the console."""
+        page = ConsoleBrowser(self, Path(self.mktemp()).absolute(), self.daemon)
+        page.__enter__()
+        self.addCleanup(page.__exit__, None, None, None)
+        page.visit()
+        return page
+
+    def test_pages(self) -> None:
+        """
+        The overview has the state, charts and wires; the live view shows a request that was
+        refused, why, and what its key may; both follow the end of the session.
+        """
+        page = self.open()
+        page.signIn(ROOT.accessKey, ROOT.secretKey)
+        bucket = self.makeBucket()
+        page.press("Overview")
+        page.waitText("All parts serve")
+        page.wait("document.querySelector('table tbody th')?.innerText === 's3'")
+        page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+        page.wait("getComputedStyle(document.querySelector('.u-over')).position === 'absolute'")
+        self.narrow(page)
+        page.press("s3")
+        page.waitText("Connected")
+        page.evaluate(f"location.hash = '#/live?bucket={bucket}&status=error'")
+        page.wait(f"document.querySelectorAll('.filters input')[1].value === '{bucket}'")
+        page.waitText("Connected")
+        key = "<b>\u202e"
+        reader = self.issueKey("live", "--policy", "readonly")
+
+        def sees() -> bool:
+            with contextlib.suppress(ClientError):
+                botoClient(self.endpoint, reader).put_object(Bucket=bucket, Key=key, Body=b"")
+            # The list is drawn four times a second.
+            page.evaluate("new Promise((done) => setTimeout(done, 50))")
+            return bool(page.evaluate("document.querySelectorAll('.live tbody tr').length > 2"))
+
+        self.assertTrue(any(sees() for _ in range(50)))
+        page.wait("document.querySelector('.live .target').innerText.includes('<b>')")
+        page.press("Pause")
+        page.press("PutObject")
+        page.waitText("does not allow it")
+        page.press("Why?")
+        page.waitText("readonly of the key does not include write")
+        self.narrow(page)
+        page.evaluate("document.querySelector('dialog button').click()")
+        page.press("Sign out")
+        page.wait("document.querySelector('input[name=password]')")
+
+    def test_roles(self) -> None:
+        """A key without a role has the live view, and no overview; one that is revoked is told."""
+        account = self.issueKey("viewer")
+        page = self.open()
+        page.signIn(account.accessKey, account.secretKey)
+        page.press("Live")
+        page.waitText("Connected")
+        page.evaluate("location.hash = '#/overview'")
+        page.waitText("It takes the role auditor")
+        page.evaluate("location.hash = '#/live'")
+        page.waitText("Connected")
+        self.assertEqual(self.call("DELETE", f"keys/{account.accessKey}").status, 204)
+        page.waitText("Your session has ended")
+
+    def narrow(self, page: ConsoleBrowser) -> None:
+        """Assert that a phone scrolls nothing sideways."""
+        metrics = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        page.send("Emulation.setDeviceMetricsOverride", **metrics)
+        page.wait("innerWidth <= 360 && document.querySelector('main h1')")
+        # A chart follows the width with the next frame.
+        page.wait("document.documentElement.scrollWidth <= 360")
+        page.send("Emulation.clearDeviceMetricsOverride")

@@ -1,0 +1,116 @@
+"""The files of the console: made from their sources, small, and with nothing from elsewhere."""
+
+import gzip
+import hashlib
+import re
+import runpy
+from pathlib import Path
+
+import brotli
+from twisted.trial.unittest import SynchronousTestCase
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+SCRIPT = runpy.run_path(str(CHECKOUT / "docs" / "consoleassets.py"))
+
+ALL_BYTES = 150_000
+
+SIGN_IN_BYTES = 30_000
+
+OBJECTS_BYTES = 60_000
+
+_STATIC_IMPORT = re.compile(r'(?:\bfrom|\bimport)\s*"\./([\w.-]+)"')
+
+
+def served() -> dict[str, bytes]:
+    """Return each file of the console, by its path."""
+    directory = SCRIPT["OUTPUT"]
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def needed(files: dict[str, bytes], *names: str) -> set[str]:
+    """Return the files that a browser fetches for some, themselves among them."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            for other in _STATIC_IMPORT.findall(files[name].decode()):
+                waiting.append(f"assets/{other}")
+    return found
+
+
+class AssetsTests(SynchronousTestCase):
+    """C{storagegate/console/static}."""
+
+    def test_made(self) -> None:
+        """They are what the script makes of their sources, with both compressed forms of each."""
+        files = served()
+        made = SCRIPT["makeAssets"]()
+        wanted = {name + ending for name in made for ending in ("", ".br", ".gz")}
+        self.assertEqual(set(files), wanted, "Run docs/consoleassets.py")
+        for name, content in made.items():
+            self.assertEqual(files[name], content, name)
+            self.assertEqual(brotli.decompress(files[name + ".br"]), content, name)
+            self.assertEqual(gzip.decompress(files[name + ".gz"]), content, name)
+
+    def test_libraries(self) -> None:
+        """Libraries are as they were published, and each has its licence."""
+        hashes = {}
+        for library in SCRIPT["readLibraries"]():
+            self.assertIn(library["license"], ("MIT", "Apache-2.0"))
+            self.assertIn(f"{library['name']}.LICENSE", library["files"])
+            for name, described in library["files"].items():
+                hashes[name] = described["sha256"]
+        found = {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in SCRIPT["VENDOR"].iterdir()
+            if path.suffix != ".json"
+        }
+        self.assertEqual(found, hashes)
+
+    def test_size(self) -> None:
+        """All files, and those to sign in and to see objects with, are within their budgets."""
+        files = served()
+        packed = {name.removesuffix(".br"): len(body) for name, body in files.items()}
+        sizes = {name: packed[name] for name in files if name + ".br" in files}
+        compressed = {name: len(files[name + ".br"]) for name in sizes}
+        self.assertLess(sum(compressed.values()), ALL_BYTES)
+        first = re.findall(r'(?:href|src)="\./(.*?)"', files["index.html"].decode())
+        modules = [name for name in first if name.endswith(".js")]
+        page = {"index.html", *first, *needed(files, *modules)}
+        self.assertLess(sum(compressed[name] for name in page), SIGN_IN_BYTES)
+        parts = re.compile(r"assets/(shell|buckets)\.\w+\.js")
+        page |= needed(files, *filter(parts.fullmatch, compressed))
+        self.assertLess(sum(compressed[name] for name in page), OBJECTS_BYTES)
+
+    def test_trusted(self) -> None:
+        """No source makes HTML or code of text, and none names another site."""
+        forbidden = re.compile(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+            r"|DOMParser|srcdoc|javascript:|https?://(?!www\.w3\.org/2000/svg)",
+            re.IGNORECASE,
+        )
+        for path in SCRIPT["SOURCES"].iterdir():
+            if path.is_file():
+                self.assertEqual(forbidden.findall(path.read_text()), [], path.name)
+
+    def test_texts(self) -> None:
+        """Each text that a page says is in the table, once, and each of the table is said."""
+        scripts = [path.read_text() for path in SCRIPT["SOURCES"].glob("*.js")]
+        defined = [name for text in scripts for name in re.findall(r'^  "([\w.]+)": "', text, re.M)]
+        self.assertEqual(len(defined), len(set(defined)))
+        for text in scripts:
+            for name in re.findall(r'\bsay\("([\w.]+)"[,)]', text):
+                self.assertIn(name, defined)
+        joined = "\n".join(scripts)
+        # Names that are put together begin with a group.
+        groups = tuple(re.findall(r'\bsay\("([\w.]+\.)" \+', joined))
+        unused = [
+            name
+            for name in defined
+            if joined.count(f'"{name}"') < 2 and not name.startswith(groups)
+        ]
+        self.assertEqual(unused, [])

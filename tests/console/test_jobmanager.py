@@ -1,0 +1,190 @@
+"""How many jobs run, when they pause, and how they end; the objects are those of test_jobs."""
+
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.console.jobs import JobManager, JobView, NewJob
+from storagegate.core.errors import ServiceError
+from storagegate.s3.accounts import AccountKey, Identity
+from storagegate.s3.errors import S3Error
+
+
+class _Pool:
+    """Runs at once what blocks."""
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        """Call a function."""
+        return succeed(function(*arguments))
+
+
+class JobManagerTests(SynchronousTestCase):
+    """Jobs whose work the test does."""
+
+    def setUp(self) -> None:
+        """Have a manager, a clock and a key."""
+        self.clock = Clock()
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+        self.key = AccountKey(Identity("KEY", "account"), "secret")
+        self.keys = {"KEY": self.key}
+        self.manager = self.makeManager()
+        self.took = 0.25
+
+    def makeManager(self, *, link: object = None) -> JobManager:
+        """Make a manager, as a process that starts."""
+        services: Any = SimpleNamespace(
+            daemon=SimpleNamespace(dataDirectory=self.directory),
+            store=SimpleNamespace(pool=_Pool()),
+            accounts=SimpleNamespace(find=self.find),
+            reactor=self.clock,
+            now=lambda: 1_000_000.0 + self.clock.seconds(),
+            link=link,
+        )
+        return JobManager(services)
+
+    def find(self, accessKey: str) -> AccountKey | None:
+        """Return a key."""
+        return self.keys.get(accessKey)
+
+    def wait(self, coroutine: Any) -> Any:
+        """Return the result of a coroutine."""
+        return self.successResultOf(Deferred.fromCoroutine(coroutine))
+
+    def start(self, turns: int = 1000, manager: JobManager | None = None) -> JobView:
+        """Start a job of some turns, each of which takes C{took} seconds."""
+
+        async def work(run: Any) -> None:
+            for _ in range(turns):
+                self.clock.rightNow += self.took
+                run.job.done += 1000
+                await run.turn()
+
+        wanted = NewJob(kind="deletePrefix", bucket="b")
+        found: JobView = self.wait((manager or self.manager).start(self.key, wanted, work))
+        return found
+
+    def job(self, id: str, manager: JobManager | None = None) -> JobView:
+        """Return a job."""
+        jobs = self.wait((manager or self.manager).jobs())
+        found: JobView = next(each for each in jobs if each.id == id)
+        return found
+
+    def test_othersFirst(self) -> None:
+        """After each turn a job pauses for as long as that took, but for a second at most."""
+        id = self.start(3).id
+        self.assertEqual(self.job(id).done, 0)
+        self.clock.advance(0.2)
+        self.assertEqual(self.job(id).done, 0)
+        self.took = 5.0
+        self.clock.advance(0.05)
+        self.assertEqual(self.job(id).done, 1000)
+        self.clock.advance(0.9)
+        self.assertEqual(self.job(id).done, 1000)
+        self.clock.advance(0.1)
+        self.assertEqual(self.job(id).done, 2000)
+        self.clock.advance(1.0)
+        ended = self.job(id)
+        self.assertEqual((ended.state, ended.done, ended.failures), ("done", 3000, 0))
+        self.assertGreater(ended.endedMs or 0, ended.startedMs)
+
+    def test_four(self) -> None:
+        """Four jobs run at a time; then another one may."""
+        ids = [self.start().id for _ in range(4)]
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(
+                self.manager.start(
+                    self.key, NewJob(kind="copyPrefix", bucket="b"), lambda run: None
+                )
+            ),
+            ServiceError,
+        )
+        self.assertEqual(failure.value.code, "RATE_LIMITED")
+        self.wait(self.manager.cancel(ids[0]))
+        self.clock.advance(1.0)
+        self.assertEqual(self.job(ids[0]).state, "cancelled")
+        self.start()
+
+    def test_cancel(self) -> None:
+        """A job that is cancelled ends with its turn; cancelled again, it is forgotten."""
+        id = self.start().id
+        self.wait(self.manager.cancel(id))
+        self.assertEqual(self.job(id).state, "running")
+        self.clock.advance(1.0)
+        self.assertEqual((self.job(id).state, self.job(id).done), ("cancelled", 1000))
+        self.wait(self.manager.cancel(id))
+        self.assertEqual(self.wait(self.manager.jobs()), [])
+
+    def test_otherWorker(self) -> None:
+        """What one worker runs another one lists and cancels."""
+        first, second = self.makeManager(link=object()), self.makeManager(link=object())
+        id = self.start(manager=first).id
+        self.assertEqual(self.job(id, second).state, "running")
+        self.wait(second.cancel(id))
+        self.clock.advance(1.0)
+        self.assertEqual(self.job(id, second).state, "cancelled")
+
+    def test_stop(self) -> None:
+        """A stop leaves jobs interrupted."""
+        id = self.start().id
+        closed = Deferred.fromCoroutine(self.manager.close())
+        self.clock.advance(1.0)
+        self.successResultOf(closed)
+        found = self.job(id, self.makeManager())
+        self.assertEqual((found.state, found.done), ("interrupted", 1000))
+
+    def test_killed(self) -> None:
+        """
+        A process that was killed leaves them, too: at once without workers, and half a minute
+        later with them. They count no more among the four.
+        """
+        ids = [self.start().id for _ in range(4)]
+        after = self.makeManager()
+        self.assertEqual({self.job(id, after).state for id in ids}, {"interrupted"})
+        workers = self.makeManager(link=object())
+        self.assertEqual({self.job(id, workers).state for id in ids}, {"running"})
+        self.clock.rightNow += 31
+        self.assertEqual({self.job(id, workers).state for id in ids}, {"interrupted"})
+        self.start(manager=workers)
+        self.wait(after.cancel(ids[0]))
+        self.assertNotIn(ids[0], [each.id for each in self.wait(after.jobs())])
+
+    def test_key(self) -> None:
+        """A job ends when its key is revoked, or has another secret."""
+        for new in (None, AccountKey(self.key.identity, "another")):
+            self.keys = {"KEY": self.key}
+            id = self.start().id
+            self.keys = {} if new is None else {"KEY": new}
+            self.clock.advance(1.0)
+            found = self.job(id)
+            self.assertEqual((found.state, found.done), ("failed", 1000))
+            self.assertIn("UNAUTHENTICATED", found.error)
+
+    def test_failures(self) -> None:
+        """A hundred failures are kept, the others counted; an error of ours fails the job."""
+
+        async def work(run: Any) -> None:
+            for number in range(150):
+                run.failed(f"key-{number}", S3Error("AccessDenied"))
+            raise RuntimeError("ours")
+
+        wanted = NewJob(kind="deletePrefix", bucket="b")
+        id = self.wait(self.manager.start(self.key, wanted, work)).id
+        found = self.job(id)
+        self.assertEqual((found.state, found.error), ("failed", "Internal error"))
+        self.assertEqual((found.failures, len(found.failed)), (150, 100))
+        self.assertTrue(found.failed[0].error.startswith("AccessDenied"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_kept(self) -> None:
+        """Two hundred that are over are kept, the newest."""
+        for _ in range(203):
+            last = self.start(0).id
+            self.clock.rightNow += 1
+        found = [each.id for each in self.wait(self.manager.jobs())]
+        self.assertEqual((len(found), found[0]), (201, last))

@@ -1,0 +1,113 @@
+"""Jobs by the API."""
+
+from typing import Any
+
+from tests.console.fixture import ConsoleCase
+from tests.support.clients import ROOT, Account
+from tests.wire.s3.fixture import eventually
+
+
+class JobTests(ConsoleCase):
+    """What is done below a prefix."""
+
+    def fill(self, *keys: str) -> str:
+        """Make a bucket with objects."""
+        bucket = self.makeBucket()
+        for key in keys:
+            self.s3.put_object(Bucket=bucket, Key=key, Body=key.encode(), ContentType="a/b")
+        return bucket
+
+    def keys(self, bucket: str) -> list[str]:
+        """List a bucket."""
+        found = self.call("GET", f"buckets/{bucket}/objects").json["objects"]
+        return [row[0] for row in found]
+
+    def finish(self, account: Account = ROOT, **wanted: Any) -> dict[str, Any]:
+        """Run a job to its end."""
+        reply = self.call("POST", "jobs", wanted, account)
+        self.assertEqual(reply.status, 200, reply)
+        id = reply.json["id"]
+        self.assertTrue(eventually(lambda: self.job(id)["state"] != "running"))
+        return self.job(id)
+
+    def job(self, id: str) -> dict[str, Any]:
+        """Return a job."""
+        items = self.call("GET", "jobs").json["items"]
+        found: dict[str, Any] = next(each for each in items if each["id"] == id)
+        return found
+
+    def test_deletePrefix(self) -> None:
+        """All below a prefix is deleted, and nothing else."""
+        bucket = self.fill("a/1", "a/2", "b")
+        job = self.finish(kind="deletePrefix", bucket=bucket, prefix="a/")
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 0))
+        self.assertEqual(self.keys(bucket), ["b"])
+        self.assertEqual(self.call("DELETE", f"jobs/{job['id']}").status, 204)
+        self.assertEqual(self.call("DELETE", f"jobs/{job['id']}").status, 404)
+
+    def test_copyAndMove(self) -> None:
+        """Copies keep what they are copies of; a move leaves none of them."""
+        bucket, target = self.fill("a/1", "a/ü"), self.makeBucket()
+        job = self.finish(
+            kind="copyPrefix", bucket=bucket, prefix="a/", toBucket=target, toPrefix="x/"
+        )
+        self.assertEqual((job["state"], job["done"]), ("done", 2))
+        self.assertEqual((self.keys(bucket), self.keys(target)), (["a/1", "a/ü"], ["x/1", "x/ü"]))
+        found = self.s3.get_object(Bucket=target, Key="x/ü")
+        self.assertEqual((found["ContentType"], found["Body"].read()), ("a/b", "a/ü".encode()))
+        job = self.finish(kind="movePrefix", bucket=bucket, prefix="a/", toPrefix="b/")
+        self.assertEqual((job["state"], job["failed"]), ("done", []))
+        self.assertEqual(self.keys(bucket), ["b/1", "b/ü"])
+        within = {"kind": "copyPrefix", "bucket": bucket, "prefix": "b/", "toPrefix": "b/c/"}
+        self.assertEqual(self.call("POST", "jobs", within).status, 400)
+
+    def test_abortUploads(self) -> None:
+        """Uploads in progress are ended."""
+        bucket = self.makeBucket()
+        for key in ("a/1", "a/2", "b"):
+            self.s3.create_multipart_upload(Bucket=bucket, Key=key)
+        job = self.finish(kind="abortUploads", bucket=bucket, prefix="a/")
+        self.assertEqual((job["state"], job["done"]), ("done", 2))
+        left = self.call("GET", f"buckets/{bucket}/uploads").json["items"]
+        self.assertEqual([each["key"] for each in left], ["b"])
+
+    def test_noKey(self) -> None:
+        """An object whose copy would have an empty key stays as it is; the others are moved."""
+        bucket = self.fill("a/", "a/b")
+        job = self.finish(kind="movePrefix", bucket=bucket, prefix="a/")
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 1))
+        self.assertEqual(self.keys(bucket), ["a/", "b"])
+
+    def test_policy(self) -> None:
+        """A job may what its key may; one sees one's own."""
+        bucket = self.fill("a/1")
+        stranger = self.issueKey("jobless")
+        wanted = {"kind": "deletePrefix", "bucket": bucket}
+        self.assertEqual(self.call("POST", "jobs", wanted, stranger).status, 403)
+        self.assertEqual(self.call("GET", "jobs", None, stranger).json["items"], [])
+        long = "x" * 1025
+        for wrong in (
+            {**wanted, "kind": "x"},
+            {**wanted, "toPrefix": "x"},
+            {"kind": "x"},
+            {**wanted, "prefix": long},
+            {**wanted, "kind": "copyPrefix", "toPrefix": long},
+        ):
+            self.assertEqual(self.call("POST", "jobs", wrong).status, 400)
+        reader = self.issueKey("reader", "--policy", "readonly")
+        policy = {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Principal": "*",
+                    "Action": "s3:*",
+                    "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+                }
+            ],
+        }
+        path = f"buckets/{bucket}/settings/policy"
+        self.assertEqual(self.call("PUT", path, policy).status, 204)
+        job = self.finish(reader, **wanted)
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 1, 1))
+        self.assertEqual(self.keys(bucket), ["a/1"])

@@ -1,0 +1,575 @@
+"""
+Every command of the table against a real daemon: on its data directory, over its API, and both the
+same.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.cli.commands import COMMANDS, CommandPlace
+from storagegate.cli.main import main
+from tests.support.certificates import Authority
+from tests.support.clients import ROOT, Account, runTool
+from tests.support.daemon import Daemon
+from tests.support.ports import heldPort
+from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
+
+PAIR = {
+    "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
+    "STORAGEGATE_SECRET_KEY": ROOT.secretKey,
+}
+
+
+@frozen
+class Done:
+    """What a command has printed, and its exit code."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        """The object that was printed."""
+        return json.loads(self.output)
+
+
+@cache
+def gatewayDaemon() -> Daemon:
+    """Start the daemon of the cases here, with a service, for the whole run."""
+    import atexit
+
+    flags = ("--service", "UserService", "--http", "tcp:0:interface=127.0.0.1")
+    data = ownDirectory("commands") / "data"
+    daemon = makeDaemon(data, *flags)
+    atexit.register(daemon.kill)
+    return daemon.start()
+
+
+class CommandCase(S3Case):
+    """Runs commands in both places."""
+
+    def startDaemon(self) -> Daemon:
+        """Give the daemon with a service."""
+        return gatewayDaemon()
+
+    def setUp(self) -> None:
+        """Know where the daemon is."""
+        super().setUp()
+        host, port = self.daemon.address("admin")
+        s3 = self.daemon.address("s3")[1]
+        self.url = f"http://{host}:{port}"
+        self.local = {
+            **PAIR,
+            "STORAGEGATE_DATA": str(self.daemon.data),
+            "STORAGEGATE_ADMIN": f"tcp:{port}:interface={host}",
+            "STORAGEGATE_S3": f"tcp:{s3}:interface={host}",
+        }
+
+    def run_(
+        self, *words: str, environment: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> Done:
+        """
+        Run a command on the data directory.
+
+        @param environment: Its variables, in place of those that name the daemon.
+        @param stdin: Its standard input.
+        """
+        given = self.local if environment is None else environment
+        base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        self.patch(os, "environ", {**base, **given})
+        self.patch(sys, "stdin", StringIO(stdin))
+        output, errors = StringIO(), StringIO()
+        with redirect_stdout(output), redirect_stderr(errors):
+            try:
+                code = main(words)
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+        return Done(code, output.getvalue(), errors.getvalue())
+
+    def remote(self, *words: str, account: Account = ROOT, stdin: str = "") -> Done:
+        """Run a command over the API."""
+        pair = {
+            "STORAGEGATE_ACCESS_KEY": account.accessKey,
+            "STORAGEGATE_SECRET_KEY": account.secretKey,
+        }
+        return self.run_(*words, "--url", self.url, environment=pair, stdin=stdin)
+
+    def both(self, *words: str) -> list[Done]:
+        """Run a command in both places, on the data directory first."""
+        return [self.run_(*words), self.remote(*words)]
+
+    def succeed(self, done: Done) -> Done:
+        """Check that a command is done, without a line of errors."""
+        self.assertEqual((done.code, done.errors), (0, ""), done)
+        return done
+
+
+class JSONTests(CommandCase):
+    """C{--json}: one object, whichever command."""
+
+    def rows(self) -> dict[str, tuple[str, ...]]:
+        """Give arguments for each command that works here, by the words of the command."""
+        directory = self.makeDirectory()
+        bucket = self.makeBucket("json")
+        self.s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+        key = self.issueKey("json").accessKey
+        # A copy, for what locks the data.
+        copy = directory / "copy"
+        return {
+            "init": ("--data", str(directory / "i"), "--config", str(directory / "i.toml")),
+            "status": (),
+            "keys create": ("--account", "json"),
+            "keys list": (),
+            "keys edit": ("--access-key", key, "--note", "of a test"),
+            "keys judge": ("--access-key", key, "--access", "read", "--bucket", bucket),
+            "keys revoke": ("--access-key", key),
+            "buckets list": (),
+            "buckets create": (self.makeName("json"),),
+            "buckets usage": (),
+            "share": (bucket, "k"),
+            "trace": ("--count", "0"),
+            "call": ("UserService.ListUsers", "--wire", "http"),
+            "config show": (),
+            "config check": (),
+            "config reload": (),
+            "connect": ("aws",),
+            "completion": ("bash",),
+            "backup": ("--to", str(copy)),
+            "recover": ("--data", str(copy), "--to", str(directory / "blobs")),
+            "fsck": ("--data", str(copy)),
+            "buckets delete": (bucket,),
+            "doctor": (),
+        }
+
+    def test_everyCommand(self) -> None:
+        """Each command of the table prints one object and nothing besides."""
+        rows = self.rows()
+        elsewhere = {each.path for each in COMMANDS if each.path.startswith("cluster")}
+        self.assertEqual({each.path for each in COMMANDS} - elsewhere, {*rows, "serve"})
+        for path, arguments in rows.items():
+            if path in ("trace", "buckets delete"):
+                continue
+            done = self.run_(*path.split(), *arguments, "--json")
+            self.assertTrue(done.output, (path, done))
+            self.assertIsInstance(done.json, dict, path)
+            self.assertEqual(len(done.output.splitlines()), 1, path)
+
+    def test_refused(self) -> None:
+        """What fails prints no object, and one line of errors."""
+        for done in self.both("buckets", "delete", "none-of-ours", "--json"):
+            self.assertEqual((done.code, done.output), (1, ""))
+            self.assertEqual(len(done.errors.splitlines()), 1)
+
+
+class BothTests(CommandCase):
+    """The same commands in both places."""
+
+    def test_keys(self) -> None:
+        """A key is created, changed and revoked; the other place sees each change as it is."""
+        for name, here, there in (
+            ("local", self.run_, self.remote),
+            ("remote", self.remote, self.run_),
+        ):
+            self.checkKey(name, here, there)
+
+    def checkKey(self, name: str, here: Callable[..., Done], there: Callable[..., Done]) -> None:
+        """
+        Take a key through its life.
+
+        @param here: Runs commands in one place.
+        @param there: Runs them in the other.
+        """
+        key = f"KEYOF{name.upper()}"
+        limits = ("--bucket", "ci-*", "--prefix", "out/", "--role", "auditor")
+        given = ("--account", name, "--access-key", key, "--secret-stdin", "--expires", "1d")
+        done = self.succeed(
+            here("keys", "create", *given, *limits, "--json", stdin="issued-secret-of-it\n")
+        )
+        self.assertEqual(done.json["secretKey"], "issued-secret-of-it")
+        created = {k: v for k, v in done.json.items() if k != "secretKey"}
+        self.assertEqual(created["prefix"], "out/*")
+        # A running daemon reads the keys twice a second.
+        self.assertTrue(eventually(lambda: created in there("keys", "list", "--json").json["keys"]))
+        taken = there("keys", "create", *given, stdin="another-secret\n")
+        self.assertEqual(
+            (taken.code, taken.errors), (1, f"storagegate: the access key {key} is taken\n")
+        )
+        changes = ("--disabled", "yes", "--bucket", "", "--expires", "never")
+        changed = self.succeed(there("keys", "edit", "--access-key", key, *changes, "--json"))
+        self.assertEqual(
+            (changed.json["disabled"], changed.json["bucket"], changed.json["expiresMs"]),
+            (True, "", 0),
+        )
+        anew = self.succeed(here("keys", "edit", "--access-key", key, "--new-secret"))
+        self.assertNotIn("issued-secret-of-it", anew.output)
+        self.assertIn("AWS_SECRET_ACCESS_KEY=", anew.output)
+        words = ("keys", "judge", "--access-key", key, *_JUDGED, "--json")
+        self.assertTrue(eventually(lambda: "disabled" in there(*words).json["why"]))
+        judged = there(*words)
+        self.assertEqual((judged.code, judged.json["allowed"]), (1, False))
+        self.succeed(there("keys", "revoke", "--access-key", key))
+        # To revoke it again before that would be done.
+        absent = f"storagegate: there is no access key {key}\n"
+        words = ("keys", "edit", "--access-key", key, "--note", "x")
+        self.assertTrue(eventually(lambda: here(*words).errors == absent))
+        self.assertEqual(there("keys", "revoke", "--access-key", key).errors, absent)
+
+    def test_buckets(self) -> None:
+        """So are buckets, which clients of S3 see at once; output and errors are the same."""
+        for name, here, there in (
+            ("clilocal", self.run_, self.remote),
+            ("cliremote", self.remote, self.run_),
+        ):
+            self.succeed(here("buckets", "create", name, "--locked"))
+            self.s3.put_object(Bucket=name, Key="a/b", Body=b"x" * 2000)
+            for words in (("list", "--json"), ("list",), ("usage", "--json"), ("usage",)):
+                first, second = self.both("buckets", *words, "--prefix", name)
+                self.assertEqual(first, second)
+            usage = self.remote("buckets", "usage", "--prefix", name, "--json").json
+            self.assertEqual(usage["total"]["bytes"], 2000)
+            refused = self.both("buckets", "delete", name)
+            self.assertEqual(refused[0], refused[1])
+            self.assertEqual(refused[0].code, 1)
+            again = self.both("buckets", "create", name)
+            self.assertEqual(again[0], again[1])
+            version = self.s3.list_object_versions(Bucket=name)["Versions"][0]["VersionId"]
+            self.s3.delete_object(Bucket=name, Key="a/b", VersionId=version)
+            self.succeed(there("buckets", "delete", name))
+            self.assertRefused(404, "404", self.s3.head_bucket, Bucket=name)
+            gone = self.both("buckets", "delete", name)
+            self.assertEqual((gone[0], gone[0].code), (gone[1], 1))
+
+    def test_status(self) -> None:
+        """The state is that of the daemon, in both places; without a command it is a line."""
+        for done in self.both("status", "--json"):
+            self.succeed(done)
+            self.assertEqual((done.json["status"], done.json["workers"]), ("ok", 1))
+        for done in self.both("status"):
+            self.assertRegex(self.succeed(done).output, r"(?m)^status +ok$")
+        done = self.succeed(self.run_())
+        self.assertIn(": ok, ", done.output.splitlines()[0])
+        self.assertTrue(all(each.path in done.output for each in COMMANDS))
+
+    def test_config(self) -> None:
+        """Keys have their values and origins; no secret is printed."""
+        for done in self.both("config", "show", "--json"):
+            found = {row["key"]: row for row in self.succeed(done).json["keys"]}
+            self.assertEqual(found["secretKey"]["value"], "***")
+            self.assertEqual(found["accessKey"]["origin"], "variable STORAGEGATE_ACCESS_KEY")
+            self.assertNotIn(ROOT.secretKey, done.output)
+        done = self.run_("config", "check", environment={"STORAGEGATE_WORKERS": "x"})
+        self.assertEqual((done.code, done.errors), (1, ""))
+        self.assertIn("workers (variable STORAGEGATE_WORKERS)", done.output)
+        for done in self.both("config", "reload"):
+            self.assertEqual(self.succeed(done).output, "applied: nothing\n")
+
+    def test_doctor(self) -> None:
+        """The findings of the daemon's own doctor come over the API."""
+        done = self.remote("doctor", "--json")
+        self.assertEqual(done.errors, "")
+        levels = {each["level"] for each in done.json["findings"]}
+        self.assertEqual(done.json["ok"], "problem" not in levels)
+        self.assertEqual(done.code, int("problem" in levels))
+        self.assertIn("ports", {each["check"] for each in done.json["findings"]})
+
+    def test_share(self) -> None:
+        """The URL has the bytes without a key."""
+        bucket = self.makeBucket("share")
+        self.s3.put_object(Bucket=bucket, Key="a b/\u00fc?", Body=b"shared")
+        from urllib.request import urlopen
+
+        for done in self.both("share", bucket, "a b/\u00fc?", "--expires", "5m"):
+            self.assertEqual(done.code, 0, done)
+            with urlopen(done.output.strip()) as response:
+                self.assertEqual(response.read(), b"shared")
+        refused = self.run_("share", bucket, "none")
+        self.assertEqual((refused.code, refused.output), (1, ""))
+
+
+_JUDGED = ("--access", "read", "--bucket", "some-bucket")
+
+
+class RightsTests(CommandCase):
+    """What the key of C{--url} may not do."""
+
+    def test_roles(self) -> None:
+        """A key without a role gets the API's refusals; a wrong secret is told from them."""
+        account = self.issueKey("norole")
+        done = self.remote("status", account=account)
+        self.assertEqual((done.code, done.output), (1, ""))
+        self.assertIn("auditor", done.errors)
+        self.assertIn("PERMISSION_DENIED", done.errors)
+        done = self.remote("keys", "create", "--account", "x", account=account)
+        self.assertIn("PERMISSION_DENIED", done.errors)
+        own = self.remote("keys", "list", "--json", account=account).json["keys"]
+        self.assertEqual([row["accessKey"] for row in own], [account.accessKey])
+        done = self.remote("keys", "list", account=Account(account.accessKey, "wrong-secret"))
+        self.assertEqual(done.code, 1)
+        self.assertIn("UNAUTHENTICATED", done.errors)
+
+    def test_profile(self) -> None:
+        """A profile has URL and pair; a file that others may read is refused."""
+        home = self.makeDirectory()
+        path = home / "storagegate" / "profiles.toml"
+        path.parent.mkdir()
+        path.write_text(
+            f'[here]\nurl = "{self.url}"\naccessKey = "{ROOT.accessKey}"\n'
+            f'secretKey = "{ROOT.secretKey}"\n[wrong]\nuri = "x"\n'
+        )
+        environment = {"XDG_CONFIG_HOME": str(home)}
+        words = ("buckets", "list", "--json", "--profile")
+        for mode, code in ((0o644, 2), (0o600, 0)):
+            path.chmod(mode)
+            done = self.run_(*words, "here", environment=environment)
+            self.assertEqual(done.code, code, done)
+        for name, reason in (("there", "no table [there]"), ("wrong", "wrong.uri")):
+            done = self.run_(*words, name, environment=environment)
+            self.assertEqual(done.code, 2)
+            self.assertIn(reason, done.errors)
+
+
+class TLSTests(CommandCase):
+    """A daemon behind TLS."""
+
+    def test_verified(self) -> None:
+        """The certificate is checked by the authorities that are named, before the pair is sent."""
+        directory = self.makeDirectory()
+        authority = Authority(directory)
+        certificate, key = authority.issue()
+        place = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
+        daemon = makeDaemon(directory / "data", "--admin", place)
+        self.addCleanup(daemon.kill)
+        port = daemon.start().address("admin")[1]
+        words = ("buckets", "list", "--json", "--url", f"https://localhost:{port}")
+        done = self.run_(*words, "--cacert", str(authority.path), environment=PAIR)
+        self.assertEqual(self.succeed(done).json, {"buckets": []})
+        refused = self.run_(*words, environment=PAIR)
+        self.assertEqual(refused.code, 3)
+        self.assertIn("certificate verify failed", refused.errors)
+        absent = self.run_(*words, "--cacert", str(directory / "none"), environment=PAIR)
+        self.assertEqual(absent.code, 2)
+
+
+class LiveTests(CommandCase):
+    """Commands that only a running daemon can do."""
+
+    def test_call(self) -> None:
+        """A method is called with requests of flags and of standard input; errors are exit 1."""
+        for number, run in enumerate((self.run_, self.remote)):
+            user = json.dumps({"name": "Ada", "email": f"ada{number}@example.com"})
+            done = run("call", "UserService.CreateUser", "--request", user, "--json")
+            self.assertEqual((done.code, done.json["error"]), (0, None), done)
+            [item] = done.json["items"]
+            self.assertEqual(item["data"]["name"], "Ada")
+        listed = self.run_("call", "UserService.ListUsers")
+        self.assertEqual(
+            [json.loads(line)["name"] for line in listed.output.splitlines()], ["Ada"] * 2
+        )
+        self.assertIn("2 items", listed.errors)
+        missing = self.run_("call", "UserService.GetUser", "--request", '{"id": "none"}', "--json")
+        self.assertEqual(missing.code, 1)
+        self.assertTrue(missing.json["error"]["error"], missing)
+        fromInput = self.run_(
+            *("call", "UserService.GetUser", "--request", "-"), stdin='{"id": "none"}\n'
+        )
+        self.assertEqual((fromInput.code, fromInput.output), (1, ""))
+        for wrong in (("Nothing",), ("A.b", "--request", "{"), ("A.b", "--metadata", "x")):
+            self.assertEqual(self.run_("call", *wrong).code, 2, wrong)
+
+    def test_trace(self) -> None:
+        """Requests are printed as they are handled, filtered by the daemon."""
+        from threading import Event, Thread
+
+        bucket = self.makeBucket("trace")
+        stopped = Event()
+
+        def request() -> None:
+            while not stopped.wait(0.1):
+                self.s3.put_object(Bucket=bucket, Key="a\x1b[31m", Body=b"xyz")
+                self.s3.list_objects_v2(Bucket=bucket)
+
+        thread = Thread(target=request)
+        thread.start()
+        try:
+            filters = ("--operation", "PutObject", "--bucket", bucket, "--count", "2")
+            lines = self.succeed(self.remote("trace", *filters)).output.splitlines()
+            records = self.succeed(self.run_("trace", *filters, "--json")).output.splitlines()
+        finally:
+            stopped.set()
+            thread.join()
+        self.assertEqual((len(lines), len(records)), (2, 2))
+        self.assertRegex(lines[0], r" s3 +PutObject +200 .* ms .*" + bucket)
+        self.assertNotIn("\x1b", lines[0])
+        self.assertEqual(json.loads(records[0])["key"], "a\x1b[31m")
+
+
+class UnreachedTests(CommandCase):
+    """Daemons that are not there."""
+
+    def test_none(self) -> None:
+        """Exit code 3 and one line: no daemon, nothing that listens, no console behind it."""
+        data = self.makeDirectory() / "data"
+        shutil.copytree(
+            self.daemon.data, data, ignore=lambda path, names: [n for n in names if n == "lock"]
+        )
+        local = {**self.local, "STORAGEGATE_DATA": str(data)}
+        for words in (("trace",), ("share", "a", "b"), ("config", "reload")):
+            done = self.run_(*words, environment=local)
+            self.assertEqual((done.code, done.output), (3, ""), done)
+            self.assertIn("no daemon runs", done.errors)
+        stopped = self.run_("status", "--json", environment=local)
+        self.assertEqual((stopped.code, stopped.json["status"]), (3, "stopped"))
+        running = self.run_("status", "--json").json
+        self.assertEqual(set(stopped.json), set(running))
+        self.assertEqual(self.run_(environment=local).code, 0)
+        port = heldPort(self)
+        for url in (f"http://127.0.0.1:{port}", self.endpoint):
+            done = self.run_("status", "--url", url, environment=PAIR)
+            self.assertEqual((done.code, done.output), (3, ""), done)
+            self.assertEqual(len(done.errors.splitlines()), 1)
+
+    def test_otherProcess(self) -> None:
+        """The root pair is not sent to a port that is another process's."""
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(0.2)
+            port = server.getsockname()[1]
+            local = {**self.local, "STORAGEGATE_ADMIN": f"tcp:{port}:interface=127.0.0.1"}
+            done = self.run_("trace", environment=local)
+            self.assertEqual(done.code, 3)
+            self.assertIn("another process", done.errors)
+            with self.assertRaises(TimeoutError):
+                server.accept()
+
+    def test_urls(self) -> None:
+        """The pair is not sent in clear to another machine, and not without a pair."""
+        for url, reason in (
+            ("http://192.0.2.1:9001", "in clear"),
+            ("ftp://127.0.0.1", "expected a URL"),
+            ("127.0.0.1:9001", "expected a URL"),
+            ("http://127.0.0.1:99999", "expected a URL"),
+        ):
+            done = self.run_("keys", "list", "--url", url, environment=PAIR)
+            self.assertEqual(done.code, 2, url)
+            self.assertIn(reason, done.errors)
+        done = self.run_("keys", "list", "--url", self.url, environment={})
+        self.assertEqual(done.code, 2)
+        self.assertIn("STORAGEGATE_ACCESS_KEY", done.errors)
+
+
+class ConnectTests(CommandCase):
+    """What C{connect} prints is what the clients need."""
+
+    def parts(self, tool: str, bucket: str, *flags: str) -> dict[str, str]:
+        """Give the texts by their places."""
+        done = self.succeed(
+            self.run_("connect", tool, "--bucket", bucket, "--with-secret", "--json", *flags)
+        )
+        self.assertEqual(done.json["endpoint"], self.endpoint)
+        return {part["place"]: part["text"] for part in done.json["parts"]}
+
+    def filled(self) -> str:
+        """Make a bucket with one object."""
+        bucket = self.makeBucket("connect")
+        self.s3.put_object(Bucket=bucket, Key="found-by-the-client", Body=b"x")
+        return bucket
+
+    def runShell(self, text: str, tool: str, home: Path, **variables: str) -> str:
+        """Run commands of a shell, in which the client is found."""
+        path = f"{Path(needTool(tool)).parent}:{os.environ['PATH']}"
+        return runTool(["sh", "-ec", text], {"HOME": str(home), "PATH": path, **variables})
+
+    def writeFiles(self, parts: dict[str, str], home: Path) -> None:
+        """Write the files of a home directory."""
+        for place, text in parts.items():
+            if place.startswith("~/"):
+                path = home / place[2:]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+
+    def test_aws(self) -> None:
+        """aws-cli lists the bucket with the files that it prints."""
+        needTool("aws")
+        home, bucket = self.makeDirectory(), self.filled()
+        parts = self.parts("aws", bucket)
+        self.writeFiles(parts, home)
+        self.assertIn("found-by-the-client", self.runShell(parts["shell"], "aws", home))
+
+    def test_rclone(self) -> None:
+        """So does rclone."""
+        needTool("rclone")
+        home, bucket = self.makeDirectory(), self.filled()
+        parts = self.parts("rclone", bucket)
+        self.writeFiles(parts, home)
+        self.assertIn("found-by-the-client", self.runShell(parts["shell"], "rclone", home))
+
+    def test_restic(self) -> None:
+        """restic makes its repository."""
+        needTool("restic")
+        home, bucket = self.makeDirectory(), self.makeBucket("connect")
+        self.runShell(self.parts("restic", bucket)["shell"], "restic", home, RESTIC_PASSWORD="x")
+        self.assertTrue(self.s3.get_object(Bucket=bucket, Key="config"))
+
+    def test_boto3(self) -> None:
+        """The program counts the objects."""
+        home, bucket = self.makeDirectory(), self.filled()
+        program = home / "storagegate.py"
+        program.write_text(self.parts("boto3", bucket)["storagegate.py"])
+        self.assertEqual(runTool([sys.executable, program], {"HOME": str(home)}), "1\n")
+
+    def test_mc(self) -> None:
+        """mc lists the bucket."""
+        needTool("mc")
+        home, bucket = self.makeDirectory(), self.filled()
+        text = self.parts("mc", bucket)["shell"]
+        self.assertIn("found-by-the-client", self.runShell(text, "mc", home))
+
+    def test_s5cmd(self) -> None:
+        """s5cmd lists the bucket."""
+        needTool("s5cmd")
+        home, bucket = self.makeDirectory(), self.filled()
+        text = self.parts("s5cmd", bucket)["shell"]
+        self.assertIn("found-by-the-client", self.runShell(text, "s5cmd", home))
+
+    def test_secret(self) -> None:
+        """Without the flag there is no secret; over the API the URL is the same."""
+        for tool in ("aws", "rclone", "mc", "restic", "s5cmd", "boto3"):
+            for done in (
+                self.run_("connect", tool),
+                self.remote("connect", tool, "--endpoint", self.endpoint),
+            ):
+                self.assertNotIn(ROOT.secretKey, self.succeed(done).output)
+                self.assertIn("SECRET-KEY", done.output)
+        done = self.run_("connect", "aws", "--with-secret", environment={})
+        self.assertEqual(done.code, 2)
+
+
+class TableTests(CommandCase):
+    """The table itself."""
+
+    def test_flags(self) -> None:
+        """Each command has the flags of its place; those of the data directory say the same."""
+        from storagegate.cli.commands import argumentsOf
+        from storagegate.daemon.config import KEYS
+
+        meaning = next(key.meaning for key in KEYS if key.name == "data")
+        for command in COMMANDS:
+            found = {each.names[0]: each for each in argumentsOf(command)}
+            self.assertEqual("--json" in found, command.path != "serve", command.path)
+            self.assertEqual(
+                "--url" in found, command.place is CommandPlace.EITHER or command.path == "doctor"
+            )
+            if "--data" in found and command.path != "init":
+                self.assertEqual(found["--data"].settings["help"], meaning)
