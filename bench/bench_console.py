@@ -2,13 +2,14 @@
 """
 Measure what the console costs the requests beside it.
 
-    python bench/bench_console.py [--rounds 3] [--cases get4k put4k list1m]
+    python bench/bench_console.py [--rounds 3] [--cases get4k put4k list1m upload download]
     python bench/bench_console.py --quick
 
 The daemons of a case run at once and take turns within each round: one without a console, one
 whose console was never requested, one whose was, and one with the live view of all requests open.
-C{list1m} asks the console for pages of 1,000 of a million keys, one after the other. C{--quick} has
-a hundredth of the keys, and measures nothing that means anything.
+C{list1m} asks the console for pages of 1,000 of a million keys, one after the other. C{upload} and
+C{download} move 200 MiB over S3 and through the console. C{--quick} has a hundredth of the keys and
+bytes, and measures nothing that means anything.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from attrs import evolve, frozen
 from bench import s3measuring, s3recipes
 from bench.blast import buildClient
 from bench.client import CLIENT_CORE
+from bench.consoletransfers import Client, measureTransfers, uploadByConsole, uploadByS3
 from bench.filling import ensureBenchBucket
 from bench.measuring import MeasureError
 from bench.places import BULK_FILL
@@ -75,6 +77,7 @@ class Setting:
     @ivar isUsed: Whether that has had a request.
     @ivar isLive: Whether the live view of all requests is open.
     @ivar keys: How many objects there are to list.
+    @ivar size: Bytes of the object that is moved.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Setting:
     isUsed: bool = False
     isLive: bool = False
     keys: int = 0
+    size: int = 0
 
 
 @frozen
@@ -104,19 +108,23 @@ _BESIDE = (
     Setting("live", isUsed=True, isLive=True),
 )
 
+_MOVING = (Setting("s3", size=200 << 20), Setting("api", isUsed=True, size=200 << 20))
+
 CASES: Mapping[str, Case] = {
     case.name: case
     for case in (
         Case("get4k", _BESIDE),
         Case("put4k", _BESIDE),
         Case("list1m", (Setting("million", isUsed=True, keys=_MILLION),), (1,)),
+        Case("upload", _MOVING, (3,)),
+        Case("download", _MOVING, (1,)),
     )
 }
 
 
 def shrink(setting: Setting) -> Setting:
     """Take a hundredth, to show that all works."""
-    return evolve(setting, keys=setting.keys // 100)
+    return evolve(setting, keys=setting.keys // 100, size=setting.size // 100)
 
 
 def _recipe(setting: Setting, admin: int) -> S3Recipe:
@@ -204,6 +212,8 @@ def measure(server: ConsoleServer, case: Case, connections: int, seconds: float)
     if server.setting.keys:
         return _measureLists(server, case, seconds)
     ensureBenchBucket(server)
+    if server.setting.size:
+        return _measureTransfers(server, case, connections, seconds)
     return s3measuring.measure(server, S3_CASES[case.name], connections, seconds)
 
 
@@ -234,6 +244,31 @@ def _measureLists(server: ConsoleServer, case: Case, seconds: float) -> Cell:
         cpuMicrosPerRequest=cpu * 1e6 / len(taken),
         requests=len(taken),
     )
+
+
+def _measureTransfers(server: ConsoleServer, case: Case, connections: int, seconds: float) -> Cell:
+    """Measure an object that is sent or read, over S3 or through the console."""
+    size, api = server.setting.size, server.setting.isUsed
+    client = Client(server.admin if api else server.port, _FIELDS)
+    path = f"{API}buckets/bench/objects/large?bytes" if api else "/bench/large"
+
+    def upload() -> int:
+        if api:
+            uploadByConsole(client, API, size, connections)
+        else:
+            uploadByS3(client, size, connections)
+        return size
+
+    def download() -> int:
+        received = client.read(path)
+        if received != size:
+            raise MeasureError(f"{received} bytes of {size}")
+        return received
+
+    # Of a download, what it reads.
+    upload()
+    move = upload if case.name == "upload" else download
+    return measureTransfers(server, case.name, connections, move, seconds)
 
 
 def readOptions(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -182,10 +182,16 @@ CLUSTER_GOALS = (
     ),
 )
 
-CONSOLE_GOALS = tuple(
-    Goal(case, 64, least, against, ours=ours, isPaired=True)
-    for case in ("get4k", "put4k")
-    for ours, against, least in (("unused", "none", 0.99), ("live", "unused", 0.9))
+CONSOLE_GOALS = (
+    *(
+        Goal(case, 64, least, against, ours=ours, isPaired=True)
+        for case in ("get4k", "put4k")
+        for ours, against, least in (("unused", "none", 0.99), ("live", "unused", 0.9))
+    ),
+    *(
+        Goal(case, connections, 0.9, "s3", ours="api", isPaired=True)
+        for case, connections in (("upload", 3), ("download", 1))
+    ),
 )
 
 GOALS = {
