@@ -126,7 +126,7 @@ class PostgreSQLCatalog:
             onNotification=self._notified,
             onOpen=self._listen,
         )
-        self._lookups = Lookups(self._forLookups, self._ids)
+        self._lookups = Lookups(reactor, self._forLookups, self._ids)
         self._lists = Lists(self._forLists, self._lookups, self._ids)
         self.leases = Leases(self._forLookups, clock)
         self.cleanup = Cleanup(self._forLists, locks)

@@ -1,6 +1,6 @@
 """
-Look-ups: one query and one round trip each, on a connection of their own. No record is cached, so a
-look-up sees what any node has committed before.
+Look-ups: one round trip each, on a connection of their own. No record is cached, so a look-up sees
+what any node has committed before.
 
 Buckets are remembered, but for writes alone, which name the revision by which they were judged.
 """
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
 from storagegate.storage.catalog.objects import readAttributes, readSegments
-from storagegate.storage.catalog.postgresql.connection import Rows, Step
+from storagegate.storage.catalog.postgresql.connection import Rows
+from storagegate.storage.catalog.postgresql.gathering import ObjectGatherer
 from storagegate.storage.catalog.postgresql.keydocument import readKey
 from storagegate.storage.catalog.postgresql.primary import PersistentConnection
 from storagegate.storage.catalog.postgresql.values import (
@@ -58,8 +59,9 @@ class Lookups:
     @ivar recent: The buckets that were found last, with their revisions, by name.
     """
 
-    def __init__(self, connection: PersistentConnection, ids: VersionIds) -> None:
+    def __init__(self, reactor: Any, connection: PersistentConnection, ids: VersionIds) -> None:
         self._connection = connection
+        self._gatherer = ObjectGatherer(reactor, connection)
         self._ids = ids
         self.recent: dict[str, tuple[Bucket, int]] = {}
         self._decoded: dict[bytes, tuple[Bucket, int]] = {}
@@ -82,21 +84,24 @@ class Lookups:
         self, bucket: str, key: bytes, versionId: str | None, verify: bool
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up a bucket and an object in it, or a version."""
-        if versionId is None:
-            step: Step = (b"object", (bucket.encode(), key))
-        elif (sequence := self._ids.read(versionId)) is None:
-            step = (b"null", (bucket.encode(), key))
-        else:
-            step = (b"version", (bucket.encode(), key, int8(sequence)))
         if "\0" in bucket:
             return None, None
-        rows = await self._connection.lookUp(step)
-        if not rows.ntuples:
+        if versionId is None:
+            rows, n = await self._gatherer.find(bucket, key)
+        else:
+            rows, n = await self._version(bucket, key, self._ids.read(versionId)), 0
+        described = rows.get_value(n, 0) if rows.ntuples else None
+        if described is None:
             return None, None
-        found = self.bucketOf(rows.get_value(0, 0))
-        if rows.get_value(0, 1) is None:
+        found = self.bucketOf(described)
+        if rows.get_value(n, 1) is None:
             return found, None
-        return found, self._recordOf(rows, bucket, key, verify)
+        return found, self._recordOf(rows, bucket, key, verify, n)
+
+    async def _version(self, bucket: str, key: bytes, sequence: int | None) -> Rows:
+        if sequence is None:
+            return await self._read(b"null", bucket.encode(), key)
+        return await self._read(b"version", bucket.encode(), key, int8(sequence))
 
     async def deleteMarker(self, bucket: str, key: bytes) -> ObjectRecord | None:
         """Look up the delete marker that is the newest version of a key."""
@@ -208,7 +213,7 @@ class Lookups:
         self, rows: Rows, bucket: str, key: bytes, verify: bool, n: int = 0
     ) -> ObjectRecord:
         _, sequence, numbered, size, etag, modified, account, attributes, *rest = _row(rows, n)
-        segments, inline, checksum, tags, acl, mode, until, hold, marker = rest
+        segments, inline, checksum, tags, acl, mode, until, hold, marker, *_ = rest
         if verify and checksum is not None and not _isIntact(inline, integer(checksum)):
             raise CorruptObject(f"object {bucket}/{key!r} is damaged")
         number = int.from_bytes(sequence, "big")

@@ -356,18 +356,19 @@ class PersistentConnection:
             if timer.active():
                 timer.cancel()
 
-    async def query(self, *steps: Step) -> list[Any]:
+    async def query(self, *steps: Step, began: float | None = None) -> list[Any]:
         """
         Run statements that only read, in one transaction: if the connection is lost, again.
 
+        @param began: Since when their client waits, if that is not from now on.
         @return: A result for each statement.
         @raise StoreBusy: The catalog did not answer.
         """
         connection = self.connection
-        began = self._reactor.seconds()
+        began = self._reactor.seconds() if began is None else began
         try:
             if connection is not None:
-                return await connection.run(steps)
+                return await connection.run(steps, began)
         except ConnectionLost:
             if self._reactor.seconds() >= began + WAIT_SECONDS:
                 raise

@@ -134,9 +134,14 @@ _COMPLETED = f"""
 
 LOOKUPS = {
     b"bucket": "SELECT described FROM buckets WHERE name = $1::text",
-    b"object": f"""
-        SELECT b.described, {_FOUND}, false FROM buckets AS b
-        LEFT JOIN objects AS o ON o.bucketid = b.id AND o.key = $2::bytea WHERE b.name = $1::text
+    # The limit keeps the server from another plan than one look-up after the other.
+    b"objects": f"""
+        SELECT o.*, w.n FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS w (bucket, key, n)
+        LEFT JOIN LATERAL (
+            SELECT b.described, {_FOUND}, false FROM buckets AS b
+            LEFT JOIN objects AS o ON o.bucketid = b.id AND o.key = w.key
+            WHERE b.name = w.bucket LIMIT 1
+        ) AS o ON true
     """,
     b"version": _versionSQL("o.sequence = $3::bigint"),
     b"null": _versionSQL("NOT o.numbered"),
