@@ -162,6 +162,7 @@ class StoreChanges:
             more = ("auditor", 1 << 50, self._count % 2 == 0, f"note {self._count}")
             key = AccessKey(name, "secret", "account", "readwrite", "", "", "", self._count, *more)
             self._settle(catalog.addAccessKey(key))
+            self._settle(catalog.noteKeyUses({name: self._count}))
 
 
 _KINDS = (

@@ -140,7 +140,7 @@ class BucketEnd(SharedEnd):
             )
             sums[table] = (count, int(total))
             newest = max(newest, last)
-        return Ending(newest, 0, 0, {0: usage}, {}, sums)
+        return Ending(newest, 0, 0, {0: usage}, {}, {}, sums)
 
     def _setMark(self, mark: Mark) -> None:
         self._execute(

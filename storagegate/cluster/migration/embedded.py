@@ -34,6 +34,7 @@ from storagegate.cluster.migration.tables import (
 )
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
+from storagegate.storage.catalog.buckets import readKeyUses
 from storagegate.storage.catalog.connections import (
     MIGRATION,
     Durability,
@@ -365,6 +366,7 @@ class EmbeddedEnd:
             self._value("SELECT value FROM meta WHERE name = 'keysGeneration'"),
             self._value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'buckets'") or 0,
             {id: tuple(counts) for id, *counts in execute("SELECT * FROM usage ORDER BY bucketId")},
+            readKeyUses(self._connection),
             {name.removeprefix("progress-"): value for name, value in tasks},
             sums,
         )
@@ -464,6 +466,9 @@ class EmbeddedEnd:
             execute("DELETE FROM usage")
             for id, counts in ending.usage.items():
                 execute("INSERT INTO usage VALUES (?, ?, ?, ?, ?)", (id, *counts))
+            execute("DELETE FROM keyUses")
+            for use in ending.keyUses.items():
+                execute("INSERT INTO keyUses VALUES (?, ?)", use)
             for task, document in ending.progress.items():
                 execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"progress-{task}", document))
 

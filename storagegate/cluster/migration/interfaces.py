@@ -18,6 +18,7 @@ class Ending:
     @ivar keysGeneration: That of the access keys.
     @ivar lastBucket: No bucket has had a greater number.
     @ivar usage: What each bucket holds, by its number: objects, bytes, uploads, bytes of uploads.
+    @ivar keyUses: When each access key was used last, in ms.
     @ivar progress: The state of tasks in the background.
     @ivar sums: How many rows the tables of versions have, and the sum of the numbers of their
         writes, of which each has its own.
@@ -27,6 +28,7 @@ class Ending:
     keysGeneration: int
     lastBucket: int
     usage: Mapping[int, tuple[int, ...]]
+    keyUses: Mapping[str, int]
     progress: Mapping[str, bytes]
     sums: Mapping[Table, tuple[int, int]]
 

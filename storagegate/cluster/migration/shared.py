@@ -363,6 +363,7 @@ class SharedEnd:
                 "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM buckets_id_seq"
             ),
             {id: tuple(counts) for id, *counts in usage},
+            dict(self._rows("SELECT accesskey, lastusedms FROM keyuses")),
             dict(self._rows("SELECT task, document FROM progress")),
             {
                 table: (count, int(number or 0))
@@ -443,13 +444,15 @@ class SharedEnd:
                 "UPDATE meta SET number = %s WHERE name = 'keysgeneration'",
                 (ending.keysGeneration,),
             )
-            for table in ("usage", "usagedeltas", "freed", "progress"):
+            for table in ("usage", "usagedeltas", "freed", "keyuses", "progress"):
                 self._execute(f"DELETE FROM {table}")
             with self._copying("COPY usage FROM STDIN") as copy:
                 for id, counts in ending.usage.items():
                     copy.write_row((id, *counts))
             self._execute("DELETE FROM directory")
             self._execute("INSERT INTO directory SELECT name, 0 FROM buckets")
+            for use in ending.keyUses.items():
+                self._execute("INSERT INTO keyuses VALUES (%s, %s)", use)
             for item in ending.progress.items():
                 self._execute("INSERT INTO progress VALUES (%s, %s)", item)
 
