@@ -22,8 +22,10 @@ export class APIError extends Error {
 export const state = { session: null, ended: false, online: true, ready: false };
 const watchers = new Set();
 
+// Calls it at once, for what has changed between the first drawing and the effect that comes after it.
 export function watch(watcher) {
   watchers.add(watcher);
+  watcher();
   return () => watchers.delete(watcher);
 }
 

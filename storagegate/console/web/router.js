@@ -39,6 +39,8 @@ export function useRoute() {
   useEffect(() => {
     const changed = () => setRoute(current());
     addEventListener("hashchange", changed);
+    // It may have changed since it was drawn.
+    changed();
     return () => removeEventListener("hashchange", changed);
   }, []);
   return route;

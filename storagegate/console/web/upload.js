@@ -86,6 +86,7 @@ class Uploads {
 
   watch(watcher) {
     this.watchers.add(watcher);
+    watcher();
     return () => this.watchers.delete(watcher);
   }
 

@@ -1,0 +1,33 @@
+// The licences, and the colours of this browser.
+
+import { useState } from "./hooks.ceebd18b27.js";
+import { LIBRARIES, LICENCES } from "./libraries.2e8efbaa54.js";
+import { addTexts, say } from "./messages.5d7ca40ed1.js";
+import { changeSettings, settings } from "./settings.b1273204a3.js";
+import { html, Page, Select } from "./ui.7967bae88c.js";
+
+addTexts({
+  "about.licence": "storagegate is free software under the MIT licence.",
+  "about.libraries": "Libraries of these pages",
+  "about.licences": "The licences in full",
+});
+
+export default function About() {
+  const [theme, setTheme] = useState(settings().theme || "system");
+  return html`
+    <${Page} title=${say("nav.about")}>
+      <p>${say("about.licence")}</p>
+      <section class="card">
+        <${Select} label=${say("app.theme")} value=${theme}
+          onChange=${(event) => {
+            setTheme(event.target.value);
+            changeSettings({ theme: event.target.value });
+          }}
+          options=${["system", "light", "dark"].map((name) => [name, say("app.theme." + name)])} />
+      </section>
+      <h2>${say("about.libraries")}</h2>
+      <ul>${LIBRARIES.map((each) => html`<li>${each.name} ${each.version} (${each.license})</li>`)}</ul>
+      <p><a href=${LICENCES} target="_blank" rel="noopener">${say("about.licences")}</a></p>
+    <//>
+  `;
+}

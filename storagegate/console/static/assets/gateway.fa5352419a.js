@@ -1,0 +1,136 @@
+// The gateway: wires, services, their methods, one method and its calls, discovery.
+
+import { call } from "./api.3f20c599c2.js";
+import { Discovery } from "./discovery.58b2d187a8.js";
+import { TryIt } from "./gatewaycall.d1b3d97cf2.js";
+import "./gatewaytexts.5a3cfa5942.js";
+import { number, say } from "./messages.5d7ca40ed1.js";
+import { link } from "./router.dcba0dcacc.js";
+import { resolved } from "./schemas.5df7b5d8d2.js";
+import { Button, Empty, html, Loaded, Page, useLoad } from "./ui.7967bae88c.js";
+
+const yes = (value) => say(value ? "gateway.yes" : "gateway.no");
+
+const Heads = ({ names }) => html`
+  <thead><tr>${names.map((name) => html`<th scope="col">${say("gateway." + name)}</th>`)}</tr></thead>
+`;
+
+const Wires = ({ wires }) => html`
+  <h2>${say("gateway.wires")}</h2>
+  <div class="scroll" tabindex="0"><table><${Heads} names=${["wire", "address", "path", "tls", "providers"]} />
+    <tbody>${wires.map((wire) => html`
+      <tr key=${wire.name}><th scope="row">${wire.title}</th>
+        <td>${wire.address || say("gateway.closed")}</td><td>${wire.path}</td>
+        <td>${wire.address && yes(wire.isSecure)}</td><td>${wire.providers.join(", ") || say("app.none")}</td></tr>
+    `)}</tbody>
+  </table></div>
+`;
+
+function Limit({ limit, client }) {
+  if (!limit) return say("app.none");
+  const refused = limit.refused === null ? "?" : number(limit.refused);
+  return html`
+    ${say("gateway.limitText", { requests: number(limit.requests), seconds: number(limit.windowMs / 1000) })}
+    <small>${say("gateway.limitUsed", { used: number(limit.used), client, refused })}</small>
+  `;
+}
+
+const Service = ({ service, client }) => html`
+  <h2 class="isolated">${service.name}</h2>
+  ${service.isForwarded && html`<p>${say("gateway.forwarded")}</p>`}
+  ${service.isAuthorized && html`<p>${say("gateway.judged")}</p>`}
+  ${service.takesOthers && html`<p>${say("gateway.others")}</p>`}
+  <div class="scroll" tabindex="0"><table><${Heads} names=${["method", "kind", "access", "limit"]} />
+    <tbody>${service.methods.map((method) => html`
+      <tr key=${method.name}>
+        <th scope="row" class="long">
+          <a class="isolated" href=${link(["gateway", service.name, method.name])}>${method.name}</a></th>
+        <td>${say("gateway.kind." + method.streaming)}</td>
+        <td>${say(method.isPublic ? "gateway.public" : "gateway.private")}
+          ${service.providers.length > 0 && html`<small>${service.providers.join(", ")}</small>`}</td>
+        <td><${Limit} limit=${method.rateLimit} client=${client} /></td>
+      </tr>
+    `)}</tbody>
+  </table></div>
+`;
+
+const Reflection = ({ found }) => html`
+  <h2>${say("gateway.rpc")}</h2>
+  ${found.problem && html`<p>${say("gateway.rpcProblem", { problem: found.problem })}</p>`}
+  ${found.services.map((service) => html`
+    <details key=${service.name}><summary class="isolated">${service.name}</summary>
+      <ul>${service.methods.map((method) => html`
+        <li key=${method.path}><code>${method.path}</code> ${say("gateway.kind." + method.streaming)}</li>
+      `)}</ul>
+    </details>
+  `)}
+`;
+
+function save(name, document) {
+  const target = window.document.createElement("a");
+  target.href = URL.createObjectURL(new Blob([JSON.stringify(document, null, 2)], { type: "application/json" }));
+  target.download = name;
+  target.click();
+  setTimeout(() => URL.revokeObjectURL(target.href), 1000);
+}
+
+const Overview = ({ data }) => html`
+  <${Wires} wires=${data.wires} />
+  ${data.services.map((each) => html`<${Service} key=${each.name} service=${each} client=${data.client} />`)}
+  <${Reflection} found=${data.grpc} />
+  <h2>${say("gateway.documents")}</h2>
+  <div class="buttons">${["openapi", "asyncapi"].map((name) => html`
+    <${Button} onClick=${() => save(name + ".json", data[name])}>${say("gateway.save", { name })}<//>
+  `)}</div>
+`;
+
+function Schema({ title, schema, schemas }) {
+  const found = resolved(schema, schemas);
+  return html`
+    <details><summary>${title}</summary>
+      ${Object.keys(found).length
+        ? html`<pre class="isolated">${JSON.stringify(found, null, 2)}</pre>`
+        : html`<p>${say("gateway.anything")}</p>`}
+    </details>
+  `;
+}
+
+function Method({ data, names }) {
+  const service = data.services.find((each) => each.name === names[0]);
+  const method = service && service.methods.find((each) => each.name === names[1]);
+  if (!method) return html`
+    <${Empty} title=${say("gateway.missing")}><a class="button" href=${link(["gateway"])}>${say("app.all")}</a><//>`;
+  return html`
+    <dl class="facts">
+      <dt>${say("gateway.kind")}</dt><dd>${say("gateway.kind." + method.streaming)}</dd>
+      <dt>${say("gateway.access")}</dt><dd>${say(method.isPublic ? "gateway.public" : "gateway.private")}</dd>
+      <dt>${say("gateway.limit")}</dt><dd><${Limit} limit=${method.rateLimit} client=${data.client} /></dd>
+    </dl>
+    <${Schema} title=${say("gateway.input")} schema=${method.input} schemas=${data.schemas} />
+    <${Schema} title=${say("gateway.output")} schema=${method.output} schemas=${data.schemas} />
+    <h2>${say("gateway.try")}</h2>
+    <${TryIt} key=${names.join("/")} service=${service.name} method=${method} wires=${data.wires}
+      schemas=${data.schemas} />
+  `;
+}
+
+export default function Gateway({ route }) {
+  const found = useLoad((signal) => call("GET", "gateway", { signal }), []);
+  const names = route.path.slice(1);
+  const isAbsent = found.error && found.error.status === 404;
+  return html`
+    <${Page} title=${names.length ? names.join(".") : say("nav.gateway")} role="auditor"
+      actions=${html`<${Button} onClick=${found.reload}>${say("gateway.refresh")}<//>`}>
+      ${names.length > 0 && html`<p><a href=${link(["gateway"])}>${say("nav.gateway")}</a></p>`}
+      ${isAbsent
+        ? html`<${Empty} title=${say("gateway.none")} text=${say("gateway.noneText")}>
+            <${Button} onClick=${found.reload}>${say("app.reload")}<//><//>`
+        : html`<${Loaded} of=${found}>
+            ${(data) => names.length
+              ? html`<${Method} data=${data} names=${names} />`
+              : html`<${Overview} data=${data} />`}
+          <//>`}
+      ${!names.length && html`<${Discovery} />`}
+    <//>
+  `;
+}

@@ -1,0 +1,164 @@
+// Jobs below a prefix: those there are, with their progress and failures, and starting one.
+
+import { useEffect, useState } from "./hooks.ceebd18b27.js";
+import { call, has, segment, state } from "./api.3f20c599c2.js";
+import "./jobstexts.81a6d727ea.js";
+import { age, date, number, say } from "./messages.5d7ca40ed1.js";
+import { shown } from "./objectnames.9756311a71.js";
+import { go } from "./router.dcba0dcacc.js";
+import { announce, Button, Dialog, Empty, Field, Form, html, Loaded, Page, Select, useLoad } from "./ui.7967bae88c.js";
+
+const KINDS = ["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"];
+const COPIES = new Set(["copyPrefix", "movePrefix"]);
+const REMOVES = new Set(["deletePrefix", "movePrefix"]);
+const MOST_UNTYPED = 100;
+const POLL_MS = 2000;
+
+// The name that is to be typed: of a bucket, or a prefix with more than 100 objects.
+async function nameToType({ kind, bucket, prefix }) {
+  if (!REMOVES.has(kind)) return "";
+  if (!prefix) return bucket;
+  const query = { prefix, limit: MOST_UNTYPED + 1 };
+  const { objects } = await call("GET", "buckets/" + segment(bucket) + "/objects", { query });
+  return objects.length > MOST_UNTYPED ? prefix : "";
+}
+
+function NewJob({ given, onClose, onStarted }) {
+  const [values, setValues] = useState({
+    kind: KINDS.includes(given.kind) ? given.kind : KINDS[0],
+    bucket: given.bucket || "", prefix: given.prefix || "", toBucket: "", toPrefix: "",
+  });
+  const [toType, setToType] = useState("");
+  const [typed, setTyped] = useState("");
+  const change = (some) => {
+    setValues((before) => ({ ...before, ...some }));
+    setToType("");
+    setTyped("");
+  };
+  const isCopy = COPIES.has(values.kind);
+  const text = (name, more) => html`
+    <${Field} label=${say("jobs." + name)} name=${name} value=${values[name]}
+      onInput=${(event) => change({ [name]: event.target.value })} ...${more} />
+  `;
+  async function submit() {
+    if (!toType) {
+      const name = await nameToType(values);
+      if (name) {
+        setToType(name);
+        return;
+      }
+    }
+    const { toBucket, toPrefix, ...body } = values;
+    onStarted(await call("POST", "jobs", { body: isCopy ? { ...body, toBucket, toPrefix } : body }));
+  }
+  return html`
+    <${Dialog} title=${say("jobs.new")} onClose=${onClose}>
+      <${Form} submit=${submit} label=${say("jobs.start")} onCancel=${onClose}
+        kind=${REMOVES.has(values.kind) ? "danger" : "primary"} disabled=${toType !== "" && typed !== toType}>
+        <${Select} label=${say("jobs.kind")} value=${values.kind} name="kind"
+          onChange=${(event) => change({ kind: event.target.value })}
+          options=${KINDS.map((kind) => [kind, say("jobs.kind." + kind)])} />
+        ${text("bucket", { required: true })}
+        ${text("prefix", { help: say("jobs.prefixHelp") })}
+        ${isCopy && text("toBucket", { help: say("jobs.toBucketHelp") })}
+        ${isCopy && text("toPrefix", { help: say("jobs.toPrefixHelp") })}
+        ${toType && html`
+          <p role="alert">${say("jobs.typed", { count: number(MOST_UNTYPED) })}</p>
+          <${Field} label=${say("app.typeName", { name: shown(toType) })} name="typed" value=${typed}
+            onInput=${(event) => setTyped(event.target.value)} />
+        `}
+      <//>
+    <//>
+  `;
+}
+
+const place = (bucket, prefix) => say("jobs.where", { bucket, prefix: shown(prefix) });
+
+function Failures({ job }) {
+  const { failed, failures } = job;
+  if (!failures) return "0";
+  const values = { shown: number(failed.length), count: number(failures) };
+  return html`
+    <details><summary class="bad">${number(failures)}</summary>
+      <p class="quiet">${say("jobs.firstFailures", values)}</p>
+      <ul>${failed.map((each) => html`<li><bdi>${shown(each.key)}</bdi>: ${each.error}</li>`)}</ul>
+    </details>
+  `;
+}
+
+function Row({ job, reload }) {
+  const isRunning = job.state === "running";
+  const isMine = has("admin") || job.accessKey === state.session.accessKey;
+  async function end() {
+    await call("DELETE", "jobs/" + segment(job.id));
+    if (isRunning) announce(say("jobs.cancelled"));
+    reload();
+  }
+  const why = job.error || (job.state === "interrupted" ? say("jobs.interruptedText") : "");
+  return html`
+    <tr>
+      <th scope="row">${say("jobs.kind." + job.kind)} <small><bdi>${place(job.bucket, job.prefix)}</bdi></small>
+        ${COPIES.has(job.kind) && html`<small><bdi>${say("jobs.to", {
+          bucket: job.toBucket || job.bucket, prefix: shown(job.toPrefix),
+        })}</bdi></small>`}</th>
+      <td class="long"><span class=${job.state === "failed" || why ? "bad" : ""}>
+        ${say("jobs.state." + job.state)}</span>${why && html`<small>${why}</small>`}</td>
+      <td class="number">${number(job.done)} ${isRunning && html`
+        <progress aria-label=${say("jobs.state.running")}></progress>
+      `}</td>
+      <td class="number"><${Failures} job=${job} /></td>
+      <td>${job.accessKey}</td>
+      <td title=${date(job.startedMs)}>${age(job.startedMs)}</td>
+      <td>${job.endedMs ? age(job.endedMs) : ""}</td>
+      <td>${isMine && html`<${Form} submit=${end} kind="" label=${say(isRunning ? "jobs.cancel" : "jobs.forget")} />`}</td>
+    </tr>
+  `;
+}
+
+const COLUMNS = [
+  ["what"], ["state"], ["progress", "number"], ["failures", "number"], ["by"], ["from"], ["took"],
+];
+
+export default function Jobs({ route }) {
+  const { kind, bucket, prefix } = route.query;
+  const found = useLoad((signal) => call("GET", "jobs", { signal }), []);
+  const [open, setOpen] = useState(Boolean(kind));
+  const isRunning = found.data && found.data.items.some((job) => job.state === "running");
+  useEffect(() => {
+    if (!isRunning || found.error) return undefined;
+    const timer = setTimeout(found.reload, POLL_MS);
+    return () => clearTimeout(timer);
+  }, [found.atMs, isRunning, found.error]);
+  useEffect(() => setOpen(Boolean(kind)), [kind, bucket, prefix]);
+  function close() {
+    setOpen(false);
+    go(["jobs"], {}, true);
+  }
+  const add = html`
+    <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("jobs.new")}<//>
+  `;
+  return html`
+    <${Page} title=${say("nav.jobs")} actions=${add}>
+      <${Loaded} of=${found} isEmpty=${({ items }) => !items.length} empty=${html`
+        <${Empty} title=${say("jobs.empty")} text=${say("jobs.emptyText")}>${add}<//>
+      `}>
+        ${({ items }) => html`
+          <div class="scroll" tabindex="0"><table>
+            <thead><tr>
+              ${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("jobs." + name)}</th>`)}
+              <th scope="col"><span class="hidden">${say("app.actions")}</span></th>
+            </tr></thead>
+            <tbody>${items.map((job) => html`<${Row} key=${job.id} job=${job} reload=${found.reload} />`)}</tbody>
+          </table></div>
+        `}
+      <//>
+      ${open && html`
+        <${NewJob} given=${route.query} onClose=${close} onStarted=${() => {
+          announce(say("jobs.started"));
+          close();
+          found.reload();
+        }} />
+      `}
+    <//>
+  `;
+}

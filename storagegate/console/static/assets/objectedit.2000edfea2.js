@@ -1,0 +1,90 @@
+// What changes of an object: type, metadata, tags, retention and legal hold.
+
+import { useState } from "./hooks.ceebd18b27.js";
+import { call } from "./api.3f20c599c2.js";
+import { objectPath } from "./objectactions.a87ba3f2d1.js";
+import { date, say } from "./messages.5d7ca40ed1.js";
+import { Pairs } from "./pairs.b7ed400484.js";
+import { announce, Check, Field, Form, html, Select } from "./ui.7967bae88c.js";
+
+export function EditType({ bucket, object, changed }) {
+  const [type, setType] = useState(object.contentType);
+  const [pairs, setPairs] = useState(Object.entries(object.metadata));
+  async function save() {
+    const metadata = Object.fromEntries(pairs.filter(([name]) => name));
+    await call("PATCH", objectPath(bucket, object.key), { body: { contentType: type, metadata } });
+    announce(say("object.changed"));
+    changed();
+  }
+  return html`
+    <section>
+      <h3>${say("object.metadata")}</h3>
+      <${Form} submit=${save} label=${say("object.saveMetadata")}>
+        <${Field} label=${say("object.type")} name="contentType" value=${type}
+          onInput=${(event) => setType(event.target.value)} />
+        <${Pairs} label=${say("object.metadata")} pairs=${pairs} change=${setPairs} />
+      <//>
+    </section>
+  `;
+}
+
+export function EditTags({ bucket, object, versionId, changed }) {
+  const [pairs, setPairs] = useState(Object.entries(object.tags || {}));
+  async function save() {
+    const Tag = pairs.filter(([name]) => name).map(([Key, Value]) => ({ Key, Value }));
+    const path = objectPath(bucket, object.key) + "/settings/tags";
+    await call("PUT", path, { query: { versionId }, body: { TagSet: { Tag } } });
+    announce(say("object.changed"));
+    changed();
+  }
+  if (object.tags === null) return html`<p class="quiet">${say("object.tagsHidden")}</p>`;
+  return html`
+    <section>
+      <h3>${say("object.tags")}</h3>
+      <${Form} submit=${save} label=${say("object.saveTags")}>
+        <${Pairs} label=${say("object.tags")} pairs=${pairs} change=${setPairs} />
+      <//>
+    </section>
+  `;
+}
+
+const MODES = ["", "GOVERNANCE", "COMPLIANCE"];
+
+function localTime(ms) {
+  return new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+export function Lock({ bucket, object, versionId, changed }) {
+  const lock = object.lock || {};
+  const [mode, setMode] = useState(lock.mode || "");
+  const [until, setUntil] = useState(lock.untilMs ? localTime(lock.untilMs) : "");
+  const [bypass, setBypass] = useState(false);
+  const path = objectPath(bucket, object.key) + "/settings/";
+  async function put(name, body) {
+    await call("PUT", path + name, { query: { versionId, bypass }, body });
+    announce(say("object.changed"));
+    changed();
+  }
+  const retention = () => {
+    const at = until && new Date(until).toISOString().replace(/\.\d+/, "");
+    return put("retention", mode ? { Mode: mode, RetainUntilDate: at } : {});
+  };
+  return html`
+    <p>${lock.mode
+      ? say("object.locked", { mode: lock.mode, date: date(lock.untilMs) })
+      : say("object.notLocked")}${" "}${lock.legalHold && html`<strong>${say("object.held")}</strong>`}</p>
+    <${Form} submit=${retention} label=${say("object.saveRetention")}>
+      <${Select} label=${say("object.mode")} help=${say("object.modeHelp")} name="mode" value=${mode}
+        onChange=${(event) => setMode(event.target.value)}
+        options=${MODES.map((each) => [each, each || say("app.none")])} />
+      ${mode && html`
+        <${Field} label=${say("object.until")} type="datetime-local" name="until" required value=${until}
+          onInput=${(event) => setUntil(event.target.value)} />
+      `}
+      <${Check} label=${say("object.bypass")} checked=${bypass}
+        onChange=${(event) => setBypass(event.target.checked)} />
+    <//>
+    <${Form} submit=${() => put("legalHold", { Status: lock.legalHold ? "OFF" : "ON" })}
+      label=${say(lock.legalHold ? "object.release" : "object.hold")} />
+  `;
+}
