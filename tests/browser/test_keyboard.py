@@ -6,6 +6,7 @@ from unittest import TestResult
 
 from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
 from tests.support.clients import ROOT, botoClient
+from tests.wire.s3.fixture import eventually
 
 MADE = "by-keyboard"
 
@@ -95,6 +96,8 @@ class KeyboardTests(PagesCase):
         self.page.wait(inside)
         self.press("Escape", 27)
         self.page.wait("!document.querySelector('dialog[open]')")
+        # It comes back with the drawing after that.
+        eventually(lambda: self.focused() == opener)
         self.assertEqual(self.focused(), opener)
 
     def test_overlays(self) -> None:
