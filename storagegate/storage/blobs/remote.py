@@ -146,7 +146,7 @@ class UploadRemovals:
                 blob, isUnknown = self._waiting[0]
                 try:
                     await self._remove(blob)
-                except (StoreError, OSError) as error:
+                except (StoreError, MissingPiece, OSError) as error:
                     if seconds == _RETRY_SECONDS[0]:
                         self._log.warn("uploads are not removed: {error}", error=str(error))
                     if self._isStopping:
@@ -458,7 +458,7 @@ class RemoteBlobs:
                 try:
                     await self._removeOne(blob)
                     self.onRemoved(blob)
-                except (StoreError, OSError) as error:
+                except (StoreError, MissingPiece, OSError) as error:
                     errors.append(error)
                     if isinstance(error, StoreBusy):
                         # The others would wait as long.
