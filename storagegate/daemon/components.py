@@ -113,6 +113,11 @@ class Components:
         make = readCounts(options.counts, options.catalog)
         self._counts = Counts(make, self._reactor, self.meters)
 
+    def closeCounts(self) -> None:
+        """Close the connection of what all nodes count; the gateway and the store are closed."""
+        if self._counts is not None:
+            self._counts.close()
+
     def warnings(self) -> Mapping[str, str | None]:
         """Return why the calls of all nodes cannot be counted together, if they should be."""
         return {} if self._counts is None else {"counts": self._counts.failure}

@@ -212,6 +212,7 @@ class Daemon(ProcessService):
             except Exception:
                 self._log.failure("the store did not close in order")
             self._store = None
+        self._parts.closeCounts()
         await self._close("admin", _ADMIN_GRACE_SECONDS)
         self._notifier.close()
         self._log.info("stopped")

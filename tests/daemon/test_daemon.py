@@ -4,11 +4,13 @@ from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
+from storagegate.cluster.counts import Counts
 from storagegate.daemon.config import Configuration, ConfigurationError, load
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.service import ProcessSetup
 from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
+from tests.cluster.test_counts import MemoryCounts
 from tests.support.log import LogCase
 from tests.support.parts import FakeParts
 
@@ -301,6 +303,19 @@ class StopTests(DaemonCase):
         self.assertNoResult(stopping)
         self.parts.theStore.closed.callback(None)
         self.successResultOf(stopping)
+
+    def test_counts(self) -> None:
+        """What nodes count together has its connection until the store is closed, not longer."""
+        server = MemoryCounts()
+        self.parts._counts = counts = Counts(lambda reactor: server, self.parts.reactor)
+        counts.open()
+        daemon = self.started()
+        self.parts.theStore.closed = Deferred()
+        stopping = daemon.stopService()
+        self.assertEqual(server.closed, 0)
+        self.parts.theStore.closed.callback(None)
+        self.successResultOf(stopping)
+        self.assertEqual(server.closed, 1)
 
     def test_closesTheStoreInAnyCase(self) -> None:
         """A listener that does not end in order does not keep the store from its own end."""
