@@ -76,7 +76,15 @@ class ClusterMachine:
 
     def start(self) -> None:
         """Start etcd and Patroni, again if need be."""
+        self.startEtcd()
+        self.startPatroni()
+
+    def startEtcd(self) -> None:
+        """Start etcd alone."""
         self._begin("etcd", *_asUser(), _etcd(), "--config-file", str(self.directory / "etcd.yml"))
+
+    def startPatroni(self) -> None:
+        """Start Patroni, which starts PostgreSQL."""
         # Patroni ends PostgreSQL when it is asked to end, as it is with this process.
         patroni = [sys.executable, "-m", "patroni", str(self.directory / "patroni.yml")]
         self._begin("patroni", *_asUser(), *patroni)
@@ -139,6 +147,18 @@ class ClusterMachine:
         for process in self._running.values():
             process.wait()
         self._running.clear()
+
+    def burn(self) -> None:
+        """Let all die, and with it the data of etcd, PostgreSQL and the daemon."""
+        self.kill()
+        for name in ("etcd", "postgresql", "storagegate"):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def restore(self, backup: Path) -> None:
+        """Put the catalog of a backup in place."""
+        shutil.copytree(backup, self.directory / "postgresql")
+        (self.directory / "postgresql").chmod(0o700)
+        _give(self.directory / "postgresql")
 
     def killPostgreSQL(self) -> None:
         """End PostgreSQL alone, as a crash does."""
@@ -216,6 +236,7 @@ class PatroniCluster:
     The machines, from their start to their end. All methods block.
 
     @ivar machines: By name.
+    @ivar blobs: The directory of the blobs.
     """
 
     def __init__(self) -> None:
@@ -225,9 +246,9 @@ class PatroniCluster:
         addresses = {name: f"{network}.{number}" for number, name in enumerate(NAMES, 1)}
         machines = [f"{name}={address}" for name, address in addresses.items()]
         folder = self.directory / "files"
-        blobs = self.directory / "blobs"
-        blobs.mkdir()
-        options = ["--blobs", f"files:{blobs}", "--programs", str(binaries())]
+        self.blobs = self.directory / "blobs"
+        self.blobs.mkdir()
+        options = ["--blobs", f"files:{self.blobs}", "--programs", str(binaries())]
         subprocess.run(
             [sys.executable, str(CLUSTER / "configure.py"), *options, str(folder), *machines],
             check=True,
@@ -246,6 +267,27 @@ class PatroniCluster:
         for machine in self.machines.values():
             machine.start()
         until(self.isWhole, log=self.log)
+
+    def restore(self, backup: Path) -> None:
+        """
+        Lose all machines and all blobs, and put a backup in their place; the nodes do not run.
+
+        @param backup: Has the directories C{catalog} and C{blobs}.
+        """
+        machines = list(self.machines.values())
+        for each in machines:
+            each.burn()
+        shutil.rmtree(self.blobs)
+        for each in machines:
+            each.startEtcd()
+        machines[1].restore(backup / "catalog")
+        machines[1].startPatroni()
+        until(lambda: "leader" in self.roles().values(), log=self.log)
+        for each in machines:
+            each.startPatroni()
+        until(self.isWhole, log=self.log)
+        shutil.copytree(backup / "blobs", self.blobs)
+        _give(self.blobs)
 
     def isWhole(self) -> bool:
         """Return whether all members follow one primary, and commits wait for a standby."""

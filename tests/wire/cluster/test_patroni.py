@@ -61,12 +61,16 @@ class Sessions:
         self._number = 0
         self._variables: list[str] = []
         self._machine = cluster.machines["one"]
+        self.backup = cluster.directory / "backup"
+        self.backup.mkdir()
         network = self._machine.address.rpartition(".")[0]
         self._replacements = {
             "deploy/cluster/": f"{CHECKOUT}/deploy/cluster/",
             "/etc/patroni/patroni.yml": str(self._machine.directory / "patroni.yml"),
             "/etc/storagegate/": f"{self._machine.directory}/",
             "10.0.0.": f"{network}.",
+            "/backup": str(self.backup),
+            "/srv/storagegate": str(cluster.blobs),
         }
         self._network = network
         self._programs = cluster.directory / "programs"
@@ -165,16 +169,29 @@ class MachineTests(SynchronousTestCase):
         itself, and nothing is lost.
         """
         # One test, for to start three machines takes most of its time.
-        self.checkPage()
+        self.sessions.run(2)
         self.checkDrain()
         print(f"\n{self.kill(self.primary())}")
-
-    def checkPage(self) -> None:
-        """Run what is left of the page, and compare all that was printed."""
-        self.sessions.run(4)
+        self.checkBackup()
         self.assertTrue(self.sessions.isFinished)
         for command, expected, printed in self.sessions.printed:
             self.assertEqual(withoutVariables(printed), withoutVariables(expected), command)
+
+    def checkBackup(self) -> None:
+        """Make a backup under writers, lose all, and restore it: all is there that was written."""
+        with self.writers() as before:
+            before.waitFor(50)
+        with self.writers() as meanwhile:
+            meanwhile.waitFor(50)
+            self.sessions.run(2)
+            meanwhile.waitFor(50)
+        self.cluster.restore(self.sessions.backup)
+        self.sessions.run(1)
+        for machine in self.cluster.machines.values():
+            machine.startNode()
+            machine.startBalancer()
+        self.waitUntilReady()
+        self.assertEqual(before.wrong(), [])
 
     def checkDrain(self) -> None:
         """Stop a node and start it again, under writers."""
