@@ -18,6 +18,7 @@ from storagegate.console.services import ConsoleServices
 from storagegate.console.sessions import ConsoleSessions
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.http.application import Application
+from storagegate.http.errors import HTTPError
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
@@ -216,4 +217,8 @@ def _asServiceError(error: Exception) -> ServiceError | None:
         found = fromStoreError(error)
         if found.status < 500:
             return ServiceError(found.code, found.message, found.status)
+    if isinstance(error, HTTPError) and error.status < 500:
+        # Of the body: it is too long, or was cut short.
+        code = "PAYLOAD_TOO_LARGE" if error.status == 413 else "INVALID_ARGUMENT"
+        return ServiceError(code, error.message, error.status)
     return None

@@ -4,8 +4,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+import storagegate
 from storagegate.console.app import COOKIE, Console
 from storagegate.console.call import ConsoleCall, Principal
+from storagegate.console.paging import page
 from storagegate.console.sessions import ConsoleSession
 from storagegate.core.errors import codedError
 
@@ -21,6 +23,7 @@ class SignedIn(Struct, kw_only=True):
     """
     A session.
 
+    @ivar version: Of the daemon.
     @ivar token: Only in the answer to signing in.
     """
 
@@ -28,6 +31,7 @@ class SignedIn(Struct, kw_only=True):
     account: str
     role: str
     expiresMs: int
+    version: str = storagegate.__version__
     signedIn: bool = True
     token: str | UnsetType = UNSET
 
@@ -51,10 +55,21 @@ class ListedSession(Struct):
     current: bool
 
 
-class Sessions(Struct):
-    """All of them."""
+class SessionsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of sessions."""
+
+    after: str = ""
+    limit: int = 100
+
+
+class SessionPage(Struct):
+    """A page, the newest first."""
 
     items: list[ListedSession]
+    next: str | None
+
+
+_LATEST_MS = 10**15
 
 
 def _console(call: ConsoleCall) -> Console:
@@ -115,13 +130,14 @@ async def signOut(call: ConsoleCall) -> None:
     call.response.clearCookie(COOKIE, **_cookieOptions(call))
 
 
-async def listSessions(call: ConsoleCall) -> Sessions:
+async def listSessions(call: ConsoleCall, query: SessionsQuery) -> SessionPage:
     """List the sessions of the key, or of all keys for an administrator."""
     principal = call.who
     mine = None if principal.has("admin") else principal.identity.accessKey
     current = None if principal.session is None else principal.session.id
     found = await _console(call).sessions.sessions(mine)
-    return Sessions(
+    shown = page(sorted(found, key=_place), query.after, query.limit, _place)
+    return SessionPage(
         [
             ListedSession(
                 each.id,
@@ -133,9 +149,15 @@ async def listSessions(call: ConsoleCall) -> Sessions:
                 each.agent,
                 each.id == current,
             )
-            for each in found
-        ]
+            for each in shown.items
+        ],
+        shown.next,
     )
+
+
+def _place(session: ConsoleSession) -> str:
+    """Return a text that is less for a newer session."""
+    return f"{_LATEST_MS - session.createdMs:016d}{session.id}"
 
 
 async def endSession(call: ConsoleCall) -> None:

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from hashlib import sha256
+from secrets import token_hex
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -262,19 +263,23 @@ async def sendArchive(
     if not all(each.startswith(base) for each in (*keys, *prefixes)):
         base = ""
     missing: list[str] = []
+    missingName = _MISSING
     folder = call.services.daemon.dataDirectory
     with SpooledTemporaryFile(_SPOOLED, dir=folder) as directory:
         writer = ZipWriter(directory)
         async for key in _members(call, bucket, keys, prefixes):
+            name = memberName(key, base).encode()
+            if name == missingName:
+                missingName = b"NOT-INCLUDED-%s.txt" % token_hex(8).encode()
             try:
-                await _sendMember(call, writer, bucket, key, memberName(key, base).encode())
+                await _sendMember(call, writer, bucket, key, name)
             except S3Error as error:
                 if error.code not in ("NoSuchKey", "AccessDenied", "MethodNotAllowed"):
                     raise
                 if len(missing) < _MOST_MISSING:
                     missing.append(f"{error.code}: {key}\n")
         if missing:
-            head = writer.begin(_MISSING, int(call.services.now() * 1000))
+            head = writer.begin(missingName, int(call.services.now() * 1000))
             text = writer.data("".join(missing).encode())
             await call.response.write(head + text + writer.end())
         entries = writer.directory()

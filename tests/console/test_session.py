@@ -5,6 +5,7 @@ from http.client import HTTPConnection
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
+import storagegate
 from storagegate.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, ConsoleSessions
 from storagegate.s3.accounts import AccountKey, Identity
 from tests.console.fixture import API, ConsoleCase
@@ -141,6 +142,34 @@ class SignInTests(ConsoleCase):
         current = next(each["id"] for each in items if each["current"])
         self.assertEqual(self.send("DELETE", f"sessions/{current}", None, other).status, 204)
         self.assertEqual(self.send("GET", "buckets", None, other).status, 401)
+
+    def test_pages(self) -> None:
+        """Sessions come in pages, the newest first."""
+        account = self.issueKey("paged")
+        made = [self.signIn(account) for _ in range(3)]
+        first = self.send("GET", "sessions?limit=2", None, made[2]).json
+        self.assertEqual(len(first["items"]), 2)
+        rest = self.send("GET", f"sessions?limit=2&after={first['next']}", None, made[2]).json
+        self.assertEqual((len(rest["items"]), rest["next"]), (1, None))
+        items = [*first["items"], *rest["items"]]
+        self.assertEqual(len({each["id"] for each in items}), 3)
+        created = [each["createdMs"] for each in items]
+        self.assertEqual(created, sorted(created, reverse=True))
+
+    def test_version(self) -> None:
+        """Who has signed in is told the version of the daemon, and nobody else."""
+        found = self.send("GET", "session", None, self.signIn()).json
+        self.assertEqual(found["version"], storagegate.__version__)
+        self.assertEqual(self.send("GET", "session").json, {"signedIn": False})
+
+    def test_largeBody(self) -> None:
+        """A document that is too long is refused as others are, and logged as that."""
+        refused = self.call("POST", "keys", b" " * (1 << 20) + b"{}")
+        self.assertEqual((refused.status, refused.json["error"]), (413, "PAYLOAD_TOO_LARGE"))
+        [line] = [
+            each for each in self.daemon.log.splitlines() if refused.headers["X-Trace-Id"] in each
+        ]
+        self.assertTrue(line.endswith("PAYLOAD_TOO_LARGE"), line)
 
     def test_cutsUploads(self) -> None:
         """An upload ends with its session, though its client has stopped to send."""

@@ -124,6 +124,13 @@ class TicketTests(ConsoleCase):
             names = {"a", "d/1", "d/2", "NOT-INCLUDED.txt"}
             self.assertEqual(set(archive.namelist()), names)
             self.assertEqual(archive.read("NOT-INCLUDED.txt"), b"NoSuchKey: gone\n")
+        self.s3.put_object(Bucket=bucket, Key="NOT-INCLUDED.txt", Body=b"own")
+        wanted["keys"].append("NOT-INCLUDED.txt")
+        path = self.ticket(halves, bucket=bucket, purpose="zip", **wanted)
+        with zipfile.ZipFile(io.BytesIO(self.fetch(path, halves).body)) as archive:
+            self.assertEqual(archive.read("NOT-INCLUDED.txt"), b"own")
+            [other] = set(archive.namelist()) - names
+            self.assertEqual(archive.read(other), b"NoSuchKey: gone\n")
 
 
 class ShareTests(ConsoleCase):

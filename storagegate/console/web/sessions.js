@@ -32,10 +32,14 @@ function Row({ session, reload }) {
 
 export default function Sessions() {
   const found = useLoad((signal) => call("GET", "sessions", { signal }), []);
+  async function more() {
+    const page = await call("GET", "sessions", { query: { after: found.data.next } });
+    found.change((before) => ({ items: [...before.items, ...page.items], next: page.next }));
+  }
   return html`
     <${Page} title=${say("nav.sessions")}>
       <${Loaded} of=${found}>
-        ${({ items }) => html`
+        ${({ items, next }) => html`
           <div class="scroll" tabindex="0"><table>
             <thead><tr>
               ${["key", "from", "browser", "used", "ends"].map((name) => html`
@@ -47,6 +51,7 @@ export default function Sessions() {
               <${Row} key=${session.id} session=${session} reload=${found.reload} />
             `)}</tbody>
           </table></div>
+          ${next && html`<${Button} onClick=${more}>${say("app.more")}<//>`}
         `}
       <//>
     <//>

@@ -12,7 +12,14 @@ from storagegate.storage.errors import StoreBusy
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer
 
-KEYS = [b"k%d" % n for n in range(60)] + [b"\0", b"{,}", b'"\\', b"NULL", "ü😀".encode(), b"k" * 1024]
+KEYS = [b"k%d" % n for n in range(60)] + [
+    b"\0",
+    b"{,}",
+    b'"\\',
+    b"NULL",
+    "ü😀".encode(),
+    b"k" * 1024,
+]
 
 
 class GathererTests(TestCase):

@@ -1,13 +1,14 @@
 // The licences, and the colours of this browser.
 
 import { useState } from "./hooks.ceebd18b27.js";
+import { state } from "./api.3f20c599c2.js";
 import { LIBRARIES, LICENCES } from "./libraries.2e8efbaa54.js";
 import { addTexts, say } from "./messages.5d7ca40ed1.js";
 import { changeSettings, settings } from "./settings.b1273204a3.js";
 import { html, Page, Select } from "./ui.7967bae88c.js";
 
 addTexts({
-  "about.licence": "storagegate is free software under the MIT licence.",
+  "about.licence": "storagegate {version} is free software under the MIT licence.",
   "about.libraries": "Libraries of these pages",
   "about.licences": "The licences in full",
 });
@@ -16,7 +17,7 @@ export default function About() {
   const [theme, setTheme] = useState(settings().theme || "system");
   return html`
     <${Page} title=${say("nav.about")}>
-      <p>${say("about.licence")}</p>
+      <p>${say("about.licence", { version: state.session.version })}</p>
       <section class="card">
         <${Select} label=${say("app.theme")} value=${theme}
           onChange=${(event) => {

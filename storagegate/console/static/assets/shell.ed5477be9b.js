@@ -17,8 +17,8 @@ const PAGES = [
   ["jobs", "jobs", "none", () => import("./jobs.b4cc0c57ed.js")],
   ["maintenance", "maintenance", "auditor", () => import("./maintenance.ecc2a88536.js")],
   ["configuration", "settings", "auditor", () => import("./configuration.ca37ead4ff.js")],
-  ["sessions", "sessions", "none", () => import("./sessions.e8614ab2e4.js")],
-  ["about", "about", "none", () => import("./about.1d97653a1e.js")],
+  ["sessions", "sessions", "none", () => import("./sessions.98a83063ce.js")],
+  ["about", "about", "none", () => import("./about.0b302f46e7.js")],
 ];
 
 export const visiblePages = () => PAGES.filter(([, , role]) => has(role));
