@@ -1,14 +1,11 @@
 """The accessibility of all pages and dialogs by axe-core, narrow screens, and what a page loads."""
 
 import json
-import os
 from typing import Any
-from unittest import SkipTest, skipUnless
+from unittest import SkipTest
 
 from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
 from tests.support.nodepackages import AXE, NodeMissing, nodeModules
-
-SOAK = os.environ.get("STORAGEGATE_SOAK") == "1"
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
@@ -66,13 +63,11 @@ class AccessibilityTests(PagesCase):
         self.enter()
         self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("light",))
 
-    @skipUnless(SOAK, "takes longer; STORAGEGATE_SOAK=1")
     def test_dark(self) -> None:
         """They have none in dark colours, either."""
         self.enter()
         self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("dark",))
 
-    @skipUnless(SOAK, "takes longer; STORAGEGATE_SOAK=1")
     def test_dialogs(self) -> None:
         """Dialogs have no violation."""
         self.enter()

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from unittest import skipUnless
 
 from tests.browser.fixture import ConsoleBrowser
@@ -17,7 +18,9 @@ from tests.wire.s3.fixture import eventually
 
 PART = 8 << 20
 
-SIZE = (200 if os.environ.get("STORAGEGATE_SOAK") else 24) << 20
+SOAK = os.environ.get("STORAGEGATE_SOAK") == "1"
+
+SIZE = (200 if SOAK else 24) << 20
 
 
 @skipUnless(CHROMIUM, "there is no chromium")
@@ -135,6 +138,39 @@ class TransferTests(ConsoleCase):
             self.assertEqual(relay.most, 3)
             keys = [each["Key"] for each in self.s3.list_objects_v2(Bucket=bucket)["Contents"]]
             self.assertEqual(keys, sorted("in/" + name for name in names))
+
+    @skipUnless(SOAK, "20,000 files; STORAGEGATE_SOAK=1")
+    def test_manyFiles(self) -> None:
+        """A folder of twenty thousand files arrives, and the page stays small and quick."""
+        bucket, folder = self.makeBucket(), self.makeDirectory("drop") / "many"
+        count = 20_000
+        for n in range(count):
+            path = folder / f"{n % 100:02d}" / f"{n}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(n))
+        with self.page(Relay(self.admin)) as page:
+            page.evaluate(f"location.hash = '#/buckets/{bucket}/objects?prefix=in/'")
+            page.waitText("No object here")
+            self.drop(page, folder)
+            page.evaluate("location.hash = '#/transfers'")
+            start = monotonic()
+            most = turn = 0.0
+            while "20,000 of 20,000 files" not in page.evaluate("document.body.innerText"):
+                began = monotonic()
+                heap = page.evaluate("performance.memory.usedJSHeapSize")
+                rows = page.evaluate("document.querySelectorAll('*').length")
+                turn = max(turn, monotonic() - began)
+                most = max(most, heap)
+                self.assertLess(rows, 2000)
+                self.assertLess(monotonic() - start, 1200)
+            self.assertLess(most, 64 << 20)
+            self.assertLess(turn, 1.0)
+        keys = {
+            each["Key"]
+            for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+            for each in page["Contents"]
+        }
+        self.assertEqual(keys, {f"in/many/{n % 100:02d}/{n}.txt" for n in range(count)})
 
     def test_refused(self) -> None:
         """A proxy's limit is named; a session that ends holds the upload until the next one."""
