@@ -140,6 +140,19 @@ def loadLibrados() -> ctypes.CDLL:
     raise failed
 
 
+def listObjects(io: ctypes.c_void_p) -> set[str]:
+    """List the objects of a pool, in the namespace of an I/O context."""
+    lib = loadLibrados()
+    cursor = ctypes.c_void_p()
+    assert lib.rados_nobjects_list_open(io, ctypes.byref(cursor)) == 0
+    names = set()
+    name = ctypes.c_char_p()
+    while lib.rados_nobjects_list_next(cursor, ctypes.byref(name), None, None) == 0:
+        names.add((name.value or b"").decode())
+    lib.rados_nobjects_list_close(cursor)
+    return names
+
+
 class CephCluster:
     """
     The cluster, from its start to its end. All methods block.
@@ -199,6 +212,16 @@ class CephCluster:
     def makePool(self, name: str) -> None:
         """Make a pool."""
         self.command(prefix="osd pool create", pool=name, pg_num=8)
+
+    def names(self, pool: str) -> set[str]:
+        """List the objects of a pool."""
+        library, io = loadLibrados(), ctypes.c_void_p()
+        handle = self._connected(library)
+        assert library.rados_ioctx_create(handle, pool.encode(), ctypes.byref(io)) == 0
+        try:
+            return listObjects(io)
+        finally:
+            library.rados_ioctx_destroy(io)
 
     def setFull(self, isFull: bool) -> None:
         """Have the OSD think that it is full, or that it has space again."""

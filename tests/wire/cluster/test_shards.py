@@ -10,9 +10,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.blobs.pieces import MARKER
+from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.clients import ROOT
 from tests.support.cluster import Cluster
 from tests.support.postgresql import Server, execute
+from tests.support.upstreams3 import ownServer
 from tests.wire.cluster.agreement import sharedFiles
 from tests.wire.s3.fixture import eventually
 from tests.wire.services.test_userworkers import Socket
@@ -47,7 +50,7 @@ class ShardsCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make both shards, start the nodes, and make the buckets."""
-        self.cluster = Cluster()
+        self.cluster = self.make()
         self.addCleanup(self.cluster.close)
         self.server = Server.make()
         self.addCleanup(self.server.remove)
@@ -67,6 +70,10 @@ class ShardsCase(SynchronousTestCase):
         self.shardCommand("close", "0")
         self.one.create_bucket(Bucket="one")
 
+    def make(self) -> Cluster:
+        """Make the cluster."""
+        return Cluster()
+
     def shardCommand(self, *arguments: str) -> str:
         """Run C{storagegate cluster shard}."""
         code, text = self.cluster.command("cluster", "shard", *arguments)
@@ -79,8 +86,12 @@ class ShardsCase(SynchronousTestCase):
         return body
 
 
-class ShardsTests(ShardsCase):
-    """Two nodes."""
+class CopyTests(ShardsCase):
+    """Objects, with their blobs in files."""
+
+    def blobs(self) -> set[str]:
+        """Return the names of what is stored as blobs."""
+        return {*sharedFiles(self.cluster.directory)()}
 
     def test_copies(self) -> None:
         """
@@ -104,6 +115,8 @@ class ShardsTests(ShardsCase):
                 one.delete_object(Bucket=source, Key=key)
                 self.assertEqual(self.read(two, target, copy), body)
         self._copyPart()
+        self.assertGreater(len(self.blobs()), 10)
+        self.assertEqual(self.cluster.command("cluster", "fsck", "--verify"), (0, "0 problems\n"))
         self.assertEqual(execute(self.added, "SELECT count(*) FROM directory"), [(0,)])
         self._empty()
 
@@ -130,12 +143,44 @@ class ShardsTests(ShardsCase):
             blobs = "SELECT count(*) FROM blobs"
             self.assertTrue(eventually(lambda c=conninfo, s=blobs: execute(c, s) == [(0,)]))
         # The bytes go before the rows.
-        self.assertEqual(sharedFiles(self.cluster.directory)(), {})
+        self.assertEqual(self.blobs() - {MARKER}, set())
         for node in self.nodes:
             self.assertEqual(node.stop(), 0, node.log)
             self.assertNotIn("Traceback", node.log)
         for conninfo in (self.cluster.conninfos[0], self.added):
             self.assertEqual(execute(conninfo, "SELECT count(*) FROM leases"), [(0,)])
+
+
+class RadosTests(CopyTests):
+    """With their blobs in RADOS."""
+
+    def make(self) -> Cluster:
+        """Have a pool."""
+        ceph = runningCluster()
+        ceph.makePool("shards")
+        blobs = f"rados:shards?conf={ceph.configuration}"
+        return Cluster(blobs, environment=cephEnvironment())
+
+    def blobs(self) -> set[str]:
+        """See L{CopyTests.blobs}."""
+        return runningCluster().names("shards")
+
+
+class S3Tests(CopyTests):
+    """With their blobs in a bucket of our own daemon."""
+
+    def make(self) -> Cluster:
+        """Have a bucket."""
+        self.address = ownServer().newBucket()
+        return Cluster(f"s3:http://{self.address.host}/{self.address.bucket}/blobs")
+
+    def blobs(self) -> set[str]:
+        """See L{CopyTests.blobs}."""
+        return ownServer().names(self.address)
+
+
+class ShardsTests(ShardsCase):
+    """Two nodes."""
 
     def test_away(self) -> None:
         """While one shard is away its buckets are 503, the others are served, and it comes back."""

@@ -1,6 +1,5 @@
 """Blobs in RADOS: the contract, and faults, on a cluster of one node."""
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from tests.contract.blobs import load, store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract
 from tests.contract.remotefaults import FaultContract
 from tests.contract.remoteprocesses import ProcessContract
-from tests.support.ceph import cephEnvironment, loadLibrados, runningCluster
+from tests.support.ceph import cephEnvironment, listObjects, runningCluster
 
 POOL = "blobs"
 
@@ -47,7 +46,7 @@ class RadosCase(RemoteCase):
 
     async def names(self: Any) -> set[str]:
         """List the objects of the namespace."""
-        return await deferToThread(_list, self.pieces._connection.io)
+        return await deferToThread(listObjects, self.pieces._connection.io)
 
 
 def _clusterWithPool() -> Any:
@@ -55,18 +54,6 @@ def _clusterWithPool() -> Any:
     if POOL not in {pool["poolname"] for pool in cluster.command(prefix="osd lspools")}:
         cluster.makePool(POOL)
     return cluster
-
-
-def _list(io: ctypes.c_void_p) -> set[str]:
-    lib = loadLibrados()
-    cursor = ctypes.c_void_p()
-    assert lib.rados_nobjects_list_open(io, ctypes.byref(cursor)) == 0
-    names = set()
-    name = ctypes.c_char_p()
-    while lib.rados_nobjects_list_next(cursor, ctypes.byref(name), None, None) == 0:
-        names.add((name.value or b"").decode())
-    lib.rados_nobjects_list_close(cursor)
-    return names
 
 
 class ContractTests(RadosCase, RemoteContract, ProcessContract, TestCase):
