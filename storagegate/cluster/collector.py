@@ -7,11 +7,13 @@ the two repeats it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from random import uniform
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from storagegate.core.backoff import Backoff
 from storagegate.storage.clustercatalog import IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.interfaces import IBlobStore
@@ -31,7 +33,6 @@ BATCH = 1000
 
 _MOST_FAILURES = 20
 """Blobs of a round that cannot be removed; after so many the others are not tried."""
-
 
 _COUNT_ROUNDS = 10
 """Rounds from one count of the backlog to the next."""
@@ -126,9 +127,16 @@ class Collector:
                     await self._count()
             except (StoreError, OSError) as error:
                 self.problem = str(error)
+            except Exception as error:
+                # This node has claimed the work: none would go on in its place.
+                self._log.failure("garbage was not removed")
+                self.problem = repr(error)
             self._logProblem()
-            seconds = min(_LONGEST_SECONDS, self._pauseSeconds * 2 ** min(self._failures, 10))
-            await self._task.pause(0 if isMore else seconds)
+            # Of all nodes only one does this: none come back together.
+            backoff = Backoff(
+                firstSeconds=self._pauseSeconds, maxSeconds=_LONGEST_SECONDS, jitter=0.0
+            )
+            await self._task.pause(0 if isMore else backoff.seconds(self._failures, uniform))
 
     async def _count(self) -> None:
         """Count what waits, now and then: the catalog reads all of it."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 
 from storagegate.cluster.counts import checkCounts
-from storagegate.cluster.options import ClusterOptions
+from storagegate.cluster.options import BACK_ENDS, ClusterOptions
 from storagegate.storage.blobs.pieces import InPlace, IPieceStore
 from storagegate.storage.blobs.remote import checkPieces, claimPieces
 from storagegate.storage.catalog.postgresql.admin import ClusterSecrets, openForTools
@@ -21,9 +21,6 @@ from storagegate.storage.identity import storeId
 T = TypeVar("T")
 
 AFFINITY_BYTES = 32
-
-BACK_ENDS = {"rados": "rados", "s3": "s3", "files": "shared"}
-"""The back ends of blobs by the scheme of the option."""
 
 
 def blobsBackEnd(options: ClusterOptions) -> str:

@@ -22,7 +22,10 @@ _MOST_SERVERS = 16
 _MOST_INLINE = 1 << 20
 """A larger row costs the catalog more than the bytes cost a store of blobs."""
 
-_SCHEMES = ("rados:", "s3:", "files:")
+BACK_ENDS = {"rados": "rados", "s3": "s3", "files": "shared"}
+"""The back ends of blobs by the scheme of the option."""
+
+_SCHEMES = tuple(f"{scheme}:" for scheme in BACK_ENDS)
 
 
 def readServers(value: Any) -> tuple[str, ...]:

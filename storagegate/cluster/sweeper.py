@@ -100,6 +100,10 @@ class Sweeper:
                 if self.problem is None:
                     self._log.error("leases are not swept: {error}", error=str(error))
                 self.problem = str(error)
+            except Exception as error:
+                # This node has claimed the work: none would go on in its place.
+                self._log.failure("leases are not swept")
+                self.problem = repr(error)
             else:
                 if self.problem is not None:
                     self.problem = None

@@ -6,6 +6,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from storagegate.cluster import collector
+from storagegate.storage.catalog.postgresql.connection import StatementRefused
 from storagegate.storage.errors import StoreBusy, StoreError
 from tests.cluster.nodecase import ModelCase
 
@@ -82,6 +83,19 @@ class CollectorTests(ModelCase):
 
         self.node.blobs.remove = removing  # type: ignore[method-assign]
         return tried
+
+    def test_unforeseen(self) -> None:
+        """An error of any kind ends a round, not the collection: no other node takes it over."""
+        self.replace(3)
+        remove = self.node.blobs.remove
+        self.refuse(StatementRefused("58030", "could not read a block"))
+        self.wait(10.0)
+        self.assertIn("58030", str(self.node.collector.problem))
+        self.assertTrue(self.flushLoggedErrors(StatementRefused))
+        self.node.blobs.remove = remove  # type: ignore[method-assign]
+        self.wait(40.0)
+        self.assertEqual(len(self.cluster.stored), 1)
+        self.assertIsNone(self.node.collector.problem)
 
     def test_stuckBlob(self) -> None:
         """A blob that cannot be removed keeps no other; it is logged once, and tried again."""

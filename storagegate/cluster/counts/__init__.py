@@ -90,7 +90,6 @@ def _readValkey(where: str) -> "ValkeyOptions":
 class Counts:
     """
     The stores of a process, over one connection that is opened when the first of them is used.
-
     """
 
     def __init__(
