@@ -47,7 +47,10 @@ _ROWS = (
     "SELECT id, size, crc, refs, damaged FROM blobs WHERE id > %s AND refs > 0 ORDER BY id LIMIT %s"
 )
 
-_ROW = "SELECT id, size, crc, refs, damaged FROM blobs WHERE id = %s AND refs > 0"
+# Not what is garbage already: in a backup its bytes may be gone.
+_IS_NEEDED = """
+    SELECT FROM blobs WHERE id = %s AND refs > (SELECT count(*) FROM freed WHERE blob = blobs.id)
+"""
 
 _SEGMENTS = """
     SELECT bucketid, key, segments FROM objects WHERE segments IS NOT NULL
@@ -253,7 +256,7 @@ class ClusterCheck:
             if row.damaged:
                 self._problem(f"blob {row.id} was found damaged before")
         # A node may have removed it meanwhile.
-        elif self._admin.rows(_ROW, row.id):
+        elif self._admin.rows(_IS_NEEDED, row.id):
             self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
             if self._repair:
                 self._admin.execute("UPDATE blobs SET damaged = true WHERE id = %s", row.id)

@@ -88,10 +88,14 @@ class CollectorTests(ModelCase):
         """An error of any kind ends a round, not the collection: no other node takes it over."""
         self.replace(3)
         remove = self.node.blobs.remove
-        self.refuse(StatementRefused("58030", "could not read a block"))
-        self.wait(10.0)
-        self.assertIn("58030", str(self.node.collector.problem))
-        self.assertTrue(self.flushLoggedErrors(StatementRefused))
+        for error, isLogged in (
+            (StatementRefused("58030", "no block"), False),
+            (KeyError("k"), True),
+        ):
+            self.refuse(error)
+            self.wait(32.0)
+            self.assertIn(str(error), str(self.node.collector.problem))
+            self.assertEqual(bool(self.flushLoggedErrors()), isLogged)
         self.node.blobs.remove = remove  # type: ignore[method-assign]
         self.wait(40.0)
         self.assertEqual(len(self.cluster.stored), 1)

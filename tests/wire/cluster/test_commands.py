@@ -215,6 +215,18 @@ class CommandTests(SynchronousTestCase):
         left = "SELECT bucketid FROM usage UNION ALL SELECT bucketid FROM usagedeltas"
         self.assertEqual(self.cluster.rows(left), [])
 
+    def test_fsckOfGarbage(self) -> None:
+        """A blob may be missing whose references were all given back, as in a restored backup."""
+        self.client.put_object(Bucket="bucket", Key="key", Body=bytes(100_000))
+        for each in self.nodes:
+            each.stop()
+        [(blob,)] = self.cluster.rows("SELECT id FROM blobs")
+        next((self.cluster.directory / "blobs").rglob(blob)).unlink()
+        self.cluster.rows("DELETE FROM objects")
+        self.cluster.rows("INSERT INTO freed (blob) VALUES (%s)", blob)
+        self.cluster.rows("INSERT INTO usagedeltas SELECT id, -1, -100000, 0, 0 FROM buckets")
+        self.assertEqual(self.succeed("cluster", "fsck", "--verify"), "0 problems\n")
+
     def test_usageOfBucketThatGoes(self) -> None:
         """A fold beside the removal of a bucket does not bring its row of usage back."""
         for each in self.nodes:

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.storage.catalog.postgresql.values import Value
-from storagegate.storage.errors import CommitUnknown, StoreBusy
+from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreError
 
 Step: TypeAlias = "tuple[bytes, Sequence[Value]]"
 """A prepared statement by its name, and its parameters in binary format."""
@@ -54,7 +54,7 @@ Part of the warnings of a commit that stopped waiting for its standby: canceled,
 _BINARY = [[1] * count for count in range(64)]
 
 
-class StatementRefused(Exception):
+class StatementRefused(StoreError):
     """
     The server refused a statement, and nothing of its transaction was done.
 
