@@ -53,7 +53,7 @@ class AccessibilityTests(PagesCase):
         self.assertIn("label", "".join(self.violations("broken")))
 
     def test_signIn(self) -> None:
-        """The page to sign in has no violation, light or dark, nor with an error."""
+        """The page to sign in has none."""
         for theme in ("light", "dark"):
             self.theme(theme)
             self.assertEqual(self.violations(theme), [])
@@ -69,7 +69,7 @@ class AccessibilityTests(PagesCase):
         self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("dark",))
 
     def test_dialogs(self) -> None:
-        """Dialogs have no violation."""
+        """The dialogs that pages open have none."""
         self.enter()
         found = []
         for view, button in DIALOGS:

@@ -34,6 +34,11 @@ class GatewayPageTests(SynchronousTestCase):
             page.fill("input[name=field-text]", "<b>ü\u202e</b>")
             page.press("Call")
             self._wait(page, "Done", "<B>Ü\u202e</B>")
+            # Below a form that is taller than the window.
+            page.wait(
+                "(({top}) => top > 0 && top < innerHeight / 2)"
+                "(document.querySelector('.answers').getBoundingClientRect())"
+            )
             page.press("As JSON")
             page.fill("textarea[name=request]", "[")
             page.press("Call")

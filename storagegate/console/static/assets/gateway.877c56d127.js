@@ -2,7 +2,7 @@
 
 import { call } from "./api.3f20c599c2.js";
 import { Discovery } from "./discovery.58b2d187a8.js";
-import { TryIt } from "./gatewaycall.d1b3d97cf2.js";
+import { TryIt } from "./gatewaycall.06378698c3.js";
 import "./gatewaytexts.5a3cfa5942.js";
 import { number, say } from "./messages.5d7ca40ed1.js";
 import { link } from "./router.dcba0dcacc.js";

@@ -155,6 +155,9 @@ export function TryIt({ service, method, wires, schemas }) {
   const [problem, setProblem] = useState("");
   const [calling, setCalling] = useState(null);
   const [answerOf, update] = useAnswers();
+  const answers = useRef();
+  // They stand below a form that is mostly taller than the window.
+  const showAnswers = () => requestAnimationFrame(() => answers.current?.scrollIntoView({ block: "nearest" }));
   const change = (some) => setValues((before) => ({ ...before, ...some }));
   useEffect(() => () => calling && calling.abort(), [calling]);
 
@@ -173,8 +176,10 @@ export function TryIt({ service, method, wires, schemas }) {
     const controller = new AbortController();
     setCalling(controller);
     const names = open.map((wire) => wire.name).filter((name) => chosen.has(name));
+    showAnswers();
     await Promise.all(names.map((name) => callOver(name, body, controller.signal, update)));
     setCalling(null);
+    showAnswers();
   }
   if (!has("admin")) return html`<p>${say("gateway.adminOnly")}</p>`;
   const toggle = (name) => setChosen((before) => {
@@ -207,7 +212,7 @@ export function TryIt({ service, method, wires, schemas }) {
         <button class="button primary" disabled=${calling !== null || !chosen.size}>${say("gateway.call")}</button>
       </div>
     </form></section>
-    <div class="answers">
+    <div ref=${answers} class="answers">
       ${open.filter((wire) => chosen.has(wire.name)).map((wire) => html`
         <${Answer} key=${wire.name} wire=${wire} answer=${answerOf(wire.name)} />
       `)}

@@ -50,7 +50,7 @@ function App() {
   useEffect(() => watch(() => redraw((count) => count + 1)), []);
   const { ready, session, ended } = state;
   useEffect(() => {
-    if (session && !Shell) import("./shell.ed5477be9b.js").then((module) => setShell(() => module.Shell));
+    if (session && !Shell) import("./shell.82e97bdb5f.js").then((module) => setShell(() => module.Shell));
   }, [session]);
   if (!ready && !session) return null;
   if (!session) return html`<${SignInPage} />`;
