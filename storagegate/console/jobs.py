@@ -19,7 +19,7 @@ from msgspec import Struct
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from storagegate.console.call import ConsoleCall, ConsoleCaller, readKey
+from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -176,8 +176,9 @@ class JobManager:
 
         @param key: For which it acts.
         @param run: Does it.
-        @raise ServiceError: C{RATE_LIMITED}: Too many are running.
+        @raise ServiceError: C{RATE_LIMITED}: Too many are running, or too many of this key.
         """
+        most = placesFor(key.role, _MOST_RUNNING)
         job = JobView(
             id=token_hex(8),
             accessKey=key.identity.accessKey,
@@ -188,8 +189,9 @@ class JobManager:
 
         def act() -> bool:
             execute, nowMs = self._file.execute, self._nowMs()
-            rows = execute("SELECT id, state, wroteMs FROM consoleJobs").fetchall()
-            if sum(self._stateOf(*row) == "running" for row in rows) >= _MOST_RUNNING:
+            rows = execute("SELECT accessKey, id, state, wroteMs FROM consoleJobs").fetchall()
+            running = [name for name, *row in rows if self._stateOf(*row) == "running"]
+            if len(running) >= _MOST_RUNNING or running.count(job.accessKey) >= most:
                 return False
             execute(
                 "DELETE FROM consoleJobs WHERE id IN (SELECT id FROM consoleJobs"
@@ -212,7 +214,8 @@ class JobManager:
             raise
         if not isStarted:
             self._own.discard(job.id)
-            raise codedError("RATE_LIMITED", f"{_MOST_RUNNING} jobs are running already")
+            text = f"{_MOST_RUNNING} jobs are running already, or {most} of this key"
+            raise codedError("RATE_LIMITED", text)
         started = _Run(self, self._services, key, job)
         self._running[job.id] = started
         started.ended = fromCoroutine(started.run(run(started)))

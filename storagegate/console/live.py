@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from storagegate.console.call import ANSWERED, ConsoleCall, Principal
+from storagegate.console.call import ANSWERED, ConsoleCall, Principal, placesFor
 from storagegate.console.history import STEP_SECONDS
 from storagegate.console.jobs import listJobs
 from storagegate.console.overview import showHealth
@@ -301,6 +301,11 @@ class LiveStreams:
         monitor = self._services.monitor
         if len(self._streams) + monitor.streamsElsewhere() >= MOST_STREAMS:
             raise codedError("RATE_LIMITED", f"{MOST_STREAMS} streams are open already")
+        who = stream.call.who
+        name = who.identity.accessKey
+        most = placesFor(who.role, MOST_STREAMS)
+        if sum(each.call.who.identity.accessKey == name for each in self._streams) >= most:
+            raise codedError("RATE_LIMITED", f"{most} streams of this key are open already")
         self._streams.append(stream)
         self._watch()
         if not self._ticks.running:

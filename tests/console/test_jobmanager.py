@@ -13,6 +13,7 @@ from storagegate.console.jobs import JobManager, JobView, NewJob
 from storagegate.core.errors import ServiceError
 from storagegate.s3.accounts import AccountKey, Identity
 from storagegate.s3.errors import S3Error
+from storagegate.storage.records import AccessKey
 
 
 class _Pool:
@@ -92,6 +93,19 @@ class JobManagerTests(SynchronousTestCase):
         ended = self.job(id)
         self.assertEqual((ended.state, ended.done, ended.failures), ("done", 3000, 0))
         self.assertGreater(ended.endedMs or 0, ended.startedMs)
+
+    def test_leavesOne(self) -> None:
+        """A key without a role has three jobs at most; another one starts the fourth."""
+        issued = AccessKey("PLAIN", "secret", "account", "readwrite")
+        plain = AccountKey(Identity("PLAIN", "account"), "secret", issued)
+        self.keys["PLAIN"] = plain
+        admin, self.key = self.key, plain
+        for _ in range(3):
+            self.start()
+        with self.assertRaises(AssertionError):
+            self.start()
+        self.key = admin
+        self.assertEqual(self.start().state, "running")
 
     def test_four(self) -> None:
         """Four jobs run at a time; then another one may."""

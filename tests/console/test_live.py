@@ -192,6 +192,17 @@ class EventsTests(ConsoleCase):
             streams[3].close()
             self.assertTrue(eventually(lambda: self.open("topics=jobs").status == 200))
 
+    def test_mostOfAKey(self) -> None:
+        """A key without a role leaves a quarter of the streams to others."""
+        account = self.issueKey("greedy")
+        with ExitStack() as open_:
+            streams = [open_.enter_context(self.open(account=account)) for _ in range(12)]
+            self.assertEqual({each.status for each in streams}, {200})
+            refused = self.open(account=account)
+            self.assertEqual(refused.status, 429)
+            self.assertEqual(refused.body()["error"], "RATE_LIMITED")
+            self.assertEqual(open_.enter_context(self.open("topics=jobs")).status, 200)
+
     def test_behind(self) -> None:
         """A client that does not read makes no memory grow; what it misses is counted."""
         bucket = self.makeBucket()
