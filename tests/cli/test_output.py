@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import tomllib
 from io import StringIO
 from pathlib import Path
 
@@ -26,16 +27,26 @@ with output.progress("work") as progress:
 
 def onTerminal(**variables: str) -> str:
     """Run the program with a terminal as its outputs; give what it has written."""
+    return _run([sys.executable, "-c", _PROGRAM], None, **variables)
+
+
+def _run(command: list[str], typed: str | None, **variables: str) -> str:
+    """
+    Run a command on a terminal, and return what that shows.
+
+    @param typed: What comes from the terminal's keyboard; L{None} for no keyboard.
+    """
     main, other = pty.openpty()
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT), "TERM": "xterm"}
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM],
+        command,
         env={**environment, **variables},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if typed is None else other,
         stdout=other,
         stderr=other,
     )
     os.close(other)
+    os.write(main, (typed or "").encode())
     written = b""
     try:
         while piece := os.read(main, 4096):
@@ -200,6 +211,19 @@ class InitTests(ScriptCase):
         self.assertEqual((code, json.loads(output)["made"]), (0, []))
         self.assertNotIn("secretKey", json.loads(output))
         self.assertEqual({path: path.read_bytes() for path in before}, before)
+
+    def test_asks(self) -> None:
+        """On a terminal it asks for what no flag says; an empty answer is the default."""
+        base = Path(self.mktemp()).absolute()
+        command = [sys.executable, "-m", "storagegate", "init", "--s3", "tcp:9100"]
+        shown = _run(command, f"{base}/s.toml\n{base}/d\n\n")
+        self.assertIn("configuration [./storagegate.toml]: ", shown)
+        self.assertIn("data directory [./storagegate-data]: ", shown)
+        self.assertIn("admin listener [tcp:9001:interface=127.0.0.1]: ", shown)
+        self.assertNotIn("S3 listener [", shown)
+        values = tomllib.loads((base / "s.toml").read_text())
+        self.assertEqual((values["data"], values["s3"]), (f"{base}/d", "tcp:9100"))
+        self.assertTrue((base / "d" / "root-credentials").exists())
 
     def test_refused(self) -> None:
         """A value that the daemon would refuse, or that the file has otherwise, changes nothing."""
