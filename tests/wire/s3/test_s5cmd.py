@@ -28,7 +28,7 @@ class S5cmdTests(S3Case):
         return runTool([self.program, *words], environment)
 
     def test_tree(self) -> None:
-        """A tree with a file of several parts is synced, both ways; again there is nothing to do."""
+        """A tree with a file of several parts is synced both ways; again there is nothing to do."""
         up, down = self.files / "up", self.files / "down"
         makeTree(up, 120_000_000)
         for n in range(100):
