@@ -69,7 +69,7 @@ class AccessibilityTests(PagesCase):
         self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("dark",))
 
     def test_dialogs(self) -> None:
-        """The dialogs that pages open have none."""
+        """Dialogs, overlays and the tabs of an object have none."""
         self.enter()
         found = []
         for view, button in DIALOGS:
@@ -81,6 +81,16 @@ class AccessibilityTests(PagesCase):
                 found += self.violations(f"{view} {button} {theme}")
             self.page.key("Escape", 27)
             self.page.wait("!document.querySelector('dialog[open]')")
+        for name, code, modifiers in (("k", 75, 2), ("?", 191, 8)):
+            self.page.key(name, code, "" if modifiers == 2 else name, modifiers)
+            self.page.wait("document.querySelector('dialog[open]')?.contains(document.activeElement)")
+            found += self.violations(f"overlay of {name}")
+            self.page.key("Escape", 27)
+            self.page.wait("!document.querySelector('dialog[open]')")
+        for tab in ("preview", "versions", "lock", "share", "code"):
+            self.page.show(f"{VIEWS['object']}&tab={tab}")
+            self.page.wait("document.querySelector('dialog[open]')")
+            found += self.violations(f"object, {tab}")
         self.assertEqual(found, [], "\n\n".join(found))
 
     def test_narrow(self) -> None:
