@@ -83,7 +83,9 @@ class AccessibilityTests(PagesCase):
             self.page.wait("!document.querySelector('dialog[open]')")
         for name, code, modifiers in (("k", 75, 2), ("?", 191, 8)):
             self.page.key(name, code, "" if modifiers == 2 else name, modifiers)
-            self.page.wait("document.querySelector('dialog[open]')?.contains(document.activeElement)")
+            self.page.wait(
+                "document.querySelector('dialog[open]')?.contains(document.activeElement)"
+            )
             found += self.violations(f"overlay of {name}")
             self.page.key("Escape", 27)
             self.page.wait("!document.querySelector('dialog[open]')")
