@@ -54,7 +54,7 @@ class Console:
         self.sessions = ConsoleSessions(
             services.daemon.dataDirectory, services.store.pool, services.now
         )
-        self.throttle = SignInThrottle(services.now)
+        self.throttle = SignInThrottle.make(services.makeRates, services.now)
         services.kept["console"] = self
         services.monitor.begin()
         self.app = Application()
@@ -144,7 +144,7 @@ class Console:
         accessKey = req.get(ACCESS_HEADER.decode())
         if accessKey is not None:
             self.guard.checkClear(req)
-            return self.prove(accessKey, req.get(SECRET_HEADER.decode()) or "", req.ip)
+            return await self.prove(accessKey, req.get(SECRET_HEADER.decode()) or "", req.ip)
         found = await self.session(req)
         if found is None and operation.least:
             raise codedError("UNAUTHENTICATED", "Sign in first")
@@ -172,17 +172,17 @@ class Console:
         key.isUsed = True
         return Principal(key, session)
 
-    def prove(self, accessKey: str, secretKey: str, address: str) -> Principal:
+    async def prove(self, accessKey: str, secretKey: str, address: str) -> Principal:
         """
         Return the principal of a key pair.
 
         @param address: Of the client, whose failures are counted.
         @raise ServiceError: C{UNAUTHENTICATED} or C{RATE_LIMITED}.
         """
-        self.throttle.check(address)
+        await self.throttle.check(address)
         accounts = self.services.accounts
         if accounts.prove(accessKey, secretKey.encode("utf-8", "surrogatepass")) is None:
-            self.throttle.failed(address)
+            await self.throttle.failed(address)
             raise codedError("UNAUTHENTICATED", "The access key or the secret key is wrong")
         key = accounts.find(accessKey)
         assert key is not None

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 from attrs import define, field
 
 from storagegate.console.services import ConsoleOptions
+from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.ratelimit import IRateLimitStore, RateStoreMaker
 from storagegate.http.middleware.securityheaders import parseOrigin, sameOrigin
 
 FIELDS = {
@@ -36,9 +38,7 @@ FIELDS = {
 _FAILURES = 10
 """Failed attempts to sign in within a minute, from one address."""
 
-_WINDOW_SECONDS = 60.0
-
-_MOST_ADDRESSES = 10_000
+_WINDOW_MS = 60_000.0
 
 
 def isLoopback(host: str) -> bool:
@@ -126,31 +126,39 @@ class Guard:
 
 @define(eq=False)
 class SignInThrottle:
-    """Counts attempts that failed, by the address of the client."""
+    """
+    Counts attempts that failed, by the network of the client.
 
+    @ivar _failures: Shared by all processes that serve the console.
+    """
+
+    _failures: IRateLimitStore
     _now: Callable[[], float]
-    _failures: dict[str, list[float]] = field(factory=dict, init=False)
 
-    def check(self, address: str) -> None:
+    @classmethod
+    def make(cls, makeStore: RateStoreMaker, now: Callable[[], float]) -> "SignInThrottle":
+        """
+        Make a throttle.
+
+        @param now: Returns seconds since 1970.
+        """
+        return cls(makeStore("console.signIn", _WINDOW_MS), now)
+
+    async def check(self, address: str) -> None:
         """
         Refuse an address with too many failures.
 
         @raise ServiceError: C{RATE_LIMITED}.
         """
-        recent = self._recent(address)
-        if len(recent) >= _FAILURES:
-            seconds = int(recent[0] + _WINDOW_SECONDS - self._now()) + 1
-            details = {"retryAfterSeconds": seconds}
+        found: Any = self._failures.get(rateLimitKey(address))
+        if hasattr(found, "__await__"):
+            found = await found
+        if found is not None and found[0] >= _FAILURES:
+            details = {"retryAfterSeconds": max(0, int(found[1] - self._now())) + 1}
             raise codedError("RATE_LIMITED", "Too many attempts have failed", details)
 
-    def failed(self, address: str) -> None:
+    async def failed(self, address: str) -> None:
         """Count a failure."""
-        recent = [*self._recent(address), self._now()]
-        self._failures.pop(address, None)
-        while len(self._failures) >= _MOST_ADDRESSES:
-            del self._failures[next(iter(self._failures))]
-        self._failures[address] = recent
-
-    def _recent(self, address: str) -> list[float]:
-        earliest = self._now() - _WINDOW_SECONDS
-        return [at for at in self._failures.get(address, ()) if at > earliest]
+        counted: Any = self._failures.increment(rateLimitKey(address))
+        if hasattr(counted, "__await__"):
+            await counted

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define, field
 
+from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.objects import ObjectService
@@ -81,6 +82,7 @@ class ConsoleServices:
     @ivar link: The connection of a worker to the others; L{None} without workers.
     @ivar monitor: The requests and figures of all processes.
     @ivar now: Seconds since the epoch.
+    @ivar makeRates: Makes what all processes count together.
     """
 
     reactor: Any
@@ -95,6 +97,7 @@ class ConsoleServices:
     daemon: IDaemon
     options: ConsoleOptions
     now: Callable[[], float]
+    makeRates: RateStoreMaker
     # What handlers keep for as long as the console lives, by name: jobs, streams, history.
     kept: dict[str, Any] = field(factory=dict, init=False)
 

@@ -104,7 +104,7 @@ async def signIn(call: ConsoleCall, body: SignInForm) -> SignedIn:
     console = _console(call)
     console.guard.checkClear(call.request)
     call.note(accessKey=body.accessKey)
-    principal = console.prove(body.accessKey, body.secretKey, call.address)
+    principal = await console.prove(body.accessKey, body.secretKey, call.address)
     before = call.principal
     if before is not None and before.session is not None:
         await console.sessions.end(before.session.id)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from storagegate.cluster.counts import Counts
     from storagegate.cluster.options import ClusterOptions
     from storagegate.console.monitor import ConsoleMonitor
+    from storagegate.core.ratelimit import RateStoreMaker
     from storagegate.daemon.gatewayservice import DaemonGatewayService
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
@@ -386,6 +387,16 @@ class Components:
                 self._gateway.observe(self._monitor.tap)
         return self._monitor
 
+    def _makeRates(self) -> "RateStoreMaker | None":
+        """Return what makes the counts of all processes; L{None} if this one is alone."""
+        if self._counts is not None:
+            return self._counts.rateLimitStore
+        if self._link is None:
+            return None
+        from storagegate.core.ratelimit import sharedRateStores
+
+        return sharedRateStores(self._link.memory["rates"])
+
     def console(
         self, configuration: Configuration, store: "ObjectStore", root: KeyPair, daemon: Any
     ) -> Any:
@@ -397,6 +408,7 @@ class Components:
         from storagegate.console.app import Console
         from storagegate.console.guard import Guard
         from storagegate.console.services import ConsoleOptions, ConsoleServices
+        from storagegate.core.ratelimit import MemoryRateLimitStore
         from storagegate.s3.accounts import AccessKeyStore
         from storagegate.s3.multipart import MultipartService
         from storagegate.s3.objects import ObjectService
@@ -423,6 +435,7 @@ class Components:
             daemon=daemon,
             options=options,
             now=time.time,
+            makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
         )
         return Console(services, Guard(options))
 
@@ -505,25 +518,23 @@ class Components:
         shared: dict[str, Any] = {}
         link = self._link
         if link is not None:
-            from storagegate.core.ratelimit import sharedRateStores
             from storagegate.core.sharedtable import SharedTable
             from storagegate.gateway.transports.udp.replycache import SharedReplyCache
 
             answers = link.memory["answers"]
             shared = {
-                "rateStore": sharedRateStores(link.memory["rates"]),
                 "turn": link,
                 "makeReplies": lambda: SharedReplyCache(SharedTable(answers)),
             }
         if self._counts is not None:
             self._isCounting = True
-            shared["rateStore"] = self._counts.rateLimitStore
             shared["makeReplies"] = partial(self._counts.replyCache, now=self._reactor.seconds)
         resources = GatewayResources(
             meters=self.meters,
             logSink=self.logs.accessSink,
             tracer=self._tracer,
             affinitySecret=affinitySecret,
+            rateStore=self._makeRates(),
             **shared,
         )
         return DaemonGatewayService(configuration, self._reactor, resources, link)

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.guard import Guard, SignInThrottle, isLoopback
 from storagegate.console.services import ConsoleOptions
 from storagegate.core.errors import ServiceError
+from storagegate.core.ratelimit import MemoryRateLimitStore
 
 
 def _request(host: str, client: str, secure: bool = False, origin: str = "") -> Any:
@@ -62,14 +64,32 @@ class GuardTests(SynchronousTestCase):
         self.assertTrue(guard.isSecure)
         self.assertFalse(isLoopback("127.0.0.1.evil.example"))
 
+    async def refused(self, throttle: SignInThrottle, address: str) -> int:
+        """Return the status with which a throttle refuses; 0 if it does not."""
+        try:
+            await throttle.check(address)
+        except ServiceError as error:
+            self.assertTrue(1 <= error.details["retryAfterSeconds"] <= 61, error.details)
+            return error.statusCode
+        return 0
+
     def test_throttle(self) -> None:
-        """Ten failures of an address within a minute are the most."""
-        now = [1000.0]
-        throttle = SignInThrottle(lambda: now[0])
-        for _ in range(10):
-            throttle.check("a")
-            throttle.failed("a")
-        self.assertEqual(self.refusal(throttle.check, "a"), 429)
-        self.assertEqual(self.refusal(throttle.check, "b"), 0)
-        now[0] += 61
-        self.assertEqual(self.refusal(throttle.check, "a"), 0)
+        """Ten failures of a network within a minute are the most, in all processes."""
+
+        async def attempt() -> None:
+            now = [1000.0]
+            store = MemoryRateLimitStore(now=lambda: now[0])
+            throttles = [
+                SignInThrottle.make(lambda name, ms: store, lambda: now[0]) for _ in range(2)
+            ]
+            for number in range(10):
+                self.assertEqual(await self.refused(throttles[0], "2001:db8::1"), 0)
+                await throttles[number % 2].failed(f"2001:db8::{number + 2}")
+            for throttle in throttles:
+                self.assertEqual(await self.refused(throttle, "2001:db8:0:ff::9"), 429)
+                self.assertEqual(await self.refused(throttle, "2001:db8:0:100::9"), 0)
+                self.assertEqual(await self.refused(throttle, "192.0.2.1"), 0)
+            now[0] += 61
+            self.assertEqual(await self.refused(throttles[1], "2001:db8::1"), 0)
+
+        self.successResultOf(Deferred.fromCoroutine(attempt()))

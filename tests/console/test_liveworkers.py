@@ -1,6 +1,7 @@
 """The event stream and the figures of a daemon with two workers and all wires."""
 
 import contextlib
+import json
 import os
 import signal
 from http.client import HTTPConnection
@@ -71,6 +72,22 @@ class WorkersTests(GatewayCase):
         found = (event["wire"], event["operation"], event["status"], event["code"])
         self.assertEqual(found, ("http", "Probe.private", 401, "UNAUTHENTICATED"))
         self.assertTrue(event["reason"])
+
+    def test_throttle(self) -> None:
+        """Attempts to sign in that fail are counted by both workers together."""
+        content = json.dumps({"accessKey": "AKIAX", "secretKey": "wrong"})
+        seen = []
+        for _ in range(30):
+            # The other tests come from another address.
+            connection = HTTPConnection(
+                *self.daemon.address("admin"), timeout=60, source_address=("127.0.0.9", 0)
+            )
+            try:
+                connection.request("POST", "/console/api/v1/session", content)
+                seen.append(connection.getresponse().status)
+            finally:
+                connection.close()
+        self.assertEqual(seen, [401] * 10 + [429] * 20)
 
     def test_killed(self) -> None:
         """

@@ -111,7 +111,7 @@ class MaintenanceTests(OwnDaemonCase):
         self.assertEqual((refused.status, refused.json["error"]), (409, "FAILED_PRECONDITION"))
         self.assertIn("durability", refused.json["message"])
         self.assertEqual(self.configuration()["region"]["value"], "eu-test-2")
-        self.assertIn("console: reloadConfiguration", self.daemon.log)
+        self.daemon.waitForLog("console: reloadConfiguration")
 
     def test_doctor(self) -> None:
         """

@@ -166,10 +166,9 @@ class SignInTests(ConsoleCase):
         """A document that is too long is refused as others are, and logged as that."""
         refused = self.call("POST", "keys", b" " * (1 << 20) + b"{}")
         self.assertEqual((refused.status, refused.json["error"]), (413, "PAYLOAD_TOO_LARGE"))
-        [line] = [
-            each for each in self.daemon.log.splitlines() if refused.headers["X-Trace-Id"] in each
-        ]
-        self.assertTrue(line.endswith("PAYLOAD_TOO_LARGE"), line)
+        trace = refused.headers["X-Trace-Id"]
+        outcome = self.daemon.waitForLog(f"trace {trace}: (.*)\n").group(1)
+        self.assertEqual(outcome, "PAYLOAD_TOO_LARGE")
 
     def test_cutsUploads(self) -> None:
         """An upload ends with its session, though its client has stopped to send."""
