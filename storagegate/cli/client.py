@@ -24,6 +24,8 @@ _API = "api/v1/"
 
 _ACCESS_HEADER, _SECRET_HEADER = "x-storage-access-key", "x-storage-secret-key"
 
+_TRACE_HEADER = "x-trace-id"
+
 _SECONDS = 60.0
 """Four times the pause between the comments of an event stream."""
 
@@ -54,11 +56,14 @@ class ConsoleClient:
     _base: str = field(init=False, default="")
 
     def __attrs_post_init__(self) -> None:
-        parts = urlsplit(self.url)
         try:
+            parts = urlsplit(self.url)
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError:
-            self._host = ""
+            parts = urlsplit("")
+        if "@" in parts.netloc:
+            # The text is not repeated: it has a password.
+            raise CommandError("a URL has no user name and no password here", MISUSED)
         if parts.scheme not in DEFAULT_PORTS or not self._host:
             raise CommandError(f"{self.url}: expected a URL such as http://127.0.0.1:9001", MISUSED)
         self._isSecure = parts.scheme == "https"
@@ -141,6 +146,9 @@ class ConsoleClient:
             response = connection.getresponse()
             if not 200 <= response.status < 300:
                 raise _refusal(response, self.url)
+            if response.headers[_TRACE_HEADER] is None:
+                # Each answer of a console has it; other servers answer with success, too.
+                raise _stranger(response, self.url)
             yield response
         except (OSError, HTTPException) as error:
             # Some errors have no text.
@@ -178,5 +186,10 @@ def _refusal(response: HTTPResponse, url: str) -> CommandError:
         code = document["error"]
         return CommandError(f"{document['message']} ({code})", error=code)
     except (ValueError, KeyError, TypeError):
-        status = f"{response.status} {response.reason}"
-        return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)
+        return _stranger(response, url)
+
+
+def _stranger(response: HTTPResponse, url: str) -> CommandError:
+    """Make the error of a response of another server."""
+    status = f"{response.status} {response.reason}"
+    return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)

@@ -499,6 +499,9 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
     _addVersion(script)
     script.set_defaults(command=None, json=False)
+    if words is not None and list(words) == list(_JSON.names):
+        # Before a command it would be forgotten: a command has its own.
+        script.add_argument(*_JSON.names, **_JSON.settings)
     first = script.add_subparsers(metavar="COMMAND")
     groups: dict[str, Any] = {"": first}
 

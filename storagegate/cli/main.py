@@ -24,6 +24,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script and return its exit code."""
+    _openClosed()
     words = sys.argv[1:] if arguments is None else arguments
     options = parser(words).parse_args(words)
     invocation = Invocation(options, CommandOutput(options.json, os.environ), os.environ)
@@ -31,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             from storagegate.cli.status import overview
 
-            return overview(invocation)
-        code: int = options.command.run(invocation)
+            code: int = overview(invocation)
+        else:
+            code = options.command.run(invocation)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -48,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = str(error) or type(error).__name__
         print(escape(" ".join(f"storagegate: {reason}".split())), file=sys.stderr)
         return error.code if isinstance(error, CommandError) else FAILED
+
+
+def _openClosed() -> None:
+    """Give a process that was started with a closed output one that leads nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _isExpected(error: Exception) -> bool:

@@ -29,6 +29,10 @@ def status(invocation: Invocation) -> int:
 def overview(invocation: Invocation) -> int:
     """Print the commands, and the state of the daemon in a line; the exit code is 0."""
     output = invocation.output
+    if output.isJSON:
+        commands = [{"command": each.path, "meaning": each.meaning} for each in COMMANDS]
+        output.result({"version": __version__, "state": _state(invocation), "commands": commands})
+        return 0
     rows = [(output.paint(each.path, "bold"), each.meaning) for each in COMMANDS]
     width = max(len(each.path) for each in COMMANDS)
     print(f"storagegate {__version__}: {_state(invocation)}\n")

@@ -1,16 +1,21 @@
 """What the command line takes from its environment, its arguments and a daemon elsewhere."""
 
+import json
 import os
-from contextlib import redirect_stderr
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
+from threading import Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.connect import checkedAddress
 from storagegate.cli.initialisation import unitText
-from storagegate.cli.invocation import MISUSED, CommandError
+from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.cli.main import main
 from storagegate.s3.issuedkeys import KeyPair
 
@@ -43,6 +48,76 @@ class ClientTests(SynchronousTestCase):
         with redirect_stderr(errors):
             code = main(("trace", "--prefix", "\udcff", "--url", "http://127.0.0.1:1"))
         self.assertEqual((code, errors.getvalue().count("\n")), (1, 1))
+
+    def remote(self, url: str, *words: str) -> tuple[int, str]:
+        """Run a command against a URL; return its exit code and what it prints as errors."""
+        self.patchEnvironment("STORAGEGATE_ACCESS_KEY", "AKIAX")
+        self.patchEnvironment("STORAGEGATE_SECRET_KEY", "hush-hush")
+        errors = StringIO()
+        with redirect_stderr(errors):
+            code = main((*words, "--url", url))
+        self.assertEqual(errors.getvalue().count("\n"), 1, errors.getvalue())
+        return code, errors.getvalue()
+
+    def test_wrongURL(self) -> None:
+        """What is no URL, and one with a password, which is not repeated, are misuse."""
+        for url in ("http://[::1", "http://:9001", "ftp://127.0.0.1", "http://127.0.0.1:99999"):
+            self.assertIn("expected a URL", self.remote(url, "status")[1])
+        for url in ("http://ops:hunter2@127.0.0.1:1", "http://hunter2@[::1]"):
+            code, error = self.remote(url, "status")
+            self.assertEqual(code, MISUSED)
+            self.assertNotIn("hunter2", error)
+
+    def test_stranger(self) -> None:
+        """A server that is no console is named as such, whatever it answers."""
+        for content in (b"<p>welcome", b"[]", b'{"items": 3}', b"", b"\xff"):
+
+            class Stranger(BaseHTTPRequestHandler):
+                answer = content
+
+                def do_GET(self) -> None:
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.write(self.answer)
+
+                def log_message(self, format: str, *values: object) -> None:
+                    """Print nothing."""
+
+            with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+                Thread(target=server.serve_forever, daemon=True).start()
+                self.addCleanup(server.server_close)
+                for words in (("status",), ("keys", "list"), ("trace",), ("config", "show")):
+                    code, error = self.remote(f"http://127.0.0.1:{server.server_port}", *words)
+                    self.assertEqual((code, "no console" in error), (UNREACHED, True), error)
+                server.shutdown()
+
+
+class OutputTests(SynchronousTestCase):
+    """What has no command, and a process without an output."""
+
+    def test_closed(self) -> None:
+        """A process whose output is closed ends as with one."""
+        for words in ("", "completion bash", "--json"):
+            for closed in (">&-", ">&- 2>&-"):
+                script = "import sys; from storagegate.cli.main import main; sys.exit(main())"
+                done = subprocess.run(
+                    f"{sys.executable} -c '{script}' {words} {closed}",
+                    shell=True,
+                    env={**os.environ, "STORAGEGATE_DATA": self.mktemp()},
+                    stderr=subprocess.PIPE,
+                    timeout=60,
+                )
+                self.assertEqual((done.returncode, done.stderr), (0, b""), (words, closed))
+
+    def test_overviewAsJSON(self) -> None:
+        """Without a command, the overview is one object, too; a flag before one is refused."""
+        output = StringIO()
+        with redirect_stdout(output):
+            self.assertEqual(main(("--json",)), 0)
+        found = json.loads(output.getvalue())
+        self.assertIn("keys list", {each["command"] for each in found["commands"]})
+        with redirect_stderr(StringIO()):
+            self.assertRaises(SystemExit, main, ("--json", "keys", "list"))
 
 
 class TextTests(SynchronousTestCase):
