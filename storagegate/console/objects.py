@@ -411,9 +411,9 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
         checksum=expectedChecksum(sent),
         algorithm=algorithm,
     )
-    body = call.request.raw.body
+    body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
-        return await ingest(body, expectation, store.blobs, inlineLimit)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
 
     async def check() -> None:
         # Also of a client that has stopped to send: its connection has minutes of time.
@@ -427,7 +427,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     watching = watch.start(_CHECK_SECONDS, now=False)
     watching.addErrback(lambda failure: _log.failure("a session was not checked", failure))
     try:
-        return await ingest(body, expectation, store.blobs, inlineLimit)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
     finally:
         watch.stop()
 

@@ -14,6 +14,7 @@ from storagegate.storage.blobs.pieces import MARKER
 from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.clients import ROOT
 from tests.support.cluster import Cluster
+from tests.support.http import request
 from tests.support.postgresql import Server, execute
 from tests.support.upstreams3 import ownServer
 from tests.wire.cluster.agreement import sharedFiles
@@ -200,6 +201,20 @@ class ShardsTests(ShardsCase):
             eventually(lambda: statusOf(put, Bucket="one", Key="new", Body=body) == 200)
         )
         self.assertEqual(self.read(self.two, "one", "k"), body)
+
+    def test_console(self) -> None:
+        """An object and a part that come by the console are stored in the shard of their bucket."""
+        body = os.urandom(100_000)
+        ask = partial(request, self.nodes[0].address("admin"), headers=ROOT.plainHeaders())
+        for bucket in ("zero", "one"):
+            path = f"/console/api/v1/buckets/{bucket}"
+            self.assertEqual(ask("PUT", f"{path}/objects/k", body)[0], 200, bucket)
+            _, made = ask("POST", f"{path}/uploads", b'{"key": "parts"}')
+            upload = f"{path}/uploads/{json.loads(made)['id']}"
+            for step in (("PUT", f"{upload}/parts/1", body), ("POST", f"{upload}/complete", b"{}")):
+                self.assertEqual(ask(*step)[0], 200, bucket)
+            for key in ("k", "parts"):
+                self.assertEqual(self.read(self.two, bucket, key), body)
 
     def test_killed(self) -> None:
         """What a node that is killed has left in each shard is swept by the other."""
