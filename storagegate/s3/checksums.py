@@ -383,7 +383,7 @@ async def ingest(
     expectation: BodyExpectation,
     blobs: IBlobStore,
     inlineLimit: int,
-    bucket: str = "",
+    bucket: str,
 ) -> IngestedBody:
     """
     Read, verify and store a body.

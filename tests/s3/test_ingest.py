@@ -96,7 +96,7 @@ class ReceiveTests(SynchronousTestCase):
         self.sink = sink or Sink()
         self.sinks = 0
 
-        return Deferred.fromCoroutine(ingest(body, expectation, self, inline))
+        return Deferred.fromCoroutine(ingest(body, expectation, self, inline, "b"))
 
     def writer(self, inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> Sink:
         """As IBlobStore."""
