@@ -86,7 +86,7 @@ class OverwritingTests(TestCase):
     async def _put(self) -> None:
         self.writes += 1
         body = b"%08d" % self.writes * (SIZE // 8)
-        received = await ingest(WholeBody(body), BodyExpectation(), self.store.blobs, 1024, "b")
+        received = await ingest(WholeBody(body), BodyExpectation(), self.store.blobs, 1024, "box")
         await self.objects.putObject(Ownership("root"), "box", b"k", received, Attributes())
 
     async def _overwrite(self) -> None:
