@@ -5,8 +5,10 @@ from typing import Any
 from msgspec import Struct
 
 from storagegate.console.call import ConsoleCall
-from storagegate.console.paging import checkLimit
-from storagegate.console.settings import Target, changeSetting, readSetting
+from storagegate.console.paging import MOST, checkLimit
+from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
+from storagegate.core.errors import codedError
+from storagegate.s3.access.decision import OWNERSHIPS
 from storagegate.s3.accounts import Identity
 from storagegate.s3.errors import S3Error
 from storagegate.storage.records import Bucket, BucketUsage
@@ -63,24 +65,35 @@ class NewBucket(Struct, kw_only=True, forbid_unknown_fields=True):
 async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     """List buckets by name: those of the account, or all for an auditor."""
     limit = checkLimit(query.limit)
-    identity = call.who.identity
     catalog = call.services.store.catalog
     if call.who.has("auditor"):
         found = await catalog.buckets(None, query.prefix, query.after, limit + 1)
     else:
-        caller = call.caller("ListBuckets", "list")
-        objects = call.services.objects
-        found = await objects.buckets(caller.identity, query.prefix, query.after, limit + 1)
-        found = [each for each in found if identity.policy.allows("list", each.name, None)]
+        found = await _ownBuckets(call, query.prefix, query.after, limit + 1)
     shown = found[:limit]
     usage = await _usage(call)
     items = [viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE)) for each in shown]
     return BucketPage(items, shown[-1].name if len(found) > limit else None)
 
 
+async def _ownBuckets(call: ConsoleCall, prefix: str, after: str, limit: int) -> list[Bucket]:
+    """Return buckets of the account that the key may list, however many others there are."""
+    identity = call.caller("ListBuckets", "list").identity
+    found: list[Bucket] = []
+    while len(found) < limit:
+        some = await call.services.objects.buckets(identity, prefix, after, MOST)
+        found += [each for each in some if identity.policy.allows("list", each.name, None)]
+        if len(some) < MOST:
+            break
+        after = some[-1].name
+    return found[:limit]
+
+
 async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
     """Create a bucket, of the caller's account."""
     call.note(bucket=body.name)
+    if body.ownership and body.ownership not in OWNERSHIPS:
+        raise codedError("INVALID_ARGUMENT", f"ownership is one of {', '.join(OWNERSHIPS)}")
     caller = call.caller("CreateBucket", "admin", body.name)
     objects = call.services.objects
     await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)
@@ -111,12 +124,12 @@ async def showSetting(call: ConsoleCall) -> Any:
 
 async def putSetting(call: ConsoleCall, body: Any) -> None:
     """Store a setting, checked as S3 checks it."""
-    await changeSetting(call, Target(call.params["bucket"]), call.params["name"], body)
+    await storeSetting(call, Target(call.params["bucket"]), call.params["name"], body)
 
 
 async def deleteSetting(call: ConsoleCall) -> None:
     """Remove a setting."""
-    await changeSetting(call, Target(call.params["bucket"]), call.params["name"], None)
+    await removeSetting(call, Target(call.params["bucket"]), call.params["name"])
 
 
 async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:

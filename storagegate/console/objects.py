@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readKey
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
-from storagegate.console.settings import Target, changeSetting, readSetting
+from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom
 from storagegate.s3.checksums import (
@@ -368,12 +368,12 @@ async def showObjectSetting(call: ConsoleCall, query: SettingQuery) -> Any:
 
 async def putObjectSetting(call: ConsoleCall, query: SettingQuery, body: Any) -> None:
     """Store tags, retention or legal hold, checked as S3 checks it."""
-    await changeSetting(call, _target(call, query), call.params["name"], body)
+    await storeSetting(call, _target(call, query), call.params["name"], body)
 
 
 async def deleteObjectSetting(call: ConsoleCall, query: SettingQuery) -> None:
     """Remove the tags."""
-    await changeSetting(call, _target(call, query), call.params["name"], None)
+    await removeSetting(call, _target(call, query), call.params["name"])
 
 
 def _target(call: ConsoleCall, query: SettingQuery) -> Target:

@@ -2,13 +2,12 @@
 The settings of buckets and of objects as JSON: the documents of S3, member by member.
 
 A setting is read and stored by the very handler of S3: its document is written from JSON, or into
-JSON, on the way. So each check and each decision on access is that of S3. An element is a member;
-one that may repeat is a list. A policy is JSON in S3, too.
+JSON, on the way. So each check, each limit and each decision on access is that of S3. An element is
+a member; one that may repeat is a list. A policy is JSON in S3, too.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pkgutil import resolve_name
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
@@ -21,8 +20,8 @@ from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import codedError
 from storagegate.s3.errors import S3Error
 from storagegate.s3.locks import BYPASS
-
-_HANDLERS = "storagegate.s3.handlers"
+from storagegate.s3.operations import OPERATIONS
+from storagegate.s3.request import Operation
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}", re.ASCII)
 
@@ -54,51 +53,39 @@ class Setting:
     """
     A setting.
 
-    @ivar handlers: The module in S3's handlers, and what follows C{get}, C{put} and C{delete} in
-        the names of its functions.
-    @ivar operation: The same in Amazon's names.
+    @ivar operation: What follows C{Get} and C{Put} in the names of its operations.
     @ivar root: The root of its document; empty for JSON.
-    @ivar removed: What removes it: a handler of S3, or else this document.
+    @ivar delete: The operation that removes it; L{None} if there is none.
     """
 
-    module: str
     operation: str
     root: str
     delete: str | None = None
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "versioning": Setting("buckets", "BucketVersioning", "VersioningConfiguration"),
-    "lock": Setting("locks", "ObjectLockConfiguration", "ObjectLockConfiguration"),
+    "versioning": Setting("BucketVersioning", "VersioningConfiguration"),
+    "lock": Setting("ObjectLockConfiguration", "ObjectLockConfiguration"),
     "lifecycle": Setting(
-        "lifecycle",
-        "BucketLifecycleConfiguration",
-        "LifecycleConfiguration",
-        "DeleteBucketLifecycle",
+        "BucketLifecycleConfiguration", "LifecycleConfiguration", "DeleteBucketLifecycle"
     ),
-    "policy": Setting("access", "BucketPolicy", "", "DeleteBucketPolicy"),
-    "cors": Setting("cors", "BucketCors", "CORSConfiguration", "DeleteBucketCors"),
-    "acl": Setting("access", "BucketAcl", "AccessControlPolicy"),
+    "policy": Setting("BucketPolicy", "", "DeleteBucketPolicy"),
+    "cors": Setting("BucketCors", "CORSConfiguration", "DeleteBucketCors"),
+    "acl": Setting("BucketAcl", "AccessControlPolicy"),
     "ownership": Setting(
-        "access",
-        "BucketOwnershipControls",
-        "OwnershipControls",
-        "DeleteBucketOwnershipControls",
+        "BucketOwnershipControls", "OwnershipControls", "DeleteBucketOwnershipControls"
     ),
     "publicAccessBlock": Setting(
-        "access",
-        "PublicAccessBlock",
-        "PublicAccessBlockConfiguration",
-        "DeletePublicAccessBlock",
+        "PublicAccessBlock", "PublicAccessBlockConfiguration", "DeletePublicAccessBlock"
     ),
-    "tags": Setting("buckets", "BucketTagging", "Tagging", "DeleteBucketTagging"),
+    "tags": Setting("BucketTagging", "Tagging", "DeleteBucketTagging"),
 }
 """The settings of a bucket, by their names in the API."""
 
 OBJECT_SETTINGS: Mapping[str, Setting] = {
-    "tags": Setting("buckets", "ObjectTagging", "Tagging", "DeleteObjectTagging"),
-    "retention": Setting("locks", "ObjectRetention", "Retention"),
-    "legalHold": Setting("locks", "ObjectLegalHold", "LegalHold"),
+    "tags": Setting("ObjectTagging", "Tagging", "DeleteObjectTagging"),
+    "retention": Setting("ObjectRetention", "Retention"),
+    "legalHold": Setting("ObjectLegalHold", "LegalHold"),
 }
 """Those of a version of an object. Without a member, a retention is lifted."""
 
@@ -175,17 +162,14 @@ class _SettingRequest(ConsoleCaller):
 
 
 async def _run(
-    call: ConsoleCall, setting: Setting, operation: str, target: Target, document: bytes = b""
+    call: ConsoleCall, operation: Operation, target: Target, document: bytes = b""
 ) -> bytes:
-    """Run a handler of S3; return the body of its response."""
-    access = "admin"
-    if target.key:
-        access = "read" if operation.startswith("Get") else "write"
-    caller = call.caller(operation, access, target.bucket, target.key)
+    """Run an operation of S3; return the body of its response."""
+    caller = call.caller(operation.name, operation.access, target.bucket, target.key)
     services = SimpleNamespace(objects=call.services.objects, accounts=call.services.accounts)
-    request = _SettingRequest(
+    request: Any = _SettingRequest(
         caller.identity,
-        operation,
+        operation.name,
         call.request,
         None,
         services=services,
@@ -195,12 +179,9 @@ async def _run(
         query={} if target.versionId is None else {"versionId": target.versionId},
         headers={BYPASS: b"true"} if target.bypass else {},
     )
-    function = operation[0].lower() + operation[1:]
-    handler: Callable[[Any], Awaitable[None]] = resolve_name(
-        f"{_HANDLERS}.{setting.module}:{function}"
-    )
-    await handler(request)
-    return request.response or b""
+    await operation.handler(request)
+    found: bytes | None = request.response
+    return found or b""
 
 
 async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
@@ -211,30 +192,41 @@ async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
     @raise ServiceError: C{NOT_FOUND}: there is no such setting, or it was never made.
     """
     setting = target.setting(name)
-    body = await _run(call, setting, f"Get{setting.operation}", target)
+    body = await _run(call, OPERATIONS[f"Get{setting.operation}"], target)
     if not setting.root:
         return msgspec.json.decode(body)
     return _readElement(ElementTree.fromstring(body))
 
 
-async def changeSetting(call: ConsoleCall, target: Target, name: str, document: Any) -> None:
+async def storeSetting(call: ConsoleCall, target: Target, name: str, document: Any) -> None:
     """
     Store a setting.
 
-    @param document: In JSON's values; L{None} removes it.
-    @raise ServiceError: There is no such setting, or it cannot be removed.
+    @param document: In JSON's values.
+    @raise ServiceError: There is no such setting, or the document is no object.
     @raise S3Error: As S3 refuses the document.
     """
     setting = target.setting(name)
-    if document is None:
-        if setting.delete is None:
-            raise codedError("INVALID_ARGUMENT", f"{name} is changed, never removed")
-        await _run(call, setting, setting.delete, target)
-        return
-    encoded = msgspec.json.encode(document)
+    if not isinstance(document, dict):
+        raise codedError("INVALID_ARGUMENT", "The document of a setting is an object")
+    operation = OPERATIONS[f"Put{setting.operation}"]
     if setting.root:
-        encoded = b"".join(_writeElement(setting.root, document, 0))
-    await _run(call, setting, f"Put{setting.operation}", target, encoded)
+        encoded = _encode(setting.root, document, operation.documentLimit)
+    else:
+        encoded = msgspec.json.encode(document)
+    await _run(call, operation, target, encoded)
+
+
+async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
+    """
+    Remove a setting.
+
+    @raise ServiceError: There is no such setting, or it cannot be removed.
+    """
+    operation = target.setting(name).delete
+    if operation is None:
+        raise codedError("INVALID_ARGUMENT", f"{name} is changed, never removed")
+    await _run(call, OPERATIONS[operation], target)
 
 
 def _readElement(element: ElementTree.Element) -> Any:
@@ -257,7 +249,24 @@ def _readElement(element: ElementTree.Element) -> Any:
     return found
 
 
-def _writeElement(name: str, value: Any, depth: int) -> list[bytes]:
+def _encode(root: str, document: Any, limit: int) -> bytes:
+    """
+    Write a document as XML.
+
+    @param limit: Bytes; it is written no further.
+    @raise S3Error: C{MalformedXML}: It can be none; C{MaxMessageLengthExceeded}.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _writeElement(root, document, 0):
+        size += len(piece)
+        if size > limit:
+            raise S3Error("MaxMessageLengthExceeded")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _writeElement(name: str, value: Any, depth: int) -> Iterator[bytes]:
     """
     Write a value of JSON as an element, or several.
 
@@ -266,21 +275,22 @@ def _writeElement(name: str, value: Any, depth: int) -> list[bytes]:
     if depth > _DEPTH or not _NAME.fullmatch(name):
         raise S3Error("MalformedXML")
     if isinstance(value, list):
-        return [piece for each in value for piece in _writeElement(name, each, depth + 1)]
+        for each in value:
+            yield from _writeElement(name, each, depth + 1)
+        return
     if isinstance(value, dict):
         members = dict(value)
         attribute = ""
         if name == "Grantee" and "type" in members:
             kind = quoteattr(str(members.pop("type")))
             attribute = f' xmlns:xsi="{_SCHEMA_INSTANCE}" xsi:type={kind}'
-        inner = [
-            piece
-            for member, each in members.items()
-            for piece in _writeElement(member, each, depth + 1)
-        ]
-        return [f"<{name}{attribute}>".encode(), *inner, f"</{name}>".encode()]
+        yield f"<{name}{attribute}>".encode()
+        for member, each in members.items():
+            yield from _writeElement(member, each, depth + 1)
+        yield f"</{name}>".encode()
+        return
     if isinstance(value, bool):
         value = "true" if value else "false"
     if not isinstance(value, str | int):
         raise S3Error("MalformedXML")
-    return [f"<{name}>{escape(str(value))}</{name}>".encode()]
+    yield f"<{name}>{escape(str(value))}</{name}>".encode()

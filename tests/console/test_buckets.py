@@ -1,0 +1,68 @@
+"""Buckets and their settings by the API."""
+
+from typing import Any
+
+from tests.console.fixture import ConsoleCase
+
+_LARGE = {
+    "cors": {"CORSRule": [{"AllowedMethod": ["GET"], "AllowedOrigin": ["h" * 1000] * 80}]},
+    "lifecycle": {"Rule": [{"ID": "r" * 1000}] * 600},
+    "policy": {"Statement": [{"Sid": "s" * 100_000}]},
+    "tags": {"TagSet": {"Tag": [1] * 200_000}},
+}
+"""Documents that are longer than S3 takes, most of them as XML only."""
+
+
+class BucketTests(ConsoleCase):
+    """Buckets."""
+
+    def test_narrowKey(self) -> None:
+        """A key for some buckets of its account sees each of them, in pages."""
+        owner = self.issueKey("narrow")
+        for name in ("narrow-a", "narrow-b", "narrow-ya", "narrow-za"):
+            self.assertEqual(self.call("POST", "buckets", {"name": name}, owner).status, 200)
+        account = self.issueKey("narrow", "--bucket", "narrow-?a")
+        names: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.call("GET", f"buckets?limit=1&after={after}", account=account).json
+            names += [each["name"] for each in page["items"]]
+            after = page["next"]
+        self.assertEqual(names, ["narrow-ya", "narrow-za"])
+
+    def test_ownership(self) -> None:
+        """An ownership that S3 does not have is refused, and no bucket made."""
+        made = self.call("POST", "buckets", {"name": "owned-by-x", "ownership": "x"})
+        self.assertEqual(made.status, 400)
+        self.assertEqual(self.call("GET", "buckets/owned-by-x").status, 404)
+
+
+class SettingTests(ConsoleCase):
+    """Their settings."""
+
+    def test_rights(self) -> None:
+        """A key that only reads may read settings, as over S3, and change none."""
+        bucket = self.makeBucket()
+        reader = self.issueKey("root", "--policy", "readonly")
+        path = f"buckets/{bucket}/settings/versioning"
+        document: dict[str, Any] = {"Status": "Enabled"}
+        self.assertEqual(self.call("PUT", path, document).status, 204)
+        self.assertEqual(self.call("GET", path, account=reader).json, document)
+        self.assertEqual(self.call("PUT", path, document, reader).status, 403)
+        narrow = self.issueKey("root", "--prefix", "a/*")
+        self.assertEqual(self.call("PUT", path, document, narrow).status, 403)
+
+    def test_documents(self) -> None:
+        """What is no object, or longer than S3 takes, is refused and changes nothing."""
+        bucket = self.makeBucket()
+        path = f"buckets/{bucket}/settings/"
+        tags = {"TagSet": {"Tag": [{"Key": "team", "Value": "x"}]}}
+        self.assertEqual(self.call("PUT", path + "tags", tags).status, 204)
+        for name in ("tags", "publicAccessBlock", "policy", "cors"):
+            for wrong in (b"null", b'"x"', b"1", b"[]"):
+                self.assertEqual(self.call("PUT", path + name, wrong).status, 400, (name, wrong))
+        for name, large in _LARGE.items():
+            reply = self.call("PUT", path + name, large)
+            self.assertEqual(reply.status, 400, name)
+            self.assertIn("too big" if name != "policy" else "20480", reply.json["message"])
+        self.assertEqual(self.call("GET", path + "tags").json, tags)
