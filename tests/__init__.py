@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 # Before any test imports grpc itself, which is then as it is in the daemon.
 import storagegate.rpc  # noqa: F401
+from tests.support.durations import timed
 
 _mktemp = SynchronousTestCase.mktemp
 
@@ -24,6 +25,7 @@ def mktemp(case: SynchronousTestCase) -> str:
 
 
 SynchronousTestCase.mktemp = mktemp
+SynchronousTestCase.run = timed(SynchronousTestCase.run)
 
 # Python's word for "a module to run is looked for": a program of the tests, which has no examples
 # to try and would spend a third of its start on the import.

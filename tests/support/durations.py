@@ -1,0 +1,41 @@
+"""
+The duration of each test, for the limit that C{.ci/run} puts on the short part.
+
+Where C{STORAGEGATE_TEST_DURATIONS} names a file, each process of a run appends a line for each of its tests: the seconds, the
+processor's seconds of the test and of the processes that it waited for, and the name.
+"""
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+VARIABLE = "STORAGEGATE_TEST_DURATIONS"
+
+
+def _processorSeconds() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def timed(run: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Wrap C{TestCase.run} so that it records durations; return it as it is if none are asked for.
+
+    @param run: The method of trial.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return run
+
+    def measured(case: Any, result: Any) -> Any:
+        started, used = time.perf_counter(), _processorSeconds()
+        try:
+            return run(case, result)
+        finally:
+            seconds = time.perf_counter() - started
+            with open(path, "a") as file:
+                file.write(f"{seconds:.3f} {_processorSeconds() - used:.3f} {case.id()}\n")
+
+    return measured
