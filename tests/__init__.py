@@ -4,11 +4,14 @@ import shutil
 import sys
 from pathlib import Path
 
+from twisted.trial.runner import TestLoader
 from twisted.trial.unittest import SynchronousTestCase
 
 # Before any test imports grpc itself, which is then as it is in the daemon.
 import storagegate.rpc  # noqa: F401
 from tests.support.durations import timed
+from tests.support.programs import collectMissing
+from tests.support.selection import selecting
 
 _mktemp = SynchronousTestCase.mktemp
 
@@ -26,6 +29,8 @@ def mktemp(case: SynchronousTestCase) -> str:
 
 SynchronousTestCase.mktemp = mktemp
 SynchronousTestCase.run = timed(SynchronousTestCase.run)
+TestLoader.getTestCaseNames = selecting(TestLoader.getTestCaseNames)
+collectMissing()
 
 # Python's word for "a module to run is looked for": a program of the tests, which has no examples
 # to try and would spend a third of its start on the import.

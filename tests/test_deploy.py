@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import __version__
 from storagegate.daemon.config import KEYS
 from tests.support.modules import CHECKOUT
+from tests.support.programs import findProgram, needs
 from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
 
 SOCKETS = ("s3", "http", "tcp")
@@ -27,7 +28,7 @@ MOST_EXPOSURE = 15
 
 WORDS = "FROM WORKDIR COPY RUN ENV USER VOLUME EXPOSE STOPSIGNAL HEALTHCHECK CMD"
 
-ANALYZE = shutil.which("systemd-analyze")
+ANALYZE = findProgram("systemd-analyze")
 
 
 def portOf(place: str) -> str:
@@ -37,7 +38,7 @@ def portOf(place: str) -> str:
     return match.group(1)
 
 
-@skipUnless(ANALYZE, "systemd-analyze is not installed")
+@needs("systemd-analyze")
 class AnalyzeTests(SynchronousTestCase):
     """The units as systemd reads them."""
 
@@ -235,7 +236,7 @@ class DebianTests(SynchronousTestCase):
             self.assertTrue((CHECKOUT / name).is_file(), name)
 
     @skipUnless(os.environ.get("STORAGEGATE_SOAK"), "it takes minutes: STORAGEGATE_SOAK=1 does it")
-    @skipUnless(shutil.which("dh"), "debhelper is not installed")
+    @needs("dh")
     def test_builds(self) -> None:
         """The package is built, and what is in it starts and serves."""
         directory = Path(self.mktemp()).absolute()

@@ -7,18 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import load
+from tests.support.programs import findProgram, needs
 from tests.support.units import DEPLOY, unitValues
 
 CLUSTER = DEPLOY / "cluster"
 MACHINES = ("one=10.0.0.1", "two=10.0.0.2", "three=10.0.0.3")
-ANALYZE = shutil.which("systemd-analyze")
-HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin")
+ANALYZE = findProgram("systemd-analyze")
+HAPROXY = findProgram("haproxy")
 
 
 def configure(directory: Path, *machines: str) -> "subprocess.CompletedProcess[str]":
@@ -104,7 +104,7 @@ class ConfigureTests(SynchronousTestCase):
             hosts = [f"http://{each}" for each in found["etcd3"]["hosts"]]
             self.assertIn(etcd["advertise-client-urls"], hosts)
 
-    @skipUnless(HAPROXY, "haproxy is not installed")
+    @needs("haproxy")
     def test_haproxy(self) -> None:
         """HAProxy takes its file without a warning, and knows every node."""
         assert HAPROXY is not None
@@ -121,7 +121,7 @@ class ConfigureTests(SynchronousTestCase):
 class ClusterUnitTests(SynchronousTestCase):
     """The units of systemd."""
 
-    @skipUnless(ANALYZE, "systemd-analyze is not installed")
+    @needs("systemd-analyze")
     def test_verify(self) -> None:
         """Systemd has nothing to say against them."""
         assert ANALYZE is not None

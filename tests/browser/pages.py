@@ -7,7 +7,6 @@ import urllib.request
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 from urllib.parse import quote
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,9 +14,10 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.gatewayfixture import makeGateway, send
-from tests.support.browser import CHROMIUM, SECONDS, Browser
+from tests.support.browser import SECONDS, Browser
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.daemon import Daemon
+from tests.support.programs import needs
 from tests.wire.s3.fixture import ownDirectory
 
 SHELL = Path(__file__).resolve().parents[2] / "storagegate/console/web/shell.js"
@@ -154,7 +154,7 @@ def _shared() -> tuple[Daemon, PagesBrowser, Account]:
     return daemon, page, Account(made["accessKey"], made["secretKey"])
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class PagesCase(SynchronousTestCase):
     """Tests of all pages, each at the page to sign in."""
 

@@ -1,17 +1,16 @@
 """The pages of the console, in Chromium, against a daemon."""
 
 from pathlib import Path
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT
+from tests.support.programs import needs
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class ConsolePagesTests(SynchronousTestCase):
     """A person at the console."""
 

@@ -1,19 +1,18 @@
 """The page of the gateway, in Chromium: one method over five wires."""
 
 from pathlib import Path
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.gatewayfixture import WIRES, makeGateway
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT
+from tests.support.programs import needs
 
 _DONE = "[...document.querySelectorAll('.answers section')].filter((each) => {})"
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class GatewayPageTests(SynchronousTestCase):
     """An administrator at the page of the gateway."""
 

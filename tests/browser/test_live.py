@@ -2,17 +2,16 @@
 
 import contextlib
 from pathlib import Path
-from unittest import skipUnless
 
 from botocore.exceptions import ClientError
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT, botoClient
+from tests.support.programs import needs
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class LivePagesTests(ConsoleCase):
     """Pages that show what happens."""
 

@@ -1,17 +1,16 @@
 """The pages of maintenance, configuration and jobs, in Chromium."""
 
 from pathlib import Path
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT, botoClient
+from tests.support.programs import needs
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class MaintenancePagesTests(SynchronousTestCase):
     """An administrator at the console."""
 

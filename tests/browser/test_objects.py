@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 from unittest.mock import patch
 from urllib.request import urlopen
 
@@ -16,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT
+from tests.support.programs import needs
 
 CURL = shutil.which("curl")
 
@@ -102,7 +101,7 @@ class ObjectsBrowser(ConsoleBrowser):
         )
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class BrowserCase(ConsoleCase):
     """Tests of a bucket with a page that root has signed in at."""
 

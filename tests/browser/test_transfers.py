@@ -12,8 +12,8 @@ from unittest import skipUnless
 from tests.browser.fixture import ConsoleBrowser
 from tests.browser.relay import Relay
 from tests.console.fixture import ConsoleCase
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT
+from tests.support.programs import needs
 from tests.wire.s3.fixture import eventually
 
 PART = 8 << 20
@@ -23,7 +23,7 @@ SOAK = os.environ.get("STORAGEGATE_SOAK") == "1"
 SIZE = (200 if SOAK else 24) << 20
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class TransferTests(ConsoleCase):
     """Files that go to a bucket and come from it."""
 

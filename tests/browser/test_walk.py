@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,8 +14,8 @@ from bench.places import CHECKOUT
 from bench.s3cases import listedKeys
 from tests.browser.test_objects import ObjectsBrowser
 from tests.console.fixture import ConsoleCase
-from tests.support.browser import CHROMIUM
 from tests.support.clients import ROOT
+from tests.support.programs import needs
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 SOAK = bool(os.environ.get("STORAGEGATE_SOAK"))
@@ -61,7 +60,7 @@ def fill(data: Path, bucket: str) -> None:
     subprocess.run([sys.executable, *command], cwd=CHECKOUT, check=True)
 
 
-@skipUnless(CHROMIUM, "there is no chromium")
+@needs("chromium")
 class WalkTests(SynchronousTestCase):
     """C{STORAGEGATE_SOAK=1} walks a million keys, and measures what the issue allows."""
 

@@ -1,14 +1,13 @@
 """The completion of shells, in the shells themselves."""
 
-import shutil
 import subprocess
 from pathlib import Path
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.commands import COMMANDS
 from storagegate.cli.completion import bash, fish, levels, zsh
+from tests.support.programs import needs
 
 LINES = {
     "storagegate ke": {"keys"},
@@ -62,7 +61,7 @@ class ShellCase(SynchronousTestCase):
         return done.stdout.splitlines()
 
 
-@skipUnless(shutil.which("bash"), "bash is not installed")
+@needs("bash")
 class BashTests(ShellCase):
     """bash."""
 
@@ -87,7 +86,7 @@ class BashTests(ShellCase):
         self.assertEqual(found, {"a directory", "a file"})
 
 
-@skipUnless(shutil.which("zsh"), "zsh is not installed")
+@needs("zsh")
 class ZshTests(ShellCase):
     """zsh."""
 
@@ -116,7 +115,7 @@ class ZshTests(ShellCase):
         self.assertEqual(self.run_("zsh", "-f", "-c", call), ["_storagegate"])
 
 
-@skipUnless(shutil.which("fish"), "fish is not installed")
+@needs("fish")
 class FishTests(ShellCase):
     """fish."""
 

@@ -2,13 +2,11 @@
 
 import json
 import re
-import shutil
 import socket
 import ssl
 import subprocess
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any, ClassVar
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,6 +15,7 @@ from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.ports import heldPort, waitForPort
+from tests.support.programs import needs
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -255,7 +254,7 @@ class StrippingTests(ConsoleProxyTests):
         self.check(client, False)
 
 
-@skipUnless(shutil.which("nginx", path=PATH), "nginx is not installed")
+@needs("nginx")
 class NginxConsoleTests(StrippingTests, SynchronousTestCase):
     """nginx."""
 
@@ -297,7 +296,7 @@ class NginxConsoleTests(StrippingTests, SynchronousTestCase):
         self.assertEqual((response.status, found["details"]), (403, {"reason": "clearText"}))
 
 
-@skipUnless(shutil.which("haproxy", path=PATH), "haproxy is not installed")
+@needs("haproxy")
 class HaproxyConsoleTests(StrippingTests, SynchronousTestCase):
     """haproxy."""
 
@@ -316,7 +315,7 @@ class HaproxyConsoleTests(StrippingTests, SynchronousTestCase):
         self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
 
 
-@skipUnless(shutil.which("caddy", path=PATH), "caddy is not installed")
+@needs("caddy")
 class CaddyConsoleTests(ConsoleProxyTests, SynchronousTestCase):
     """Caddy."""
 

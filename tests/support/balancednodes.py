@@ -5,18 +5,16 @@ by turns.
 
 import atexit
 import os
-import shutil
 import signal
 import socket
 import subprocess
 from functools import cache
 from typing import Any
 
-from twisted.trial.unittest import SkipTest
-
 from storagegate.storage.blobs.pieces import MARKER
 from tests.support.cluster import Cluster
 from tests.support.ports import waitForPort
+from tests.support.programs import needProgram
 
 _CONFIGURATION = """\
 global
@@ -63,9 +61,7 @@ class BalancedNodes:
             requests, and refuses or changes some of them itself.
         @raise SkipTest: HAProxy is not installed.
         """
-        program = shutil.which("haproxy", path="/usr/sbin:/usr/bin")
-        if program is None:
-            raise SkipTest("haproxy is not installed")
+        program = needProgram("haproxy")
         self.cluster = Cluster()
         self.data = self.cluster.directory
         self._nodes = self.cluster.start(2)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any, Self
 from websockets.sync.client import connect
 
 from tests.support.ports import heldPort, waitForPort
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+from tests.support.programs import needProgram
 
 SECONDS = 60
 
@@ -25,12 +23,12 @@ class Browser:
         """
         @param directory: For its profile.
         """
-        assert CHROMIUM is not None
+        program = needProgram("chromium")
         self._ids = itertools.count(1)
         self._port = heldPort(case)
         self._process = subprocess.Popen(
             [
-                *(CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+                *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
                 *("--disable-dev-shm-usage", "--disable-background-networking"),
                 f"--remote-debugging-port={self._port}",
                 f"--user-data-dir={directory}",

@@ -5,9 +5,7 @@ Nothing here reads the user's own configuration: every client gets a home of its
 """
 
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -75,12 +73,6 @@ def botoClient(
         verify=cafile,
         config=Config(**settings),
     )
-
-
-def findTool(name: str) -> str | None:
-    """Find a client program: beside the interpreter first, then on the path."""
-    beside = Path(sys.executable).parent / name
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 class ToolFailed(Exception):

@@ -1,8 +1,9 @@
 """
 The duration of each test, for the limit that C{.ci/run} puts on the short part.
 
-Where C{STORAGEGATE_TEST_DURATIONS} names a file, each process of a run appends a line for each of its tests: the seconds, the
-processor's seconds of the test and of the processes that it waited for, and the name.
+Where C{TESTS_DURATIONS} names a file, each process of a run appends a line for each of
+its tests: its seconds, the processor's seconds of it and of the processes that it waited for, and
+its name.
 """
 
 import os
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-VARIABLE = "STORAGEGATE_TEST_DURATIONS"
+VARIABLE = "TESTS_DURATIONS"
 
 
 def _processorSeconds() -> float:

@@ -28,6 +28,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest
 
 from tests.support.modules import CHECKOUT
+from tests.support.programs import needProgram
 from tests.support.units import DEPLOY
 
 # A command within takes moments; a start of the daemon on a busy machine takes longer.
@@ -115,9 +116,8 @@ class Machine:
 
     def _check(self) -> None:
         """Look for what a machine needs; what the kernel allows shows when one is tried."""
-        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-        if missing:
-            raise SkipTest(f"not installed: {' '.join(missing)}")
+        for tool in _TOOLS:
+            needProgram(tool)
         if os.getuid() != 0:
             raise SkipTest("only root can boot a machine")
         if Path("/lib").resolve() != Path("/usr/lib"):

@@ -7,6 +7,10 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from twisted.trial.unittest import SkipTest
+
+from tests.support.programs import findProgram, missing
+
 NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0")
 """Pinned: a new release must not change what a test of ours says."""
 
@@ -16,16 +20,12 @@ AXE = "axe-core@4.14.1"
 INSTALL_SECONDS = 120
 
 
-class NodeMissing(Exception):
-    """Node or its packages cannot be had; the message says why."""
-
-
 @lru_cache
 def _install(packages: tuple[str, ...]) -> Path | str:
     """Install packages, or tell why that did not work. Blocks."""
     for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
+        if findProgram(program) is None:
+            raise missing(program)
     directory = tempfile.mkdtemp(prefix="storagegate-node-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     quiet = ("--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--loglevel=error")
@@ -52,9 +52,9 @@ def nodeModules(*packages: str) -> Path:
     Give the folder of the packages, for C{NODE_PATH}. Blocks, the first time for seconds.
 
     @param packages: Those of L{NODE_PACKAGES} if none is named.
-    @raise NodeMissing: If there is none.
+    @raise SkipTest: Node is missing, or npm cannot install the packages.
     """
     found = _install(packages or NODE_PACKAGES)
     if isinstance(found, str):
-        raise NodeMissing(found)
+        raise SkipTest(found)
     return found

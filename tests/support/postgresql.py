@@ -26,6 +26,7 @@ from typing import Any
 import psycopg
 
 from storagegate.storage.catalog.postgresql.schema import migrate
+from tests.support.programs import missing
 
 USER = "storagegate"
 START_SECONDS = 60.0
@@ -52,9 +53,14 @@ _numbers = count()
 
 @cache
 def binaries() -> Path:
-    """Return the directory of PostgreSQL's programs, the newest if there are several."""
+    """
+    Return the directory of PostgreSQL's programs, the newest if there are several.
+
+    @raise SkipTest: It is not installed.
+    """
     found = sorted(glob("/usr/lib/postgresql/*/bin"), key=lambda each: int(each.split("/")[-2]))
-    assert found, "the tests need Debian's package postgresql"
+    if not found:
+        raise missing("postgres")
     return Path(found[-1])
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import hiredis
 
+from tests.support.programs import needProgram
+
 START_SECONDS = 30.0
 
 
@@ -35,7 +37,7 @@ class RedisServer:
         @param options: More words of its command line.
         @param certificate: Of the server, PEM, with its C{key}: its port is for TLS alone then.
         """
-        assert shutil.which("redis-server"), "the tests need Debian's package redis-server"
+        self._program = needProgram("redis-server")
         self.directory = tempfile.mkdtemp(prefix="sgredis")
         # Bound for as long as the server may be started, so that nothing else gets its port.
         self._held = socket.socket()
@@ -59,7 +61,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it serves."""
-        command = ["setpriv", "--pdeathsig", "KILL", "redis-server", "--bind", "127.0.0.1"]
+        command = ["setpriv", "--pdeathsig", "KILL", self._program, "--bind", "127.0.0.1"]
         command += ["--dir", self.directory, "--save", "", "--appendonly", "no"]
         command += ["--unixsocket", self.socketPath, *self._options]
         self._process = subprocess.Popen(

@@ -61,7 +61,7 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
     Check files with pyright. Blocks.
 
     @param files: Relative to the checkout, or of one other folder, which may import each other.
-    @raise NodeMissing: If pyright cannot be had.
+    @raise SkipTest: If pyright cannot be had.
     """
     program = nodeModules(PYRIGHT) / "pyright" / "index.js"
     command = ["node", str(program), "--outputjson", "--pythonpath", sys.executable, *files]

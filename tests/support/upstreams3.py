@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 from awscrt import auth
-from twisted.trial.unittest import SkipTest
 
 from storagegate.storage.blobs.s3 import BucketAddress
-from tests.support.clients import ROOT, botoClient, findTool
+from tests.support.clients import ROOT, botoClient
 from tests.support.daemon import Daemon
 from tests.support.ports import waitForPort
+from tests.support.programs import needProgram
 
 _buckets = count(1)
 
@@ -98,9 +98,7 @@ def rcloneServer() -> Upstream:
     """
     import socket
 
-    program = findTool("rclone")
-    if program is None:
-        raise SkipTest("rclone is not installed")
+    program = needProgram("rclone")
     directory = tempfile.mkdtemp(prefix="storagegate-rclone-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     with socket.socket() as probe:

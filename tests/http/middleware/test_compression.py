@@ -2,7 +2,6 @@
 
 import gzip
 import http.client
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import Any
 
 from attrs import frozen
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate import server
 from storagegate.http.middleware.compression import compressible, compression, shouldCompress
 from tests.http.decoding import decode
+from tests.support.programs import needProgram
 
 # Longer than what anything here takes on a busy machine.
 SECONDS = 100.0
@@ -365,9 +365,7 @@ class ValidatorTests(CompressionCase):
 
     async def test_curl(self) -> None:
         """A client that decodes by itself gets the body."""
-        curl = shutil.which("curl")
-        if curl is None:
-            raise SkipTest("there is no curl")
+        curl = needProgram("curl")
         await self.serve(lambda req, res: res.html(TEXT))
         command = [curl, "--silent", "--compressed", f"http://127.0.0.1:{self.port}/"]
         done = await deferToThread(

@@ -37,7 +37,7 @@ RunClient = Callable[[int, int], ClientRun]
 """
 Takes the port of a server and that of a tap before it. Blocks.
 
-C{NodeMissing} is raised if the client cannot be had.
+C{SkipTest} is raised if the client cannot be had.
 """
 
 

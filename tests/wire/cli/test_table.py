@@ -22,7 +22,8 @@ from tests.support.certificates import Authority
 from tests.support.clients import ROOT, Account, runTool
 from tests.support.daemon import Daemon
 from tests.support.ports import heldPort
-from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
+from tests.support.programs import needProgram
+from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
 
 PAIR = {
     "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
@@ -488,7 +489,7 @@ class ConnectTests(CommandCase):
 
     def runShell(self, text: str, tool: str, home: Path, **variables: str) -> str:
         """Run commands of a shell, in which the client is found."""
-        path = f"{Path(needTool(tool)).parent}:{os.environ['PATH']}"
+        path = f"{Path(needProgram(tool)).parent}:{os.environ['PATH']}"
         return runTool(["sh", "-ec", text], {"HOME": str(home), "PATH": path, **variables})
 
     def writeFiles(self, parts: dict[str, str], home: Path) -> None:
@@ -501,7 +502,7 @@ class ConnectTests(CommandCase):
 
     def test_aws(self) -> None:
         """aws-cli lists the bucket with the files that it prints."""
-        needTool("aws")
+        needProgram("aws")
         home, bucket = self.makeDirectory(), self.filled()
         parts = self.parts("aws", bucket)
         self.writeFiles(parts, home)
@@ -509,7 +510,7 @@ class ConnectTests(CommandCase):
 
     def test_rclone(self) -> None:
         """So does rclone."""
-        needTool("rclone")
+        needProgram("rclone")
         home, bucket = self.makeDirectory(), self.filled()
         parts = self.parts("rclone", bucket)
         self.writeFiles(parts, home)
@@ -517,7 +518,7 @@ class ConnectTests(CommandCase):
 
     def test_restic(self) -> None:
         """restic makes its repository."""
-        needTool("restic")
+        needProgram("restic")
         home, bucket = self.makeDirectory(), self.makeBucket("connect")
         self.runShell(self.parts("restic", bucket)["shell"], "restic", home, RESTIC_PASSWORD="x")
         self.assertTrue(self.s3.get_object(Bucket=bucket, Key="config"))
@@ -531,14 +532,14 @@ class ConnectTests(CommandCase):
 
     def test_mc(self) -> None:
         """mc lists the bucket."""
-        needTool("mc")
+        needProgram("mc")
         home, bucket = self.makeDirectory(), self.filled()
         text = self.parts("mc", bucket)["shell"]
         self.assertIn("found-by-the-client", self.runShell(text, "mc", home))
 
     def test_s5cmd(self) -> None:
         """s5cmd lists the bucket."""
-        needTool("s5cmd")
+        needProgram("s5cmd")
         home, bucket = self.makeDirectory(), self.filled()
         text = self.parts("s5cmd", bucket)["shell"]
         self.assertIn("found-by-the-client", self.runShell(text, "s5cmd", home))

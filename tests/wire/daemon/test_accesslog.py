@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -13,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import SECRET_KEY, Daemon
 from tests.support.http import ROOT_HEADERS, request
 from tests.support.modules import CHECKOUT
+from tests.support.programs import findProgram, needs
 
-LOGROTATE = shutil.which("logrotate") or shutil.which("logrotate", path="/usr/sbin")
+LOGROTATE = findProgram("logrotate")
 
 SECONDS = 30.0
 
@@ -115,7 +114,7 @@ class AccessLogTests(SynchronousTestCase):
         keys = [line["key"] for line in self.lines(moved, self.path)]
         self.assertEqual(sorted(map(int, keys)), list(range(401)))
 
-    @skipUnless(LOGROTATE, "logrotate is not installed")
+    @needs("logrotate")
     def test_logrotate(self) -> None:
         """The documented configuration of logrotate keeps every line."""
         text = (CHECKOUT / "docs" / "operations.rst").read_text()

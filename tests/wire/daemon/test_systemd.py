@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -12,7 +11,6 @@ import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
@@ -22,6 +20,7 @@ from tests.support.confine import UNSUPPORTED
 from tests.support.daemon import CHECKOUT, Daemon
 from tests.support.http import REQUEST_SECONDS, askUnix, getJSON, request
 from tests.support.ports import heldPort
+from tests.support.programs import needs
 from tests.support.units import DEPLOY, serviceValue, systemCalls, unitValues
 
 HANDOVER = str(CHECKOUT / "tests" / "support" / "handover.py")
@@ -181,7 +180,7 @@ class SocketTests(SynchronousTestCase):
         children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text()
         return daemon, [int(pid) for pid in children.split()], listener.getsockname(), listener
 
-    @skipUnless(shutil.which("systemd-socket-activate"), "systemd-socket-activate is not installed")
+    @needs("systemd-socket-activate")
     def test_activate(self) -> None:
         """Systemd's own tool starts it at the first connection, on a socket without a name."""
         port = heldPort(self)
@@ -215,7 +214,7 @@ class SocketTests(SynchronousTestCase):
             self.assertNotIn("Traceback", daemon.log)
 
 
-@skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+@needs("systemd-analyze")
 class ConfinedTests(SynchronousTestCase):
     """The unit's C{SystemCallFilter} and C{RestrictAddressFamilies}, put on the real daemon."""
 

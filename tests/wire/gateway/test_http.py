@@ -4,7 +4,6 @@ import http.client
 import json
 import shutil
 from typing import Any
-from unittest import skipUnless
 
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
@@ -14,6 +13,7 @@ from storagegate.gateway.options import GatewayOptions, readOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from tests.support.gateway import makeHost
+from tests.support.programs import needs
 from tests.wire.http.support import RawClient, ServedCase, get, post
 
 CHUNKED = b"Transfer-Encoding: chunked"
@@ -222,7 +222,7 @@ class ClientTests(GatewayCase):
         printed: str = out.decode()
         return printed
 
-    @skipUnless(shutil.which("curl"), "curl is not installed")
+    @needs("curl")
     async def test_curl(self) -> None:
         """curl calls, reads lines and events, sends lines, and sees errors."""
         await self.open(routes={"GET /numbers/:to": "Probe.count"})

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
@@ -15,7 +14,8 @@ from twisted.trial.unittest import TestCase
 from storagegate import server
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.http import openapi
-from tests.support.browser import CHROMIUM, Browser
+from tests.support.browser import Browser
+from tests.support.programs import needs
 
 SECONDS = 30
 
@@ -116,7 +116,7 @@ class OffTests(PageCase):
         self.assertEqual((await self.get(self.url))[0], 404)
 
 
-@skipUnless(CHROMIUM, "chromium is not installed")
+@needs("chromium")
 class BrowserTests(PageCase):
     """What it does."""
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.protos import protoPath
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
@@ -16,7 +16,7 @@ from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, connect
 from tests.support.modules import CHECKOUT
-from tests.support.nodepackages import NodeMissing, nodeModules
+from tests.support.nodepackages import nodeModules
 
 WIRES = ("http", "websocket", "grpc", "tcp", "udp")
 DOORS = ("s3", *WIRES)
@@ -149,10 +149,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(self.s3("PUT", "/doors")[0], 200)
         for key in ("at-once", "later", "whole"):
             self.put("s3", key, b"old")
-        try:
-            modules = nodeModules()
-        except NodeMissing as error:
-            raise SkipTest(str(error)) from None
+        modules = nodeModules()
         program = CHECKOUT / "tests" / "support" / "grpcjsupload.js"
         proto = protoPath() / "storage.proto"
         done = subprocess.run(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -11,9 +10,9 @@ from threading import Thread
 from typing import Any
 
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest
 
 from tests.support.certificates import Authority
+from tests.support.programs import needProgram
 from tests.wire.gateway.tcpcase import PATIENCE, PlainClient, TCPCase, written
 
 
@@ -115,9 +114,7 @@ class CallTests(TCPCase):
 
     async def test_netcat(self) -> None:
         """A program that copies its input to a socket is a client."""
-        netcat = shutil.which("nc") or shutil.which("ncat")
-        if netcat is None:
-            raise SkipTest("there is no nc")
+        netcat = needProgram("nc")
         command = [netcat, "127.0.0.1", str(self.port)]
         if "-N" in subprocess.run([netcat, "-h"], capture_output=True, text=True).stderr:
             command.insert(1, "-N")

@@ -13,7 +13,6 @@ import msgpack
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
@@ -24,7 +23,7 @@ from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from storagegate.http.application import Application
 from tests.support.gateway import TOKEN, makeHost
-from tests.support.nodepackages import INSTALL_SECONDS, NodeMissing, nodeModules
+from tests.support.nodepackages import INSTALL_SECONDS, nodeModules
 from tests.support.wsclient import BINARY, FIELDS, TEXT, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get
 from tests.wire.http.tls import makeCertificate
@@ -268,10 +267,7 @@ class NodeTests(LiveCase):
 
     async def test_conversation(self) -> None:
         """Every kind of call works with that client, compressed."""
-        try:
-            modules = await deferToThread(nodeModules)
-        except NodeMissing as error:
-            raise SkipTest(str(error)) from None
+        modules = await deferToThread(nodeModules)
         place = await self.open(enableCompression=True)
         script = Path(tests.support.__file__).with_name("wsnodeclient.js")
 

@@ -31,7 +31,7 @@ class ConformanceTests(ServedCase):
         """Every functional case is passed strictly: all but those that measure speed."""
         wstest = shutil.which("wstest")
         if wstest is None:
-            raise SkipTest("wstest, of autobahntestsuite, is not installed")
+            raise SkipTest("wstest is not on the path: it needs Python 2.7")
         host, _ = makeHost(self.reactor)
         app = Application()
         adapter = EchoAdapter(host, WebSocketOptions(path="/"))

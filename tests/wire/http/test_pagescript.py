@@ -1,16 +1,15 @@
 """The script of pages, run by Node in a page of which only the needed parts exist."""
 
 import json
-import shutil
 import subprocess
 from typing import Any
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.http.development.livereload import SCRIPT
+from tests.support.programs import findProgram, needs
 
-NODE = shutil.which("node")
+NODE = findProgram("node")
 
 # Long for a busy machine; Node starts in a tenth of a second.
 NODE_SECONDS = 60
@@ -55,7 +54,7 @@ function overlay() { return document.documentElement.children.at(-1); }
 """
 
 
-@skipUnless(NODE, "Node is not installed")
+@needs("node")
 class PageScriptTests(SynchronousTestCase):
     """What the script does."""
 

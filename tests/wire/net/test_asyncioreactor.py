@@ -9,12 +9,11 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from glob import glob
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import connect
 
 from tests.support.asyncioprogram import ALL
@@ -23,6 +22,7 @@ from tests.support.documents import DOCS, codeBlocks
 from tests.support.gatewayclients import CLIENTS
 from tests.support.gatewaygrpcclient import GRPCClient
 from tests.support.ports import heldPort
+from tests.support.postgresql import binaries
 
 _SECONDS = 100.0
 
@@ -103,9 +103,7 @@ class FrameworkTests(ProgramCase):
 
     def postgres(self) -> str:
         """Start PostgreSQL; return the directory of its socket."""
-        programs = sorted(glob("/usr/lib/postgresql/*/bin"))
-        if not programs:
-            raise SkipTest("PostgreSQL is not installed")
+        programs = binaries()
         directory = tempfile.mkdtemp(prefix="sgpg")
         self.addCleanup(shutil.rmtree, directory, True)
         # It refuses to run as root.
@@ -117,16 +115,16 @@ class FrameworkTests(ProgramCase):
         data = f"{directory}/data"
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **user}
         subprocess.run(
-            [f"{programs[-1]}/initdb", "-D", data, "-U", "test", "-A", "trust", "--no-sync"],
+            [f"{programs}/initdb", "-D", data, "-U", "test", "-A", "trust", "--no-sync"],
             check=True,
             **quiet,
         )
         server = subprocess.Popen(
-            [f"{programs[-1]}/postgres", "-D", data, "-k", directory, "-h", "", "-F"], **quiet
+            [f"{programs}/postgres", "-D", data, "-k", directory, "-h", "", "-F"], **quiet
         )
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
-        ready = [f"{programs[-1]}/pg_isready", "-q", "-h", directory, "-t", "1"]
+        ready = [f"{programs}/pg_isready", "-q", "-h", directory, "-t", "1"]
         while subprocess.run(ready).returncode:
             self.assertIsNone(server.poll())
         return directory

@@ -15,7 +15,6 @@ from tests.support.interop.runs import (
     runGrpcJsClient,
     runGrpclibClient,
 )
-from tests.support.nodepackages import NodeMissing
 from tests.wire.rpc.support import RPCCase
 
 COMPRESSED, PLAIN = 1, 0
@@ -46,10 +45,7 @@ class MatrixCase(RPCCase):
         tap, relay = listenTapped(self.reactor, port)
         self.addCleanup(lambda: maybeDeferred(relay.stopListening))
         tappedPort = relay.getHost().port  # type: ignore[attr-defined]
-        try:
-            done = await deferToThread(type(self).client, port, tappedPort)
-        except NodeMissing as error:
-            raise SkipTest(str(error)) from None
+        done = await deferToThread(type(self).client, port, tappedPort)
         return ClientRun(done.outcomes, done.complaint, tap)
 
     def assertCase(self, name: str) -> None:

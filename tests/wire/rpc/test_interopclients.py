@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
 from tests.support.interop.cases import CASES
@@ -15,7 +15,6 @@ from tests.support.interop.runs import (
     runGrpclibClient,
 )
 from tests.support.modules import CHECKOUT
-from tests.support.nodepackages import NodeMissing
 
 # What a server without services does as well as any other.
 BARE = {"unimplemented_method", "unimplemented_service", "cancel_after_begin"}
@@ -40,10 +39,7 @@ class InteropClientTests(SynchronousTestCase):
         self.addCleanup(server.communicate)
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        try:
-            return client(port, port)
-        except NodeMissing as error:
-            raise SkipTest(str(error)) from None
+        return client(port, port)
 
     def assertGood(self, run: ClientRun) -> None:
         """Every case passed, or is one that the client cannot express."""

@@ -16,11 +16,12 @@ from threading import Event
 from typing import Any
 
 from botocore.exceptions import ClientError
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.balancednodes import BalancedNodes, balancedNodes
-from tests.support.clients import ROOT, Account, botoClient, findTool, runTool, writeS3cmdConfig
+from tests.support.clients import ROOT, Account, botoClient, runTool, writeS3cmdConfig
 from tests.support.daemon import Daemon, daemonEnvironment
+from tests.support.programs import needProgram
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
 
 ENVIRONMENT = {
@@ -67,18 +68,6 @@ def _sharedDaemon(backEnds: tuple[str, ...]) -> Daemon:
     daemon = makeDaemon(ownDirectory("daemon") / "data", backEnds=backEnds)
     atexit.register(daemon.kill)
     return daemon.start()
-
-
-def needTool(name: str) -> str:
-    """
-    Find a client program.
-
-    @raise SkipTest: If it is not installed.
-    """
-    found = findTool(name)
-    if found is None:
-        raise SkipTest(f"{name} is not installed")
-    return found
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -152,7 +141,7 @@ class S3Case(SynchronousTestCase):
 
         @return: Runs it with arguments, and gives its output.
         """
-        program, home = needTool("s3cmd"), self.makeDirectory("s3cmd")
+        program, home = needProgram("s3cmd"), self.makeDirectory("s3cmd")
         writeS3cmdConfig(self.endpoint, home / "s3cfg", account)
         command = [program, "--config", home / "s3cfg", "--no-progress"]
         return lambda *arguments: runTool([*command, *arguments], {"HOME": str(home)})

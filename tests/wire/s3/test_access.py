@@ -18,8 +18,9 @@ from tests.support.clients import (
     botoClient,
     runTool,
 )
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.fixture import S3Case
 
 # Of the shared daemon: a key is issued by a process of its own.
 _issued: dict[str, Account] = {}
@@ -435,7 +436,7 @@ class ToolTests(AccessCase):
 
     def test_aws(self) -> None:
         """The commands of s3api for each setting."""
-        program = needTool("aws")
+        program = needProgram("aws")
         environment = awsEnvironment(self.endpoint, self.files, self.accounts[0])
 
         def s3api(command: str, *arguments: str) -> str:

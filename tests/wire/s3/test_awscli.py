@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from tests.support.clients import awsEnvironment, runTool
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_boto_presigned import targetOf
 from tests.wire.s3.trees import makeTree, readTree
 
@@ -16,7 +17,7 @@ class AWSTests(S3Case):
     def setUp(self) -> None:
         """Find the program."""
         super().setUp()
-        self.program = needTool("aws")
+        self.program = needProgram("aws")
         self.files = self.makeDirectory()
         self.environment = awsEnvironment(self.endpoint, self.files)
 
@@ -85,7 +86,7 @@ class AWSTests(S3Case):
         url = self.aws("s3", "presign", f"s3://{bucket}/a b").strip()
         answer = self.send(Outgoing("GET", targetOf(url)))
         self.assertEqual((answer.status, answer.body), (200, b"for you"))
-        curled = runTool([needTool("curl"), "--silent", "--fail", url], {})
+        curled = runTool([needProgram("curl"), "--silent", "--fail", url], {})
         self.assertEqual(curled, "for you")
 
     def test_versions(self) -> None:

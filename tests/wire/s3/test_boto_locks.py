@@ -6,8 +6,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from tests.support.clients import awsEnvironment, runTool
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_access import AccessCase, statement
 from tests.wire.s3.test_refusals import FormCase
 
@@ -472,7 +473,7 @@ class ToolTests(LockCase):
     def test_awscli(self) -> None:
         """aws-cli sets and reads what keeps a version, and meets it."""
         environment = awsEnvironment(self.endpoint, self.makeDirectory())
-        program, named = needTool("aws"), self.put()
+        program, named = needProgram("aws"), self.put()
 
         def aws(command: str, *arguments: str) -> str:
             place = ("--bucket", self.bucket, "--key", "k", "--version-id", named["VersionId"])

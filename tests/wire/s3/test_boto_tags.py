@@ -3,8 +3,9 @@
 from typing import Any
 
 from tests.support.clients import awsEnvironment, runTool
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_refusals import FormCase
 
 
@@ -138,7 +139,7 @@ class ObjectTagTests(S3Case):
 
     def test_awscli(self) -> None:
         """aws-cli sets and reads tags."""
-        tool, environment = needTool("aws"), awsEnvironment(self.endpoint, self.makeDirectory())
+        tool, environment = needProgram("aws"), awsEnvironment(self.endpoint, self.makeDirectory())
         command = [tool, "s3api"]
         target = ["--bucket", self.bucket, "--key", "k"]
         tags = "TagSet=[{Key=cli,Value=1}]"

@@ -5,10 +5,10 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
-from unittest import skipUnless
 
-from tests.support.browser import CHROMIUM, Browser
+from tests.support.browser import Browser
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.programs import needs
 from tests.support.s3signer import Answer, Outgoing
 from tests.wire.s3.fixture import S3Case
 
@@ -224,7 +224,7 @@ class _Pages(SimpleHTTPRequestHandler):
         """Log nothing."""
 
 
-@skipUnless(CHROMIUM, "chromium is not installed")
+@needs("chromium")
 class BrowserTests(S3Case):
     """A page in Chromium, of another origin than the daemon's."""
 

@@ -9,9 +9,10 @@ from twisted.trial.unittest import SkipTest
 
 from tests.support.clients import botoClient
 from tests.support.daemon import Daemon
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
 from tests.support.syncs import endFailing, failSyncs
-from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, needTool, ownDirectory
+from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, ownDirectory
 
 MIB = 1 << 20
 
@@ -138,7 +139,7 @@ class FailedSyncTests(S3Case):
     def setUp(self) -> None:
         """Start a daemon that can be traced, and store something."""
         super().setUp()
-        self.strace = needTool("strace")
+        self.strace = needProgram("strace")
         self.failing = makeDaemon(ownDirectory("sync") / "data")
         self.addCleanup(self.failing.kill)
         self.failing.start()

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.support.clients import awsEnvironment, botoClient, runTool
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, Signer, exchange
-from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
+from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
 
 Rule = dict[str, Any]
 
@@ -171,7 +172,7 @@ class ConfigurationTests(S3Case):
 
     def test_awscli(self) -> None:
         """aws-cli sets and reads rules, also those of the documentation."""
-        program, files = needTool("aws"), self.makeDirectory()
+        program, files = needProgram("aws"), self.makeDirectory()
 
         def aws(*arguments: str) -> str:
             command = [program, "s3api", *arguments, "--bucket", self.bucket]

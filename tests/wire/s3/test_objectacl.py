@@ -13,8 +13,9 @@ from tests.support.clients import (
     runTool,
     writeS3cmdConfig,
 )
+from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
-from tests.wire.s3.fixture import S3Case, makeDaemon, needTool, ownDirectory
+from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 from tests.wire.s3.forms import formRequest
 from tests.wire.s3.test_access import ALL_USERS, AccessCase, statement
 
@@ -330,7 +331,7 @@ class ToolTests(ObjectAclCase):
 
     def test_s3cmd(self) -> None:
         """setacl of objects, put with --acl-public, and cp, which sets the source's list."""
-        program = needTool("s3cmd")
+        program = needProgram("s3cmd")
         configuration = self.files / "s3cfg"
         writeS3cmdConfig(self.endpoint, configuration, self.accounts[0])
 
@@ -358,7 +359,7 @@ class ToolTests(ObjectAclCase):
 
     def test_aws(self) -> None:
         """put-object-acl, get-object-acl, and cp with --acl and with --grants."""
-        program = needTool("aws")
+        program = needProgram("aws")
         environment = awsEnvironment(self.endpoint, self.files, self.accounts[0])
 
         def aws(*arguments: str) -> str:

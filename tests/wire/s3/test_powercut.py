@@ -14,8 +14,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.support.clients import botoClient, findTool
+from tests.support.clients import botoClient
 from tests.support.journal import Journal
+from tests.support.programs import needProgram
 from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
@@ -41,14 +42,12 @@ class Disk:
         """
         if os.geteuid() != 0:
             raise SkipTest("only root may mount a disk whose power can be cut")
-        if findTool("mkfs.ext4") is None and not os.path.exists("/sbin/mkfs.ext4"):
-            raise SkipTest("mkfs.ext4 is not installed")
         self.path = directory / "mounted"
         self._image = directory / "disk.img"
         self.path.mkdir()
         with self._image.open("wb") as image:
             image.truncate(DISK_MIB << 20)
-        self._run(findTool("mkfs.ext4") or "/sbin/mkfs.ext4", "-q", "-F", str(self._image))
+        self._run(needProgram("mkfs.ext4"), "-q", "-F", str(self._image))
 
     def mount(self) -> None:
         """Mount it; what a cut left in its journal is replayed."""

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tests.support.clients import rcloneEnvironment, runTool
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.support.programs import needProgram
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_boto_lists import KEYS, filledBucket
 from tests.wire.s3.trees import makeTree, readTree
 
@@ -14,7 +15,7 @@ class RcloneTests(S3Case):
     def setUp(self) -> None:
         """Find the program."""
         super().setUp()
-        self.program = needTool("rclone")
+        self.program = needProgram("rclone")
         self.files = self.makeDirectory()
         self.environment = rcloneEnvironment(self.endpoint, self.files)
 

@@ -4,7 +4,8 @@ import json
 import shutil
 
 from tests.support.clients import resticEnvironment, runTool
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.support.programs import needProgram
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
 
@@ -13,7 +14,7 @@ class ResticTests(S3Case):
 
     def test_backupCheckRestore(self) -> None:
         """Two backups are made, every byte is checked, and both come back as they were."""
-        program = needTool("restic")
+        program = needProgram("restic")
         files = self.makeDirectory()
         source = files / "source"
         makeTree(source, 30_000_000)
@@ -40,7 +41,7 @@ class ResticTests(S3Case):
 
     def test_lockedBucket(self) -> None:
         """A repository lives in a bucket whose versions are retained: nothing of it is lost."""
-        program = needTool("restic")
+        program = needProgram("restic")
         files, bucket = self.makeDirectory(), self.makeName("restic")
         self.s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
         default = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tests.support.clients import ROOT, runTool
-from tests.wire.s3.fixture import S3Case, needTool
+from tests.support.programs import needProgram
+from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
 
@@ -13,7 +14,7 @@ class S5cmdTests(S3Case):
     def setUp(self) -> None:
         """Find the program, and have a bucket and a directory."""
         super().setUp()
-        self.program = needTool("s5cmd")
+        self.program = needProgram("s5cmd")
         self.bucket = self.makeBucket("s5cmd")
         self.files = self.makeDirectory()
 

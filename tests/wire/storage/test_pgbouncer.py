@@ -14,6 +14,7 @@ from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.ports import heldPort, waitForPort
 from tests.support.postgresql import USER, asUser, sharedServer
+from tests.support.programs import needProgram
 
 _INI = """
 [databases]
@@ -41,13 +42,14 @@ class SessionTests(TestCase):
         """Two nodes write, read, and are notified, all through it."""
         from twisted.internet import reactor
 
+        program = needProgram("pgbouncer")
         directory = tempfile.mkdtemp(prefix="sgpb")
         self.addCleanup(shutil.rmtree, directory)
         os.chmod(directory, 0o755)
         port = heldPort(self)
         ini = Path(directory, "pgbouncer.ini")
         ini.write_text(_INI.format(server=sharedServer().port, user=USER, port=port))
-        process = subprocess.Popen([*asUser(), "/usr/sbin/pgbouncer", "-q", str(ini)])
+        process = subprocess.Popen([*asUser(), program, "-q", str(ini)])
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
         waitForPort(port, process)

@@ -16,10 +16,10 @@ from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
 from storagegate.storage.identity import MARKER
 from tests.support.model import etagOf
+from tests.support.programs import needProgram
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import PATIENCE_SECONDS, StoreProcess, StoreWorkers, WorkerDied
 from tests.support.syncs import endFailing, failSyncs
-from tests.wire.s3.fixture import needTool
 
 SMALL = "small"
 LARGE = "a blob of its own" * 100
@@ -182,7 +182,7 @@ class SharedStoreTests(PairCase):
         """A commit of one process that cannot be made durable is the last of both."""
         log = Path(self.directory).parent / "strace.log"
         self.two.do("put", bucket="b", key="k", body=SMALL)
-        tracer = failSyncs(self, needTool("strace"), self.one.process.pid, log)
+        tracer = failSyncs(self, needProgram("strace"), self.one.process.pid, log)
         with self.assertRaises(StoreReadOnly):
             self.one.do("put", bucket="b", key="k", body="lost")
         endFailing(tracer)

@@ -3,11 +3,9 @@
 import http.client
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
-from unittest import skipUnless
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as readOpen
 from prometheus_client.parser import text_string_to_metric_families as readText
@@ -15,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import CHECKOUT, Daemon
 from tests.support.http import connect, request
+from tests.support.programs import needs
 
 EVERYTHING = (
     *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
@@ -113,7 +112,7 @@ class ScrapeTests(SynchronousTestCase):
         response, page = self.scrape(method="POST")
         self.assertEqual((response.status, response.getheader("Allow")), (405, "GET, HEAD"))
 
-    @skipUnless(shutil.which("promtool"), "promtool is not installed")
+    @needs("promtool")
     def test_promtool(self) -> None:
         """Prometheus's own tool has nothing to say against names, units and help texts."""
         page = self.scrape()[1]
@@ -220,7 +219,7 @@ class DashboardTests(SynchronousTestCase):
                 self.assertTrue(refs)
                 self.assertEqual(len(refs), len(set(refs)))
 
-    @skipUnless(shutil.which("promtool"), "promtool is not installed")
+    @needs("promtool")
     def test_expressions(self) -> None:
         """Prometheus can read each expression."""
         rules = [
