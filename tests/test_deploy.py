@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import indent
-from unittest import skipUnless
 from urllib.request import urlopen
 
 import yaml
@@ -18,6 +17,7 @@ from storagegate import __version__
 from storagegate.daemon.config import KEYS
 from tests.support.modules import CHECKOUT
 from tests.support.programs import findProgram, needs
+from tests.support.selection import soak
 from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
 
 SOCKETS = ("s3", "http", "tcp")
@@ -235,7 +235,7 @@ class DebianTests(SynchronousTestCase):
         for name in re.findall(r"install -D -m 644 (deploy/\S+)", rules):
             self.assertTrue((CHECKOUT / name).is_file(), name)
 
-    @skipUnless(os.environ.get("STORAGEGATE_SOAK"), "it takes minutes: STORAGEGATE_SOAK=1 does it")
+    @soak("builds a package for minutes")
     @needs("dh")
     def test_builds(self) -> None:
         """The package is built, and what is in it starts and serves."""

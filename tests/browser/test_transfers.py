@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from unittest import skipUnless
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.browser.relay import Relay
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.programs import needs
+from tests.support.selection import rounds, soak
 from tests.wire.s3.fixture import eventually
 
 PART = 8 << 20
 
-SOAK = os.environ.get("STORAGEGATE_SOAK") == "1"
-
-SIZE = (200 if SOAK else 24) << 20
+SIZE = rounds(24, 24, soak=200) << 20
 
 
 @needs("chromium")
@@ -139,7 +137,7 @@ class TransferTests(ConsoleCase):
             keys = [each["Key"] for each in self.s3.list_objects_v2(Bucket=bucket)["Contents"]]
             self.assertEqual(keys, sorted("in/" + name for name in names))
 
-    @skipUnless(SOAK, "20,000 files; STORAGEGATE_SOAK=1")
+    @soak("20,000 files")
     def test_manyFiles(self) -> None:
         """A folder of twenty thousand files arrives, and the page stays small and quick."""
         bucket, folder = self.makeBucket(), self.makeDirectory("drop") / "many"

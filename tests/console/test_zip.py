@@ -1,20 +1,19 @@
 """The writer of zips, and the names in them."""
 
 import io
-import os
 import shutil
 import subprocess
 import time
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from unittest import skipUnless
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.zip import ZipWriter, isBelow, memberName, outermost
+from tests.support.selection import soak
 
 _MANY = 70_000
 
@@ -44,7 +43,7 @@ class ZipWriterTests(SynchronousTestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         path.unlink()
 
-    @skipUnless(os.environ.get("STORAGEGATE_SOAK"), "writes 4 GiB: set STORAGEGATE_SOAK=1")
+    @soak("writes 4 GiB")
     def test_largeByPrograms(self) -> None:
         """A member of over 4 GiB is read to its end."""
         writer, chunk = ZipWriter(io.BytesIO()), bytes(16 << 20)

@@ -1,11 +1,9 @@
 """
 The base of the cases here: a cluster of real servers and nodes, a load over it, and the verdict.
 
-By default each scenario has a few rounds. C{STORAGEGATE_SOAK=1} runs as many as the issue asks, and
-C{STORAGEGATE_FAILOVER_ROUNDS} any number.
+Each scenario has a few rounds, and hundreds in a soak.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +13,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from typing import Any
-from unittest import skipUnless
 
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
@@ -43,24 +40,6 @@ TRACEBACK = 3_000
 """Characters of one in an error."""
 
 _NO_HEADERS: Mapping[str, str] = {}
-
-
-def sized(short: int, long: int) -> int:
-    """Return a size, or a time, of the suite that each change runs, or of the long one."""
-    return long if os.environ.get("STORAGEGATE_SOAK") else short
-
-
-def rounds(short: int, long: int) -> int:
-    """Return how many rounds a scenario has."""
-    asked = os.environ.get("STORAGEGATE_FAILOVER_ROUNDS")
-    return int(asked) if asked else sized(short, long)
-
-
-soak = skipUnless(
-    os.environ.get("STORAGEGATE_SOAK") or os.environ.get("STORAGEGATE_FAILOVER_ROUNDS"),
-    "it takes a minute: STORAGEGATE_SOAK=1 does it",
-)
-"""Leaves a test out of the suite that each change runs."""
 
 
 class ClusterCase(SynchronousTestCase):

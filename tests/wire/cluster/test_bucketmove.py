@@ -24,8 +24,9 @@ from storagegate.storage.versionids import VersionIds
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.journal import Journal, afterWrite, whole
+from tests.support.selection import rounds
 from tests.wire.cluster.agreement import disagreements, sharedFiles, waitUntilSettled
-from tests.wire.cluster.case import ask, put, sized
+from tests.wire.cluster.case import ask, put
 from tests.wire.cluster.nodeprogram import LATE, PROGRAM
 from tests.wire.s3.bulk import objectTarget
 from tests.wire.s3.fixture import eventually
@@ -463,7 +464,7 @@ class LoadTests(BucketCase):
         self.addCleanup(isEnding.set)
         self.assertTrue(eventually(lambda: journal.acknowledged > 50))
         chance = random.Random(f"{self.seed}/{bucket}")
-        for _ in range(sized(1, 3)):
+        for _ in range(rounds(1, 1, soak=3)):
             command = Command(self.pair, bucket)
             Event().wait(chance.uniform(0.7, 2.0))
             isKilled = command.kill()
@@ -482,6 +483,6 @@ class LoadTests(BucketCase):
 
     def test_load(self) -> None:
         """All that was acknowledged is in the new cluster, under ids of the same writes."""
-        for number in range(sized(1, 20)):
+        for number in range(rounds(1, 1, soak=20)):
             self.moveUnderLoad(f"{BUCKET}{number}")
         self.pair.assertSound(self)

@@ -1,6 +1,5 @@
 """Counts while their server is killed, stopped, slow, full, or another one than it was."""
 
-import os
 import time
 from pathlib import Path
 from random import Random
@@ -20,14 +19,12 @@ from tests.support.certificates import Authority
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.postgresql import Server, execute, sharedServer
 from tests.support.redis import RedisServer
+from tests.support.selection import rounds
 
 ASKED_SECONDS = 5.0
 """Within which each step has to end."""
 
 BACK_SECONDS = 20.0
-
-SOAK = "STORAGEGATE_SOAK"
-"""The variable with which what is random goes on for longer."""
 
 
 class FaultCase(TestCase):
@@ -147,8 +144,7 @@ class RandomMixin:
             self.addCleanup(self.closed, made)
         caches = [each.replyCache() for each in counts]
         begun: dict[int, int] = {}
-        rounds = 400 if os.environ.get(SOAK) else 12
-        for number in range(rounds):
+        for number in range(rounds(12, 12, soak=400)):
             at = random.randrange(2)
             if random.random() < 0.5:
                 proxies[at].holdsAnswers = True

@@ -1,8 +1,9 @@
 """Nodes that are killed in mid-write."""
 
-from tests.wire.cluster.case import ClusterCase, rounds
+from tests.support.selection import rounds
+from tests.wire.cluster.case import ClusterCase
 
-ROUNDS = rounds(2, 200)
+ROUNDS = rounds(2, 2, soak=200)
 
 
 class KillTests(ClusterCase):

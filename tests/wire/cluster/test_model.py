@@ -8,10 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.storage.test_lifecycle_model import liveOn
 from tests.support.postgresql import sharedServer
+from tests.support.selection import rounds, soak
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import StoreWorkers
 from tests.wire.cluster.agreement import disagreements, sharedFiles, waitUntilSettled
-from tests.wire.cluster.case import rounds, soak
 from tests.wire.storage.test_workers_model import PairDriver, PairMachine
 
 LEASE_SECONDS = 30.0
@@ -79,10 +79,10 @@ class NodesModelTests(SynchronousTestCase):
         workers.closeStores()
         self.machine = type("Machine", (NodesMachine,), {"workers": workers})
 
-    @soak
+    @soak("takes minutes")
     def test_lifecycle(self) -> None:
         """Rounds of the scanner, of whichever of them, remove what one would."""
-        removed, _ = liveOn(self.machine, seeds=rounds(1, 10), steps=50)
+        removed, _ = liveOn(self.machine, seeds=rounds(1, 1, soak=10), steps=50)
         self.assertGreater(removed, 0)
 
     def test_agree(self) -> None:
@@ -90,7 +90,7 @@ class NodesModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             self.machine,
             settings=settings(
-                max_examples=rounds(2, 100),
+                max_examples=rounds(2, 2, soak=100),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

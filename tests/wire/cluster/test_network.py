@@ -12,15 +12,16 @@ from tests.support.ceph import cephEnvironment, loadLibrados, runningCluster
 from tests.support.clients import botoClient
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
+from tests.support.selection import rounds, soak
 from tests.support.upstreams3 import Upstream, ownServer
 from tests.wire.cluster.agreement import BlobBytes, joined
-from tests.wire.cluster.case import ClusterCase, ask, get, put, rounds, sized, soak
+from tests.wire.cluster.case import ClusterCase, ask, get, put
 from tests.wire.cluster.proxy import Proxy
 from tests.wire.s3.bulk import objectTarget
 
-ROUNDS = rounds(3, 40)
+ROUNDS = rounds(3, 3, soak=40)
 
-FAULT_SECONDS = sized(1, 4)
+FAULT_SECONDS = rounds(1, 1, soak=4)
 
 BUCKET = "faults"
 
@@ -88,7 +89,7 @@ class NetworkCase(ClusterCase):
         return self.startNode(cluster, configuration=path)
 
 
-@soak
+@soak("takes minutes")
 class CutTests(NetworkCase):
     """Links fail at random, under load."""
 
@@ -160,7 +161,7 @@ class BlobFaultCase(NetworkCase):
         self.waitFor(lambda: not read(), "blobs are left")
 
 
-@soak
+@soak("takes minutes")
 class BucketFaultTests(BlobFaultCase):
     """Blobs in another S3 server."""
 
@@ -191,7 +192,7 @@ class BucketFaultTests(BlobFaultCase):
         self.assertEmpty(self.cluster.conninfos[0], read)
 
 
-@soak
+@soak("takes minutes")
 class RadosFaultTests(BlobFaultCase):
     """Blobs in RADOS."""
 

@@ -16,6 +16,7 @@ from tests.support.daemon import daemonEnvironment
 from tests.support.documents import DOCS, codeBlocks, commands
 from tests.support.modules import CHECKOUT
 from tests.support.patroni import ClusterMachine, PatroniCluster, until
+from tests.support.selection import soak
 from tests.support.writers import Writers, describe
 
 PAGE = DOCS / "cluster.rst"
@@ -29,7 +30,6 @@ MOST_ANSWER_SECONDS = 15.0
 WRITES_MEANWHILE = 1200
 """Of 120 keys, for some times the seconds that garbage waits for reads."""
 
-SOAK = "STORAGEGATE_SOAK"
 ROUNDS = 5
 
 
@@ -242,6 +242,7 @@ class MachineTests(SynchronousTestCase):
         self.assertLess(writers.slowest, MOST_ANSWER_SECONDS, why)
         return text
 
+    @soak("kills machines for minutes")
     def test_rounds(self) -> None:
         """Again and again; also of a machine that has a standby, and of PostgreSQL alone."""
         for _ in range(ROUNDS):
@@ -257,7 +258,3 @@ class MachineTests(SynchronousTestCase):
             until(self.cluster.isWhole, log=self.cluster.log)
         self.assertEqual(writers.wrong(), [])
         print(f"\nPostgreSQL alone: {describe(writers)}")
-
-    if not os.environ.get(SOAK):
-        # Unlike a decorator's, trial finds it before the machines are started.
-        test_rounds.skip = f"it takes minutes: {SOAK}=1 does it"  # type: ignore[attr-defined]

@@ -15,13 +15,14 @@ from attrs import define, field
 from tests.support.clients import ROOT
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
-from tests.wire.cluster.case import ClusterCase, ask, get, put, rounds, sized, soak
+from tests.support.selection import rounds, soak
+from tests.wire.cluster.case import ClusterCase, ask, get, put
 from tests.wire.cluster.client import Answer
 from tests.wire.s3.bulk import objectTarget
 
-ROUNDS = rounds(1, 50)
+ROUNDS = rounds(1, 1, soak=50)
 
-PAUSE_SECONDS = sized(0, 60)
+PAUSE_SECONDS = rounds(0, 0, soak=60)
 """A pause lasts for so long, and in any case until the lease is ended."""
 
 OLD, STALE, NEWER = (bytes([letter]) * 50_000 for letter in b"osn")
@@ -260,7 +261,7 @@ class PauseTests(ClusterCase):
             paused.answers()
             self.assertIn(key, paused.overwritten())
 
-    @soak
+    @soak("takes minutes")
     def test_lapsing(self) -> None:
         """A write at the very end of a lease is carried out or refused, as it is answered."""
         paused = self.pausable()

@@ -6,10 +6,11 @@ from typing import Any
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
 from tests.support.postgresql import Server, execute
-from tests.wire.cluster.case import ClusterCase, get, put, rounds, soak
+from tests.support.selection import rounds, soak
+from tests.wire.cluster.case import ClusterCase, get, put
 from tests.wire.cluster.proxy import Proxy
 
-ROUNDS = rounds(1, 50)
+ROUNDS = rounds(1, 1, soak=50)
 
 BUCKET = "primary"
 
@@ -104,7 +105,7 @@ class OldPrimaryTests(FailoverCase):
         self.assertEqual(found, [(0,)], "the old primary was written to")
         self.waitFor(lambda: get(careless, BUCKET, "k").body == b"old", "all is well")
 
-    @soak
+    @soak("takes minutes")
     def test_openSockets(self) -> None:
         """Connections that stayed open while the old primary was stopped are not used either."""
         cluster, primary, standby = self.makePair()
@@ -189,7 +190,7 @@ class StandbyTests(FailoverCase):
             self.waitFor(lambda node=node: get(node, BUCKET, "0").status == 200, "no service")
             self.assertEqual(get(node, BUCKET, str(number)).body, b"old")
 
-    @soak
+    @soak("takes minutes")
     def test_required(self) -> None:
         """Where a standby is required, no write is acknowledged while none confirms commits."""
         cluster, _, standby = self.makePair(synchronous="required")

@@ -3,11 +3,12 @@
 from threading import Barrier
 
 from tests.support.daemon import Daemon
-from tests.wire.cluster.case import ClusterCase, get, put, rounds
+from tests.support.selection import rounds
+from tests.wire.cluster.case import ClusterCase, get, put
 from tests.wire.cluster.client import Answer
 
-RACES = rounds(25, 2_000)
-INCREMENTS = rounds(6, 250)
+RACES = rounds(25, 25, soak=2_000)
+INCREMENTS = rounds(6, 6, soak=250)
 """Of each of the eight that count."""
 
 BUCKET = "races"

@@ -7,15 +7,16 @@ from typing import Any
 from tests.support.clients import ROOT
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
-from tests.wire.cluster.case import ClusterCase, ask, put, sized
+from tests.support.selection import rounds
+from tests.wire.cluster.case import ClusterCase, ask, put
 from tests.wire.s3.bulk import objectTarget
 
 BUCKET = "readers"
 
-SIZE = sized(48, 5 << 10) << 20
+SIZE = rounds(48, 48, soak=5 << 10) << 20
 """More than the sockets between a client and a node hold."""
 
-READ_SECONDS = sized(0, 150)
+READ_SECONDS = rounds(0, 0, soak=150)
 """How long the reader takes beyond the time that garbage waits anyway: beyond a minute a node names
 what it reads."""
 

@@ -1,7 +1,6 @@
 """The units under a systemd that has booted for them, as an administrator has them."""
 
 import json
-import os
 import re
 import socket
 from collections.abc import Callable
@@ -16,10 +15,9 @@ from tests.support.daemon import ACCESS_KEY, SECRET_KEY
 from tests.support.h2client import HEAD_LENGTH, PREFACE
 from tests.support.http import REQUEST_SECONDS, getJSON, request
 from tests.support.machine import Machine
+from tests.support.selection import soak
 from tests.support.units import serviceValue
 from tests.test_deploy import MOST_EXPOSURE
-
-SOAK = "STORAGEGATE_SOAK"
 
 # Half of the backlog of the socket units.
 MOST_WAITING = 500
@@ -83,6 +81,7 @@ class BootTests(SynchronousTestCase):
         with machine.network(), self.assertRaises(ConnectionRefusedError):
             socket.create_connection(S3, REQUEST_SECONDS)
 
+    @soak("boots a machine and operates it for a minute")
     def test_operated(self) -> None:
         """
         A reload replaces the workers; no connection is refused by a restart or while the service is
@@ -117,9 +116,6 @@ class BootTests(SynchronousTestCase):
         machine.waitForJournal("Started storagegate", here)
         self.assertNotEqual(machine.show("MainPID"), before)
         self.assertServes()
-
-    if not os.environ.get(SOAK):
-        test_operated.skip = f"takes a minute: set {SOAK}=1"  # type: ignore[attr-defined]
 
     def assertServes(self) -> None:
         """Ask at every listener."""

@@ -13,14 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
 from tests.support.memory import forgetPeak, peakMemory
+from tests.support.selection import soak
 
 MIB = 1 << 20
 RISE_LIMIT = 16 * MIB
 
 # Longer than a gibibyte takes on a busy machine.
 ANSWER_SECONDS = 300.0
-
-SOAK = "STORAGEGATE_SOAK"
 
 _SERVER = """
 import sys
@@ -100,6 +99,7 @@ class UploadMemoryTests(SynchronousTestCase):
         """A file of 256 MiB raises the peak by less than 16 MiB."""
         self.assertFlat(256 * MIB)
 
+    @soak("writes 1 GiB")
     def test_oneGiB(self) -> None:
         """A file of 1 GiB raises it no more."""
         self.assertFlat(1024 * MIB)
@@ -112,6 +112,3 @@ class UploadMemoryTests(SynchronousTestCase):
         self.assertEqual(self.send(64 * MIB, "/filtered"), None)
         self.assertLess(peakMemory(self.server.pid) - before, RISE_LIMIT)
         self.assertEqual(os.listdir(self.directory), [])
-
-    if not os.environ.get(SOAK):
-        test_oneGiB.skip = f"writes 1 GB: set {SOAK}=1"  # type: ignore[attr-defined]

@@ -2,7 +2,6 @@
 C{kill -9} at random moments under load: what was acknowledged is there, and nothing is half there.
 """
 
-import os
 import random
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -10,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.daemon import DaemonFailed
 from tests.support.journal import Journal
+from tests.support.selection import rounds
 from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import isCollected, judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-ROUNDS = int(os.environ.get("STORAGEGATE_CRASH_ROUNDS", "20"))
-"""Twenty take under a minute; a soak sets more."""
+ROUNDS = rounds(2, 20, soak=200)
 
 
 class CrashTests(SynchronousTestCase):

@@ -1,7 +1,6 @@
 """Memory is bounded by the number of uploads, never by their size."""
 
 import hashlib
-import os
 import socket
 from functools import partial
 from http.client import HTTPResponse
@@ -10,13 +9,12 @@ from pathlib import Path
 from tests.support.clients import ROOT
 from tests.support.memory import peakMemory
 from tests.support.s3signer import ANSWER_SECONDS
+from tests.support.selection import soak
 from tests.wire.s3.bulk import inParallel
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
 MIB = 1 << 20
 PEAK_LIMIT_MIB = 300
-
-SOAK = "STORAGEGATE_SOAK"
 
 
 def zeros(directory: Path, size: int) -> Path:
@@ -68,10 +66,12 @@ class MemoryTests(S3Case):
         """32 uploads of 16 MiB at once keep the process under 300 MiB."""
         self.uploadAtOnce(32, 16 * MIB)
 
+    @soak("writes 10 GB")
     def test_hundredUploads(self) -> None:
         """100 uploads of 100 MiB at once keep the process under 300 MiB."""
         self.uploadAtOnce(100, 100 * MIB)
 
+    @soak("writes 5 GiB")
     def test_fiveGiB(self) -> None:
         """One put of 5 GiB, the most that one may have, streams, and reads back in pieces."""
         size = 5 << 30
@@ -82,7 +82,3 @@ class MemoryTests(S3Case):
             digest.update(block)
         self.assertEqual(etag, f'"{digest.hexdigest()}"')
         self.assertLess(peakMemory(self.measured.pid), PEAK_LIMIT_MIB * MIB)
-
-    if not os.environ.get(SOAK):
-        test_hundredUploads.skip = f"writes 10 GB: set {SOAK}=1"  # type: ignore[attr-defined]
-        test_fiveGiB.skip = f"writes 5 GB: set {SOAK}=1"  # type: ignore[attr-defined]

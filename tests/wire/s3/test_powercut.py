@@ -17,11 +17,12 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.journal import Journal
 from tests.support.programs import needProgram
+from tests.support.selection import rounds
 from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-ROUNDS = int(os.environ.get("STORAGEGATE_POWER_ROUNDS", "5"))
+ROUNDS = rounds(2, 5, soak=50)
 """Five show a missing fsync nearly always; a soak sets more."""
 
 DISK_MIB = 256
