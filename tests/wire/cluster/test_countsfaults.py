@@ -26,6 +26,8 @@ ASKED_SECONDS = 5.0
 
 BACK_SECONDS = 20.0
 
+ROUNDS = rounds(12, 12, soak=400)
+
 
 class FaultCase(TestCase):
     """
@@ -144,7 +146,7 @@ class RandomMixin:
             self.addCleanup(self.closed, made)
         caches = [each.replyCache() for each in counts]
         begun: dict[int, int] = {}
-        for number in range(rounds(12, 12, soak=400)):
+        for number in range(ROUNDS):
             at = random.randrange(2)
             if random.random() < 0.5:
                 proxies[at].holdsAnswers = True
@@ -163,13 +165,13 @@ class RandomMixin:
                     begun[key] = begun.get(key, 0) + 1
         self.counts, self.others = counts
         await self.back()
-        for key in range(rounds * 20):
+        for key in range(ROUNDS * 20):
             for cache in random.sample(caches, 2):
                 if await self.begin(cache, key):
                     begun[key] = begun.get(key, 0) + 1
         self.assertEqual(set(begun.values()), {1})
         # One that a process has recorded and did not see is begun by that one alone.
-        self.assertEqual(len(begun), rounds * 20)
+        self.assertEqual(len(begun), ROUNDS * 20)
 
 
 class SlowMixin:
