@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from storagegate import __version__  # noqa: E402
+from storagegate.version import __version__  # noqa: E402
 
 project = "storagegate"
 release = version = __version__

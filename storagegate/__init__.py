@@ -8,8 +8,7 @@ reactor nor a database.
 from typing import TYPE_CHECKING
 
 from storagegate.core import lazyExports
-
-__version__ = "0.1.0"
+from storagegate.version import __version__
 
 EXPORTS = (
     "storagegate.core.errors:GrpcError",

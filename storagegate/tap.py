@@ -8,13 +8,13 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
-from storagegate import __version__
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, ConfigurationError, Key, load
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
 from storagegate.daemon.service import ProcessSetup
 from storagegate.net.endpoints import chooseReactor
+from storagegate.version import __version__
 
 
 def _describe(key: Key) -> str:

@@ -155,9 +155,9 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(listed, {page.name for page in DOCS.glob("*.rst")} - {"index.rst"})
 
     def test_picture(self) -> None:
-        """The picture of the daemon is the one that docs/wires.py draws."""
+        """The picture of the daemon is the one that tools/wires.py draws."""
         drawn = subprocess.run(
-            [sys.executable, str(DOCS / "wires.py")],
+            [sys.executable, str(CHECKOUT / "tools" / "wires.py")],
             env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
             capture_output=True,
             text=True,

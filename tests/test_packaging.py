@@ -10,6 +10,7 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.console.assets import makeAssets
 from tests.support.modules import CHECKOUT
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
@@ -23,12 +24,13 @@ FOLDERS = (
     "protos",
     "storagegate",
     "tests",
+    "tools",
     "twisted",
 )
 """What the checkout has, as against environments and what runs leave behind."""
 
 LEFT = shutil.ignore_patterns(
-    "__pycache__", "*.pyc", "dropin.cache", "build", "_trial_temp*", "*.egg-info"
+    "__pycache__", "*.pyc", "dropin.cache", "build", "_trial_temp*", "*.egg-info", "static"
 )
 
 
@@ -47,6 +49,14 @@ class WheelTests(SynchronousTestCase):
             names = archive.namelist()
         self.assertIn("storagegate/tap.py", names)
         self.assertNotIn("storagegate/gone.py", names)
+        self.assertHasConsole(names)
+
+    def assertHasConsole(self, names: list[str]) -> None:
+        """The files of the console are in it with both compressed forms, and no source is."""
+        files = {name for name in names if name.startswith("storagegate/console/static/")}
+        made = {f"storagegate/console/static/{name}" for name in makeAssets()}
+        self.assertEqual(files, {name + ending for name in made for ending in ("", ".br", ".gz")})
+        self.assertEqual([name for name in names if "/web/" in name], [])
 
 
 class SourceTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from storagegate import __version__
+from storagegate.version import __version__
 
 _PACKAGE = "storagegate.cli"
 

@@ -5,11 +5,11 @@ import time
 from contextlib import closing
 from typing import Any
 
-from storagegate import __version__
 from storagegate.cli.commands import COMMANDS
 from storagegate.cli.daemonclient import apiOf, runningDaemon
 from storagegate.cli.invocation import UNREACHED, CommandError, Invocation
 from storagegate.cli.output import Cell, CommandOutput, formatBytes, formatTime
+from storagegate.version import __version__
 
 STOPPED = "stopped"
 """The status of a data directory on which no daemon runs."""

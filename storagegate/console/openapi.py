@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import msgspec
 
-import storagegate
 from storagegate.console.call import ConsoleCall
 from storagegate.console.operations import OPERATIONS, APIOperation
+from storagegate.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 
@@ -58,7 +58,7 @@ def describe(operations: Sequence[APIOperation]) -> dict[str, Any]:
         path[operation.method.lower()] = _operation(operation, own, components)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "storagegate console", "version": storagegate.__version__},
+        "info": {"title": "storagegate console", "version": __version__},
         "servers": [{"url": "."}],
         "paths": paths,
         "components": {

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-import storagegate
 from storagegate.console.call import ConsoleCall
 from storagegate.console.history import NO_REQUESTS, STEP_SECONDS, WireFigures
 from storagegate.console.services import ConsoleServices
+from storagegate.version import __version__
 
 _NO_WIRE = "admin"
 """The listener whose requests are not counted: those of the console itself."""
@@ -109,7 +109,7 @@ async def showOverview(call: ConsoleCall) -> Overview:
     rows = (*usage.buckets, usage.others)
     return Overview(
         **msgspec.structs.asdict(health),
-        version=storagegate.__version__,
+        version=__version__,
         startedMs=_startedMs(os.getpid() if services.link is None else os.getppid()),
         workers=1 if services.link is None else services.link.count,
         disk=disk,

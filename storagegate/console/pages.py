@@ -1,18 +1,38 @@
-"""The pages of the console: the files of C{static}, whose names have a hash of their content."""
+"""The pages of the console: static files whose names have a hash of their content."""
 
+import atexit
 import os
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from storagegate.console.assets import BUILT, SOURCES, writeAssets
 from storagegate.http.application import Application
 from storagegate.http.middleware.staticfiles import staticFiles
 
-DIRECTORY = os.path.join(os.path.dirname(__file__), "static")
+
+@cache
+def pagesDirectory() -> str:
+    """
+    Return the directory of the pages.
+
+    An installed package has it. In a checkout it is made of the sources for this process, and
+    removed when the process ends.
+    """
+    if not SOURCES.is_dir():
+        return str(BUILT)
+    made = tempfile.TemporaryDirectory(prefix="storagegate-console-", ignore_cleanup_errors=True)
+    atexit.register(made.cleanup)
+    writeAssets(Path(made.name))
+    return made.name
 
 
 def servePages(app: Application) -> None:
     """Serve the pages: what has a hash in its name never changes."""
+    directory = pagesDirectory()
     hashed = staticFiles(
-        os.path.join(DIRECTORY, "assets"),
+        os.path.join(directory, "assets"),
         maxAge="1y",
         immutable=True,
         index=False,
@@ -24,4 +44,4 @@ def servePages(app: Application) -> None:
     def noCache(res: Any, path: str, stat: os.stat_result) -> None:
         res.header("Cache-Control", "no-cache")
 
-    app.use("/", staticFiles(DIRECTORY, setHeaders=noCache, precompressed=True))
+    app.use("/", staticFiles(directory, setHeaders=noCache, precompressed=True))

@@ -4,12 +4,12 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-import storagegate
 from storagegate.console.app import COOKIE, Console
 from storagegate.console.call import ConsoleCall, Principal
 from storagegate.console.paging import page
 from storagegate.console.sessions import ConsoleSession
 from storagegate.core.errors import codedError
+from storagegate.version import __version__
 
 
 class SignInForm(Struct, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class SignedIn(Struct, kw_only=True):
     account: str
     role: str
     expiresMs: int
-    version: str = storagegate.__version__
+    version: str = __version__
     signedIn: bool = True
     token: str | UnsetType = UNSET
 

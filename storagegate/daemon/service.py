@@ -20,7 +20,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
-from storagegate import __version__
 from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
@@ -35,6 +34,7 @@ from storagegate.net.endpoints import (
 from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
+from storagegate.version import __version__
 
 ROOT_FILE = "root-credentials"
 """The file of the root key pair in the data directory."""

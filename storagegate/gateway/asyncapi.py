@@ -8,12 +8,12 @@ Each transport is a channel, see L{Channel}; a method is an operation on it, a r
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storagegate import __version__
 from storagegate.core.components import SchemaCollection, componentName, reference
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import findTransport, loadReference
+from storagegate.version import __version__
 
 ID: Mapping[str, Any] = {
     "type": ["string", "integer"],

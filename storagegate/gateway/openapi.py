@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from storagegate import __version__
 from storagegate.core.components import (
     JSON_TYPE,
     SchemaCollection,
@@ -22,6 +21,7 @@ from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL, HTTPRoute, readRoutes
 from storagegate.net.http.lines import EVENTS, NDJSON
+from storagegate.version import __version__
 
 _ERROR = {
     "type": "object",

@@ -15,7 +15,6 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.python.failure import Failure
 
-from storagegate import __version__
 from storagegate.core.errors import GrpcError
 from storagegate.core.options import OptionError, changeOptions, takesMapping
 from storagegate.core.streams import SharedFuture
@@ -38,6 +37,7 @@ from storagegate.rpc.interfaces import (
 )
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflection import fetchServices
+from storagegate.version import __version__
 
 # grpcio's numbers of compression algorithms.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}

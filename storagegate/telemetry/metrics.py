@@ -22,8 +22,8 @@ from attrs import asdict, evolve, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate import __version__
 from storagegate.core.heldbytes import PROCESS_BUDGET
+from storagegate.version import __version__
 
 MAX_LABEL_SETS = 500
 """

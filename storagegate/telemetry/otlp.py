@@ -24,11 +24,11 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
-from storagegate import __version__
 from storagegate.core.context import Tracing
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 from storagegate.telemetry.tracecontext import newSpanId
 from storagegate.telemetry.tracing import TracingOptions, boundedText
+from storagegate.version import __version__
 
 FLUSH_SECONDS = 2
 """How long a stop waits for the collector: a part of the ten seconds that a container has."""

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.main import parser
 from tests.support.documents import DOCS
+from tests.support.modules import CHECKOUT
 
 PAGE = DOCS / "commands.rst"
 
@@ -27,8 +28,8 @@ class PageTests(SynchronousTestCase):
     """The page."""
 
     def test_page(self) -> None:
-        """It is what the program prints: python docs/commands.py > docs/commands.rst."""
-        program = runpy.run_path(str(DOCS / "commands.py"))
+        """It is what the program prints: python tools/commands.py > docs/commands.rst."""
+        program = runpy.run_path(str(CHECKOUT / "tools" / "commands.py"))
         self.assertEqual(PAGE.read_text(), program["page"]())
 
     def test_everyFlag(self) -> None:

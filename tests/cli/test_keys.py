@@ -22,10 +22,11 @@ from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import defaultRules
 from tests.support.documents import DOCS, literal, table
+from tests.support.modules import CHECKOUT
 
 PAGE = DOCS / "keys.rst"
 
-PROGRAM = runpy.run_path(str(DOCS / "keys.py"))
+PROGRAM = runpy.run_path(str(CHECKOUT / "tools" / "keys.py"))
 
 ROOMS = ("auth", "core", "telemetry", "upstream", "gateway")
 """The packages in which there are options of the gateway."""
@@ -84,7 +85,7 @@ class PageTests(SynchronousTestCase):
     """The page."""
 
     def test_page(self) -> None:
-        """It is what the program prints: python docs/keys.py > docs/keys.rst."""
+        """It is what the program prints: python tools/keys.py > docs/keys.rst."""
         self.assertEqual(PAGE.read_text(), PROGRAM["page"]())
 
     def test_everyKey(self) -> None:

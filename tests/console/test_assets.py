@@ -3,15 +3,13 @@
 import gzip
 import hashlib
 import re
-import runpy
 from pathlib import Path
 
 import brotli
 from twisted.trial.unittest import SynchronousTestCase
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-SCRIPT = runpy.run_path(str(CHECKOUT / "docs" / "consoleassets.py"))
+from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries
+from storagegate.console.pages import pagesDirectory
 
 ALL_BYTES = 150_000
 
@@ -20,13 +18,6 @@ SIGN_IN_BYTES = 30_000
 OBJECTS_BYTES = 60_000
 
 _STATIC_IMPORT = re.compile(r'(?:\bfrom|\bimport)\s*"\./([\w.-]+)"')
-
-
-def served() -> dict[str, bytes]:
-    """Return each file of the console, by its path."""
-    directory = SCRIPT["OUTPUT"]
-    found = (path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
 
 
 def needed(files: dict[str, bytes], *names: str) -> set[str]:
@@ -43,40 +34,48 @@ def needed(files: dict[str, bytes], *names: str) -> set[str]:
 
 
 class AssetsTests(SynchronousTestCase):
-    """C{storagegate/console/static}."""
+    """The files that are made of C{storagegate/console/web}."""
 
-    def test_made(self) -> None:
-        """They are what the script makes of their sources, with both compressed forms of each."""
-        files = served()
-        made = SCRIPT["makeAssets"]()
-        wanted = {name + ending for name in made for ending in ("", ".br", ".gz")}
-        self.assertEqual(set(files), wanted, "Run docs/consoleassets.py")
-        for name, content in made.items():
-            self.assertEqual(files[name], content, name)
-            self.assertEqual(brotli.decompress(files[name + ".br"]), content, name)
-            self.assertEqual(gzip.decompress(files[name + ".gz"]), content, name)
+    def test_hashes(self) -> None:
+        """The name of each file but the page has the hash of the content."""
+        for name, content in makeAssets().items():
+            if name != "index.html":
+                digest = hashlib.sha256(content).hexdigest()
+                self.assertEqual(name.split(".")[-2], digest[:10], name)
+
+    def test_directory(self) -> None:
+        """A checkout serves the files that its sources make now."""
+        directory = Path(pagesDirectory())
+        found = {
+            path.relative_to(directory).as_posix(): path.read_bytes()
+            for path in directory.rglob("*")
+            if path.is_file()
+        }
+        files = makeAssets()
+        self.assertEqual(set(found), {name + ending for name in files for ending in ("", ".gz")})
+        for name, content in files.items():
+            self.assertEqual(found[name], content, name)
+            self.assertEqual(gzip.decompress(found[f"{name}.gz"]), content, name)
 
     def test_libraries(self) -> None:
         """Libraries are as they were published, and each has its licence."""
         hashes = {}
-        for library in SCRIPT["readLibraries"]():
+        for library in readLibraries():
             self.assertIn(library["license"], ("MIT", "Apache-2.0"))
             self.assertIn(f"{library['name']}.LICENSE", library["files"])
             for name, described in library["files"].items():
                 hashes[name] = described["sha256"]
         found = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in SCRIPT["VENDOR"].iterdir()
+            for path in VENDOR.iterdir()
             if path.suffix != ".json"
         }
         self.assertEqual(found, hashes)
 
     def test_size(self) -> None:
         """All files, and those to sign in and to see objects with, are within their budgets."""
-        files = served()
-        packed = {name.removesuffix(".br"): len(body) for name, body in files.items()}
-        sizes = {name: packed[name] for name in files if name + ".br" in files}
-        compressed = {name: len(files[name + ".br"]) for name in sizes}
+        files = makeAssets()
+        compressed = {name: len(brotli.compress(body)) for name, body in files.items()}
         self.assertLess(sum(compressed.values()), ALL_BYTES)
         first = re.findall(r'(?:href|src)="\./(.*?)"', files["index.html"].decode())
         modules = [name for name in first if name.endswith(".js")]
@@ -93,13 +92,13 @@ class AssetsTests(SynchronousTestCase):
             r"|DOMParser|srcdoc|javascript:|https?://(?!www\.w3\.org/2000/svg)",
             re.IGNORECASE,
         )
-        for path in SCRIPT["SOURCES"].iterdir():
+        for path in SOURCES.iterdir():
             if path.is_file():
                 self.assertEqual(forbidden.findall(path.read_text()), [], path.name)
 
     def test_texts(self) -> None:
         """Each text that a page says is in the table, once, and each of the table is said."""
-        scripts = [path.read_text() for path in SCRIPT["SOURCES"].glob("*.js")]
+        scripts = [path.read_text() for path in SOURCES.glob("*.js")]
         defined = [name for text in scripts for name in re.findall(r'^  "([\w.]+)": "', text, re.M)]
         self.assertEqual(len(defined), len(set(defined)))
         for text in scripts:

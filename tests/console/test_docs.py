@@ -6,14 +6,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.operations import OPERATIONS
 from tests.support.documents import DOCS
+from tests.support.modules import CHECKOUT
 
 
 class ConsoleAPIPageTests(SynchronousTestCase):
     """The page."""
 
     def test_page(self) -> None:
-        """It is what the program prints: python docs/consoleapi.py > docs/consoleapi.rst."""
-        program = runpy.run_path(str(DOCS / "consoleapi.py"))
+        """It is what the program prints: python tools/consoleapi.py > docs/consoleapi.rst."""
+        program = runpy.run_path(str(CHECKOUT / "tools" / "consoleapi.py"))
         self.assertEqual((DOCS / "consoleapi.rst").read_text(), program["page"]())
 
     def test_everyOperation(self) -> None:

@@ -9,7 +9,6 @@ from attrs import frozen
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate import __version__
 from storagegate.telemetry.metrics import (
     LAG_SECONDS,
     LAG_WINDOW,
@@ -19,6 +18,7 @@ from storagegate.telemetry.metrics import (
     watchProcess,
     watchSites,
 )
+from storagegate.version import __version__
 
 
 def valuesOf(meters: MetricsRegistry) -> dict[str, dict[tuple[str, ...], Any]]:

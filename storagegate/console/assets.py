@@ -1,0 +1,130 @@
+"""
+The files of the console, made from their sources in C{web/}.
+
+The name of a file gets a hash of its content, so a browser may keep it for good; imports and the
+page refer to it by that name. The build of a wheel writes the files and their compressed forms to
+C{static/}. A checkout has only the sources, and a process that serves them makes the files itself.
+
+The build runs this module before anything is installed, so it imports nothing but the standard
+library.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CONSOLE = Path(__file__).resolve().parent
+
+SOURCES = CONSOLE / "web"
+
+BUILT = CONSOLE / "static"
+"""The files of an installed package."""
+
+VENDOR = SOURCES / "vendor"
+
+LIBRARIES = VENDOR / "vendor.json"
+"""The versions, licences and hashes of the libraries, which are kept as they were published."""
+
+_IMPORT = re.compile(r'((?:\bfrom|\bimport|\bimport\()\s*)"(\./[\w.-]+|[\w/]+)"')
+"""The specifier of an import, static or dynamic."""
+
+_ASSET = re.compile(r'"\./([\w-]+\.(?:txt|css))"')
+"""The name of a file that a script links to."""
+
+_SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
+
+_LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
+
+_HASH_LENGTH = 10
+
+
+def readLibraries() -> list[dict[str, Any]]:
+    """Return the descriptions of the libraries."""
+    found: list[dict[str, Any]] = json.loads(LIBRARIES.read_text())["libraries"]
+    return found
+
+
+def sources() -> dict[str, str]:
+    """Return the text of each file that gets a hash, by its name."""
+    files = (path for path in SOURCES.iterdir() if path.suffix in (".js", ".css", ".svg"))
+    found = {path.name: path.read_text() for path in files}
+    for path in VENDOR.glob("*.js"):
+        found[path.name] = _SOURCE_MAP.sub("\n", path.read_text())
+    found |= {path.name: path.read_text() for path in VENDOR.glob("*.css")}
+    # It is published as a script that makes a variable, or as a module of twice the size.
+    found["uplot.js"] += "export default uPlot;\n"
+    notices = []
+    for library in readLibraries():
+        licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
+        notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
+    found["licences.txt"] = "\n\n".join(notices)
+    versions = ["name", "version", "license"]
+    shown = [{name: library[name] for name in versions} for library in readLibraries()]
+    found["libraries.js"] = f"export const LIBRARIES = {json.dumps(shown)};\n" + (
+        'export const LICENCES = "./licences.txt";\n'
+    )
+    return found
+
+
+def _target(specifier: str, bare: Mapping[str, str]) -> str:
+    """Return the file that a specifier of an import names."""
+    return specifier[2:] if specifier.startswith("./") else bare[specifier]
+
+
+def makeAssets() -> dict[str, bytes]:
+    """
+    Make each file that is served.
+
+    @return: Their contents, uncompressed, by their paths below the root of the console.
+    @raise KeyError: An import names a file that does not exist.
+    @raise ValueError: Files import each other in a circle.
+    """
+    bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js", "uplot": "uplot.js"}
+    texts = sources()
+    names: dict[str, str] = {}
+    made: dict[str, bytes] = {}
+    open_: list[str] = []
+
+    def make(name: str) -> str:
+        """Make a file, after all that it imports; return its name with the hash."""
+        if name in names:
+            return names[name]
+        if name in open_:
+            raise ValueError(f"{name} is imported by what it imports: {open_}")
+        open_.append(name)
+        text = texts[name]
+        if name.endswith(".js"):
+            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(_target(found[2], bare))}"', text)
+            text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
+        content = text.encode()
+        stem, _, ending = name.rpartition(".")
+        digest = hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
+        names[name] = f"{stem}.{digest}.{ending}"
+        made[f"assets/{names[name]}"] = content
+        open_.remove(name)
+        return names[name]
+
+    page = (SOURCES / "index.html").read_text()
+    page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(found[2])}"', page)
+    unused = set(texts) - set(names)
+    if unused:
+        raise ValueError(f"{sorted(unused)} are imported by nothing")
+    made["index.html"] = page.encode()
+    return made
+
+
+def writeAssets(directory: Path) -> None:
+    """
+    Write each file below a directory, and its form in gzip. Blocks for a tenth of a second.
+
+    @param directory: Is made if it does not exist.
+    """
+    for path, content in makeAssets().items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.with_name(f"{target.name}.gz").write_bytes(gzip.compress(content, 9, mtime=0))

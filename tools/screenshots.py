@@ -1,0 +1,220 @@
+"""
+Make the pictures of the console, C{docs/images/}, from a daemon with some objects and requests.
+
+Usage: C{python tools/screenshots.py}, with the packages of the tests and Chromium. It takes a
+minute, for the charts.
+"""
+
+import base64
+import contextlib
+import json
+import sys
+import threading
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+DOCS = CHECKOUT / "docs"
+sys.path.insert(0, str(CHECKOUT))
+
+from tests.browser.fixture import ConsoleBrowser  # noqa: E402
+from tests.support.clients import Account, botoClient  # noqa: E402
+from tests.support.daemon import Daemon  # noqa: E402
+
+IMAGES = DOCS / "images"
+
+LARGEST = 120_000
+"""Bytes of a picture: they are in the source distribution."""
+
+OPERATOR = Account("operator", "the-secret-of-the-pictures")
+
+_SIZE = (1280, 800)
+
+_TALL = (1280, 1300)
+
+_PHONE = (360, 740)
+
+_CHART_SECONDS = 45
+
+_QUALITY = 80
+
+
+class Cleanups(ExitStack):
+    """What the browser takes for a test."""
+
+    def addCleanup(self, function: Any, *arguments: Any) -> None:
+        """Call a function in the end."""
+        self.callback(function, *arguments)
+
+
+def main() -> None:
+    """Make all pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    # A daemon that ends may still write.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, Cleanups() as cleanups:
+        listeners = [
+            *(f"--{name}=tcp:0:interface=127.0.0.1" for name in ("http", "tcp")),
+            *(f"--{name}=127.0.0.1:0" for name in ("grpc", "udp")),
+        ]
+        environment = {
+            "STORAGEGATE_ACCESS_KEY": OPERATOR.accessKey,
+            "STORAGEGATE_SECRET_KEY": OPERATOR.secretKey,
+        }
+        expect = ("s3", "admin", "http", "grpc", "tcp", "udp")
+        daemon = Daemon(Path(folder) / "data", *listeners, environment=environment, expect=expect)
+        cleanups.enter_context(daemon)
+        page = ConsoleBrowser(cleanups, Path(folder) / "profile", daemon)
+        cleanups.enter_context(page)
+        _resize(page, _SIZE)
+        page.visit()
+        page.signIn(OPERATOR.accessKey, OPERATOR.secretKey)
+        client = botoClient(daemon.url(), OPERATOR)
+        _seed(client)
+        _createUser(daemon.url("http"))
+        ended = threading.Event()
+        traffic = threading.Thread(target=_request, args=(daemon.url(), ended))
+        traffic.start()
+        cleanups.callback(traffic.join)
+        cleanups.callback(ended.set)
+        _objects(page)
+        _gateway(page)
+        _live(page)
+        for _ in range(_CHART_SECONDS):
+            # The events of the page are read, so that it is not taken for dead.
+            page.evaluate("1")
+            ended.wait(1)
+        _overview(page)
+
+
+def _seed(client: Any) -> None:
+    for bucket in ("backups", "invoices", "photographs", "releases"):
+        client.create_bucket(Bucket=bucket)
+    for number in range(1, 13):
+        for name in ("catalogue.json", "north.csv", "south.csv"):
+            key = f"2026/{number:02}/{name}"
+            client.put_object(
+                Bucket="invoices",
+                Key=key,
+                Body=b"name,amount\n" * 400 * number,
+                ContentType="text/csv",
+            )
+    for name, size in (("README.txt", 3), ("annual-report.csv", 5000), ("totals.csv", 700)):
+        lines = b"".join(b"customer %03d,%d.00\n" % (each, each * 7) for each in range(size))
+        client.put_object(Bucket="invoices", Key=name, Body=lines, ContentType="text/csv")
+    for number in range(30):
+        body = bytes(60_000 * (1 + number % 3))
+        client.put_object(Bucket="photographs", Key=f"harbour/{number:04}.jpg", Body=body)
+        client.put_object(Bucket="backups", Key=f"nightly/{number:02}.tar", Body=body * 8)
+
+
+def _createUser(gateway: str) -> None:
+    user = json.dumps({"name": "Ada", "email": "ada@example.com"}).encode()
+    address = f"{gateway}/api/UserService/CreateUser"
+    fields = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(address, user, fields)).close()
+
+
+def _request(endpoint: str, ended: threading.Event) -> None:
+    """Make requests until the end, some of which are refused."""
+    client = botoClient(endpoint, OPERATOR)
+    number = 0
+    while not ended.wait(0.03):
+        number += 1
+        key = f"2026/{number % 12 + 1:02}/north.csv"
+        client.get_object(Bucket="invoices", Key=key)["Body"].read()
+        if number % 5 == 0:
+            client.put_object(Bucket="releases", Key=f"build-{number}.tar", Body=bytes(20_000))
+        if number % 9 == 0:
+            client.list_objects_v2(Bucket="photographs", MaxKeys=20)
+        if number % 40 == 0:
+            with contextlib.suppress(ClientError):
+                client.get_object(Bucket="invoices", Key="2027/01/north.csv")
+
+
+def _resize(page: ConsoleBrowser, size: tuple[int, int], isPhone: bool = False) -> None:
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=size[0],
+        height=size[1],
+        deviceScaleFactor=2 if isPhone else 1,
+        mobile=isPhone,
+    )
+
+
+def _theme(page: ConsoleBrowser, name: str) -> None:
+    features = [
+        {"name": "prefers-color-scheme", "value": name},
+        {"name": "prefers-reduced-motion", "value": "reduce"},
+    ]
+    page.send("Emulation.setEmulatedMedia", features=features)
+
+
+def _take(page: ConsoleBrowser, name: str) -> None:
+    """
+    Keep what the page shows.
+
+    @raise ValueError: The picture is too large.
+    """
+    # Two frames: what has just changed is painted.
+    page.evaluate(
+        "new Promise((done) => requestAnimationFrame(() =>"
+        " requestAnimationFrame(() => setTimeout(done, 300))))"
+    )
+    taken = page.send("Page.captureScreenshot", format="webp", quality=_QUALITY)
+    raw = base64.b64decode(taken["data"])
+    if len(raw) > LARGEST:
+        raise ValueError(f"{name} has {len(raw)} bytes")
+    (IMAGES / f"{name}.webp").write_bytes(raw)
+
+
+def _objects(page: ConsoleBrowser) -> None:
+    page.evaluate("location.hash = '#/buckets/invoices/objects'")
+    page.waitText("annual-report.csv")
+    _take(page, "objects")
+
+
+def _gateway(page: ConsoleBrowser) -> None:
+    page.evaluate("location.hash = '#/gateway/UserService/ListUsers'")
+    page.press("Call")
+    done = "[...document.querySelectorAll('.answers section')]"
+    page.wait(f"{done}.filter((each) => each.innerText.includes('Done')).length === 5")
+    page.evaluate("document.querySelector('.answers').scrollIntoView({block: 'end'})")
+    _take(page, "gateway")
+
+
+def _live(page: ConsoleBrowser) -> None:
+    page.evaluate("location.hash = '#/live'")
+    page.wait("document.querySelectorAll('.live tbody tr').length > 15")
+    rows = "[...document.querySelectorAll('.live tbody tr')].slice(1, 6)"
+    page.wait(f"{rows}.some((each) => each.innerText.includes('404'))")
+    _take(page, "live")
+
+
+def _overview(page: ConsoleBrowser) -> None:
+    # With its charts.
+    _resize(page, _TALL)
+    page.evaluate("location.hash = '#/overview'")
+    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    _take(page, "overview")
+    _theme(page, "dark")
+    page.evaluate("location.hash = '#/buckets'")
+    page.waitText("photographs")
+    page.evaluate("location.hash = '#/overview'")
+    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    _take(page, "dark")
+    _theme(page, "light")
+    _resize(page, _PHONE, isPhone=True)
+    page.evaluate("location.hash = '#/buckets'")
+    page.waitText("photographs")
+    page.evaluate("location.hash = '#/overview'")
+    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    _take(page, "phone")
+
+
+if __name__ == "__main__":
+    main()
