@@ -70,7 +70,7 @@ class SourceTests(SynchronousTestCase):
         for name in FOLDERS:
             shutil.copytree(CHECKOUT / name, source / name, ignore=LEFT)
         for path in CHECKOUT.iterdir():
-            if path.suffix in (".cfg", ".in", ".ini", ".py", ".rst", ".toml") or path.name in (
+            if path.suffix in (".cfg", ".in", ".py", ".rst", ".toml") or path.name in (
                 ".gitignore",
                 "LICENSE",
             ):
