@@ -1,43 +1,55 @@
 """
-Whole requests to an HTTP server, each on a connection of its own, see L{HTTPClient}.
+Whole requests to the services that a daemon depends on: discovery, signing keys, token endpoints.
 
-Calls that are forwarded use pooled connections themselves, see
-L{storagegate.net.http.clientconnection}.
+treq sends them. This module adds the limits of time and size, the check of the server's name before
+anything is sent, and the choice of addresses. Calls that are forwarded to other servers use pooled
+connections of their own, see L{storagegate.net.http.clientconnection}.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
+    IHandshakeListener,
     IHostnameResolver,
     IHostResolution,
     IReactorPluggableNameResolver,
     IResolutionReceiver,
 )
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS
+from storagegate.core.streams import SharedFuture
 from storagegate.net.http.clientconnection import (
-    ClientRequest,
+    HEAD_BYTES,
     ConnectionLostError,
-    HTTPClientConnection,
     HTTPClientError,
     ResponseHead,
     openConnection,
 )
 from storagegate.net.http.lines import LineTooLong, NDJSONDecoder
-from storagegate.net.tls import ClientTLSOptions, describeError, makeContext
+from storagegate.net.tls import ClientTLSOptions, ServerContext, describeError, makeContext
+
+if TYPE_CHECKING:
+    from twisted.web.iweb import IResponse
 
 CONNECT_SECONDS = 5.0
 """Time to connect, for requests of L{HTTPClient}."""
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """Bytes of a response, or of a line of a stream: a thousand instances have half of it."""
+
+_READ_BYTES = 64 * 1024
+"""Bytes that one read of a socket may have: with the last bytes of a head the body begins."""
 
 _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?")
 
@@ -73,11 +85,105 @@ class _Expired(ConnectionLostError):
     """A stream was read for as long as it may be."""
 
 
+@implementer(IHandshakeListener)
+class _Connection(ProtocolWrapper):
+    """
+    The connection of one request, below Twisted's protocol of HTTP.
+
+    @ivar endsInOrder: Whether the server has closed it in order.
+    @ivar refused: Why it was closed from this side; L{None} if it was not.
+    """
+
+    endsInOrder = False
+    refused: str | None = None
+    _headBytes: int | None = 0
+
+    def __init__(self, factory: Any, wrappedProtocol: Any) -> None:
+        super().__init__(factory, wrappedProtocol)
+        self._handshake: SharedFuture[None] = SharedFuture()
+
+    def whenSecure(self) -> Deferred[None]:
+        """Wait for the end of the handshake."""
+        return self._handshake.wait(self.abort)
+
+    def handshakeCompleted(self) -> None:
+        """Record the end of the handshake."""
+        self._handshake.set(None)
+
+    def headReceived(self) -> None:
+        """Stop counting the bytes of the head."""
+        self._headBytes = None
+
+    def dataReceived(self, data: bytes) -> None:
+        """Pass bytes on, unless the head is too long."""
+        if self._headBytes is not None:
+            self._headBytes += len(data)
+            if self._headBytes > HEAD_BYTES + _READ_BYTES:
+                self.refused = "its head is too long"
+                self.abort()
+                return
+        super().dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Record how it ended."""
+        self.endsInOrder = reason.check(ConnectionDone) is not None
+        self._handshake.fail(reason.value)
+        super().connectionLost(reason)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.transport.abortConnection()  # type: ignore[union-attr]
+
+
+class _Body(Protocol):
+    """
+    Passes the bytes of a body on.
+
+    @ivar ended: Fires at its end; fails if it is cut, or refused.
+    """
+
+    def __init__(self, onData: Callable[[bytes], object], connection: _Connection) -> None:
+        """
+        @param onData: Called with each piece; what it raises ends the response.
+        @param connection: Is closed if the response ends early.
+        """
+        self._onData = onData
+        self._connection = connection
+        self._error: Failure | None = None
+        self.ended: Deferred[None] = Deferred(lambda _: connection.abort())
+
+    def dataReceived(self, data: bytes) -> None:
+        """Pass a piece on, unless an earlier one was refused."""
+        if self._error is not None:
+            return
+        try:
+            self._onData(data)
+        except Exception:
+            self._error = Failure()
+            self._connection.abort()
+            self._end(self._error)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """End the body: without a length it ends with its connection, if that ends in order."""
+        from twisted.web.client import ResponseDone
+        from twisted.web.http import PotentialDataLoss
+
+        isWhole = reason.check(ResponseDone) is not None
+        if isWhole or (reason.check(PotentialDataLoss) and self._connection.endsInOrder):
+            self._end(None)
+        else:
+            self._end(Failure(ConnectionLostError("the connection was lost in the response")))
+
+    def _end(self, result: Failure | None) -> None:
+        if not self.ended.called:
+            self.ended.callback(result)
+
+
 class HTTPClient:
     """
     Sends requests below one URL, each on a connection of its own, which ends with it.
 
-    Redirections are not followed, and no content coding is accepted.
+    Redirections are not followed, cookies are not kept, and no content coding is accepted.
     """
 
     def __init__(
@@ -120,16 +226,25 @@ class HTTPClient:
         @param seconds: For all of it.
         @raise HTTPClientError: If there is no complete response within that time.
         """
+        pieces = bytearray()
+
+        def collect(data: bytes) -> None:
+            pieces.extend(data)
+            if len(pieces) > self._maxBytes:
+                raise HTTPClientError(f"has a body of more than {self._maxBytes} bytes")
 
         async def whole() -> ClientResponse:
-            connection, request, head = await self._open(method, target, fields, body)
+            connection, response = await self._open(method, target, fields, body)
             try:
-                return ClientResponse(head.status, head.fields, await request.body(self._maxBytes))
+                reading = _Body(collect, connection)
+                response.deliverBody(reading)
+                await reading.ended
             finally:
                 connection.abort()
+            return ClientResponse(response.code, _fieldsOf(response), bytes(pieces))
 
-        response: ClientResponse = await self._within(seconds, whole)
-        return response
+        received: ClientResponse = await self._within(seconds, whole)
+        return received
 
     async def stream(
         self,
@@ -152,21 +267,24 @@ class HTTPClient:
         @raise HTTPStatusError: If the status is not 200.
         @raise HTTPClientError: If there is no response, or the stream is cut.
         """
-        connection, request, head = await self._within(
+        connection, response = await self._within(
             seconds, lambda: self._open(method, target, fields, body)
         )
-        expired = _Expired("it has expired")
-        expiry = self._reactor.callLater(maxSeconds, request.fail, expired)
         decoder = NDJSONDecoder(self._maxBytes)
+
+        def feed(data: bytes) -> None:
+            for line in decoder.feed(data):
+                onLine(line)
+
+        reading = _Body(feed, connection)
+        reading.ended.addTimeout(maxSeconds, self._reactor, _expire)
         try:
-            if head.status != 200:
-                raise HTTPStatusError(self._url + target.partition("?")[0], head.status)
-            isOver = False
-            while not isOver:
-                piece = await request.read()
-                isOver = not piece
-                for line in decoder.end() if isOver else decoder.feed(piece):
-                    onLine(line)
+            if response.code != 200:
+                raise HTTPStatusError(self._url + target.partition("?")[0], response.code)
+            response.deliverBody(reading)
+            await reading.ended
+            for line in decoder.end():
+                onLine(line)
         except _Expired:
             return
         except LineTooLong:
@@ -174,43 +292,45 @@ class HTTPClient:
         except ConnectionLostError as error:
             raise HTTPClientError(f"breaks off: {error}") from error
         finally:
-            if expiry.active():
-                expiry.cancel()
+            reading.ended.addErrback(lambda _: None)
+            reading.ended.cancel()
             connection.abort()
 
     async def _open(
         self, method: str, target: str, fields: Mapping[str, str], body: bytes | None
-    ) -> tuple[HTTPClientConnection, ClientRequest, ResponseHead]:
+    ) -> "tuple[_Connection, IResponse]":
         """Send a request, and wait for the head of the response."""
+        # The import takes 60 ms, which a daemon without discovery and providers does not spend.
+        from treq.client import HTTPClient as TreqClient
+
         match = _URL.fullmatch(self._url)
         if match is None:
             raise ValueError("it is no URL of HTTP")
-        scheme, host, given, path = match.groups("")
-        usual = DEFAULT_PORTS[scheme]
-        port = int(given or usual)
-        lines = [
-            f"{method} {path + target or '/'} HTTP/1.1",
-            f"Host: {host if port == usual else f'{host}:{port}'}",
-            "Connection: close",
-            "User-Agent: storagegate",
-            "Accept: application/json",
-            *(f"{name}: {value}" for name, value in fields.items()),
-        ]
-        if body is not None or method in ("POST", "PUT"):
-            lines.append(f"Content-Length: {len(body or b'')}")
-        if not all(line.isprintable() for line in lines):
+        scheme, host, given, _ = match.groups("")
+        sent: dict[Any, Any] = {"User-Agent": "storagegate", "Accept": "application/json", **fields}
+        if not all(text.isprintable() for text in (target, *sent, *sent.values())):
             raise ValueError("a field of the request has a control character")
-        message = "\r\n".join([*lines, "\r\n"]).encode("ascii")
         name = host.strip("[]")
+        port = int(given or DEFAULT_PORTS[scheme])
         context = makeContext(self._tls, name) if scheme == HTTPS else None
-        endpoint = HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS)
-        connection = await openConnection(endpoint, self._reactor, CONNECT_SECONDS, context)
-        try:
-            request = connection.begin(message, body or b"", endsByClosing=True)
-            return connection, request, await request.head()
-        except BaseException:
-            connection.abort()
-            raise
+        endpoint = _Endpoint(
+            self._reactor, HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS), context
+        )
+        # They provide Twisted's interfaces, which are imported with treq.
+        agent: Any = _PlainAgent(self._reactor, endpoint)
+        producer: Any = _BytesProducer
+        response = await TreqClient(agent, data_to_body_producer=producer).request(
+            method,
+            self._url + target,
+            headers=sent,
+            data=body,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._reactor,
+        )
+        assert endpoint.connection is not None
+        endpoint.connection.headReceived()
+        return endpoint.connection, response
 
     async def _within(self, seconds: float, send: Callable[[], Any]) -> Any:
         """Wait for a response for a limited time; errors say of which URL they are."""
@@ -226,6 +346,119 @@ class HTTPClient:
             isLost = isinstance(error, ConnectionLostError)
             reason = str(error) if isLost else describeError(error)
             raise HTTPClientError(f"{self._url}: {reason}") from error
+
+
+class _Endpoint:
+    """
+    Connects, completes the handshake of TLS and verifies the server before it is used.
+
+    @ivar connection: The last one.
+    """
+
+    connection: _Connection | None = None
+
+    def __init__(self, reactor: Any, endpoint: Any, context: ServerContext | None) -> None:
+        self._reactor = reactor
+        self._endpoint = endpoint
+        self._context = context
+
+    def endpointForURI(self, uri: object) -> "_Endpoint":
+        """Return itself: each request has its own."""
+        return self
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """Connect, and return the protocol of HTTP."""
+        return Deferred.fromCoroutine(self._connect(factory))
+
+    async def _connect(self, factory: Any) -> Any:
+        wrapping = WrappingFactory(factory)
+        wrapping.protocol = _Connection
+        wrapping.noisy = False
+        self.connection = connection = await openConnection(
+            self._endpoint, self._reactor, CONNECT_SECONDS, self._context, factory=wrapping
+        )
+        return connection.wrappedProtocol
+
+
+class _BytesProducer:
+    """
+    Writes a body that is in memory at once.
+
+    Twisted's C{FileBodyProducer} takes turns of the reactor of the process.
+
+    @ivar length: Bytes of the body.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: Any) -> Deferred[None]:
+        """Write the body."""
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Do nothing: it is written."""
+
+    def resumeProducing(self) -> None:
+        """Do nothing: it is written."""
+
+    def stopProducing(self) -> None:
+        """Do nothing: it is written."""
+
+
+class _PlainAgent:
+    """An agent that asks for no content coding, and refuses a response that has one."""
+
+    def __init__(self, reactor: Any, endpoint: _Endpoint) -> None:
+        from twisted.web.client import Agent
+
+        self._endpoint = endpoint
+        self._agent = Agent.usingEndpointFactory(reactor, endpoint)
+
+    def request(self, method: bytes, uri: bytes, headers: Any, bodyProducer: Any) -> Deferred[Any]:
+        """Send a request."""
+        headers.removeHeader(b"Accept-Encoding")
+        return Deferred.fromCoroutine(self._request(method, uri, headers, bodyProducer))
+
+    async def _request(self, method: bytes, uri: bytes, headers: Any, bodyProducer: Any) -> Any:
+        from twisted.web.client import ResponseFailed
+
+        try:
+            response = await self._agent.request(method, uri, headers, bodyProducer)
+        except ResponseFailed as error:
+            if any(reason.check(CancelledError) for reason in error.reasons):
+                raise CancelledError from None
+            connection = self._endpoint.connection
+            refused = connection.refused if connection is not None else None
+            raise ConnectionLostError(refused or _reasonOf(error)) from error
+        if response.headers.hasHeader(b"Content-Encoding"):
+            if self._endpoint.connection is not None:
+                self._endpoint.connection.abort()
+            raise ConnectionLostError("its body has a content coding")
+        return response
+
+
+def _reasonOf(error: Any) -> str:
+    """Return why no response was received, of the reasons that Twisted gives."""
+    from twisted.web._newclient import ParseError
+
+    for failure in error.reasons:
+        if failure.check(ParseError):
+            return f"it does not speak HTTP: {failure.value.args[0]}"
+    return "the connection was lost"
+
+
+def _fieldsOf(response: "IResponse") -> dict[bytes, bytes]:
+    """Return the header fields by name, in lower case; those of one name are joined."""
+    found = response.headers.getAllRawHeaders()
+    return {name.lower(): b", ".join(values) for name, values in found}
+
+
+def _expire(result: object, seconds: float) -> Failure:
+    """Tell the end of the time from other ends."""
+    return Failure(_Expired("it has expired"))
 
 
 @implementer(IResolutionReceiver)

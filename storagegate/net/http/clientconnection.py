@@ -450,7 +450,8 @@ async def openConnection(
     seconds: float,
     context: ServerContext | None = None,
     handshakeFailed: Callable[[Exception], None] = lambda error: None,
-) -> HTTPClientConnection:
+    factory: Any = None,
+) -> Any:
     """
     Connect, and complete the handshake of TLS, so that no request is sent before it.
 
@@ -459,20 +460,23 @@ async def openConnection(
     @param seconds: For both together; the endpoint limits the time to connect itself.
     @param context: Verifies the name of the server; C{None} without TLS.
     @param handshakeFailed: Called with the error of a failed handshake, which is raised too.
+    @param factory: Builds a protocol that has C{whenSecure} and C{abort}, as
+        L{HTTPClientConnection} does, which is the default.
+    @return: The protocol.
     @raise CancelledError: If it is cancelled.
     """
     deadline = clock.seconds() + seconds
     if context is not None:
         endpoint = wrapClientTLS(context, endpoint, clock)
     try:
-        connection: HTTPClientConnection = await endpoint.connect(_factory)
+        connection = await endpoint.connect(factory or _factory)
     except ConnectingCancelledError:
         raise CancelledError from None
     if context is not None:
         left = max(0.0, deadline - clock.seconds())
         try:
             await connection.whenSecure().addTimeout(left, clock)
-            context.verifyName(connection.transport.getHandle())  # type: ignore[union-attr]
+            context.verifyName(connection.transport.getHandle())
         except CancelledError:
             raise
         except Exception as error:
