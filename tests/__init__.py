@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import storagegate.rpc  # noqa: F401
 from tests.support.durations import timed
 from tests.support.programs import collectMissing
-from tests.support.selection import selecting
+from tests.support.selection import rounds, selecting
 
 _mktemp = SynchronousTestCase.mktemp
 
@@ -37,8 +37,11 @@ collectMissing()
 if sys.argv[0] != "-m":
     from hypothesis import HealthCheck, settings
 
-    # How long an example takes says nothing there, and a slow moment is no failure.
+    # On a shared machine the time of an example says nothing, and a slow moment is no failure.
     settings.register_profile(
-        "storagegate", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        "storagegate",
+        deadline=None,
+        max_examples=rounds(25, 100),
+        suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("storagegate")

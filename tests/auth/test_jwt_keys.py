@@ -9,6 +9,7 @@ from joserfc.jwk import OctKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.jwt import MAX_KEYS, KeySet, readKeySet
+from tests.support.selection import rounds
 from tests.support.tokens import ecKey, edKey, jwks, rsaKey
 
 
@@ -139,7 +140,7 @@ class KeySetTests(SynchronousTestCase):
         max_leaves=4,
     )
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=rounds(40, 200), deadline=None)
     @given(
         st.dictionaries(
             st.sampled_from(["kty", "kid", "alg", "use", "key_ops", "n", "e", "crv", "x", "y"]),

@@ -22,6 +22,7 @@ from bench.bench_s3 import readOptions, takeTurns
 from bench.running import processorName
 from bench.s3measuring import canMeasure, complaints, makeCell
 from bench.s3server import S3Server
+from tests.support.selection import rounds
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 PAIR = signing.Credentials("ACCESS", "secret")
@@ -90,7 +91,7 @@ class ProgramTests(SynchronousTestCase):
 class SigningTests(SynchronousTestCase):
     """Requests are signed as S3 clients sign them."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(
         method=st.sampled_from(["GET", "PUT", "HEAD", "DELETE"]),
         path=st.from_regex(r"/[a-z0-9-]{3,9}(/[A-Za-z0-9_.~-]{1,9}){0,3}", fullmatch=True),

@@ -27,6 +27,7 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.chunked import AwsChunkedDecoder
 from tests.s3.examples import S3Case
+from tests.support.selection import rounds
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")
 
@@ -52,7 +53,7 @@ class HasherTests(S3Case):
             hasher.update(b"123456789")
             self.assertEqual(hasher.digest().hex(), digest)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=rounds(10, 50), deadline=None)
     @given(st.lists(st.binary(max_size=100), max_size=5))
     def test_pieces(self, pieces: list[bytes]) -> None:
         """Pieces give the value of the whole, and the libraries of others the same."""
@@ -183,7 +184,7 @@ class HeaderTests(S3Case):
 class PartTests(S3Case):
     """Objects in parts."""
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=rounds(10, 50), deadline=None)
     @given(st.lists(st.binary(max_size=200), max_size=6))
     def test_fullObject(self, parts: list[bytes]) -> None:
         """CRCs of parts combine to the CRC of the whole."""

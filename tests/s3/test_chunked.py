@@ -11,6 +11,7 @@ from storagegate.s3.auth.sigv4 import SignatureParams, deriveSigningKey
 from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 from storagegate.s3.errors import S3Error
 from tests.s3.examples import NOW, REGION, SECRET, TIMESTAMP, S3Case, authorization, check
+from tests.support.selection import rounds
 
 CRC32C = b"x-amz-checksum-crc32c"
 KEY = deriveSigningKey(SECRET, "20130524", REGION, "s3")
@@ -158,7 +159,7 @@ class DecodingTests(ChunkedCase):
         for extra in (b"\r\n", b"0\r\n\r\n", b"x"):
             self.refusedBody(make(), wire + extra)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(
         st.lists(st.binary(min_size=1, max_size=300), max_size=4),
         st.lists(st.integers(0, 5000), max_size=8),
@@ -176,7 +177,7 @@ class DecodingTests(ChunkedCase):
             wire = unsignedBody(pieces, CRC32C + b":AAAAAA==\r\n" if trail else b"")
             self.assertDecodes(lambda: self.unsignedDecoder(len(data), names), wire, data, ends)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(st.lists(st.binary(min_size=1, max_size=60), max_size=3), st.booleans(), st.data())
     def test_cutShort(self, pieces: list[bytes], signed: bool, data: st.DataObject) -> None:
         """A body that ends too early is never taken for a whole one."""
@@ -186,7 +187,7 @@ class DecodingTests(ChunkedCase):
         decoder = self.signedDecoder(length) if signed else self.unsignedDecoder(length)
         self.refusedBody(decoder, wire[:stop])
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(st.binary(max_size=60), st.integers(0, 255), st.data())
     def test_changedByte(self, body: bytes, byte: int, data: st.DataObject) -> None:
         """No byte of a signed body can be changed."""

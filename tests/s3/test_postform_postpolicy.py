@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from storagegate.s3.errors import S3Error
 from storagegate.s3.postform import CONDITION_LIMIT, POLICY_LIMIT, SizeLimits, checkPolicy
 from tests.s3.examples import S3Case
+from tests.support.selection import rounds
 
 NOW = 1_700_000_000  # 2023-11-14T22:13:20Z
 EXPIRATION = "2023-11-14T22:13:20.000Z"
@@ -232,7 +233,7 @@ class DocumentTests(S3Case):
             message = self.malformed(encoded([*CONDITIONS, condition]))
             message.encode()
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(
         st.recursive(
             st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),

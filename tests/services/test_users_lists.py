@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.services.usertable import MonotonicTimestamps, Order, User, UserTable, isoTime
 from storagegate.storage.sqlite import MEMORY
 from tests.services.usercase import ADA, NOW, Requests, UserCase, ended
+from tests.support.selection import rounds
 
 PAGES: tuple[Any, ...] = (-1, 1.5, "x", "-1", "1_0", True, [1], 1 << 31, float("nan"), {})
 
@@ -128,7 +129,7 @@ class ListUsersTests(UserCase):
 class PagingModelTests(SynchronousTestCase):
     """Pages against a sorted list."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=rounds(30, 150), deadline=None)
     @given(
         st.lists(
             st.tuples(

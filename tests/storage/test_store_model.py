@@ -31,6 +31,7 @@ from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import DAY, Model, etagOf
+from tests.support.selection import rounds
 from tests.support.stores import StoreDriver, fastDirectory
 
 BUCKETS = st.sampled_from(["one", "two"])
@@ -362,7 +363,7 @@ class StoreModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             self.machine,
             settings=settings(
-                max_examples=40,
+                max_examples=rounds(8, 40),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

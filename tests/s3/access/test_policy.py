@@ -21,6 +21,7 @@ from storagegate.s3.accounts import ANONYMOUS, Identity, canonicalId
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.errors import S3Error
 from tests.s3.access import plain
+from tests.support.selection import rounds
 
 ANN = Identity("AKANN", "ann")
 BOB = Identity("AKBOB", "bob")
@@ -587,7 +588,7 @@ class AgreementTests(SynchronousTestCase):
                 (body, request, action),
             )
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=rounds(40, 200), deadline=None)
     @given(
         st.lists(statements(), min_size=1, max_size=3),
         st.sampled_from(["2012-10-17", "2008-10-17"]),
@@ -597,7 +598,7 @@ class AgreementTests(SynchronousTestCase):
         """Policies of several statements."""
         self.check(document(*drawn, Version=version), asked)
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=rounds(100, 500), deadline=None)
     @given(
         conditions(1),
         st.sampled_from(["2012-10-17", "2008-10-17"]),

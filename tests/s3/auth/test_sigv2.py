@@ -27,6 +27,7 @@ from storagegate.s3.auth.sigv4 import SignedRequest
 from storagegate.s3.names import parseQuery
 from storagegate.s3.operations import OPERATIONS
 from tests.s3.examples import ACCESS_KEY, SECRET, S3Case
+from tests.support.selection import rounds
 
 CREDENTIALS = Credentials(ACCESS_KEY, SECRET)
 
@@ -77,7 +78,7 @@ def check(request: SignedRequest, secret: str | None = SECRET) -> None:
 class QueryTests(S3Case):
     """Presigned URLs."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=rounds(30, 150), deadline=None)
     @given(METHODS, KEYS, QUERIES, METADATA, CONTENT)
     def test_accepted(
         self,
@@ -92,14 +93,14 @@ class QueryTests(S3Case):
         self.assertTrue(isPresigned(request.queryString))
         check(request)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(METADATA)
     def test_metadataInTheQuery(self, metadata: dict[str, str]) -> None:
         """botocore repeats the metadata in the query, and there it may stay."""
         request = signed("PUT", headers=metadata)
         check(replace(request, headers={}))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(KEYS, KEYS)
     def test_otherKey(self, key: str, other: str) -> None:
         """A signature for one key is good for no other."""
@@ -108,7 +109,7 @@ class QueryTests(S3Case):
         request = replace(signed("PUT", key), path=path)
         self.refused("SignatureDoesNotMatch", 403, check, request)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(QUERIES, SIGNED_NAMES, VALUES)
     def test_otherSubresource(self, query: dict[str, str], name: str, value: str) -> None:
         """No subresource can be changed, added or taken away."""
@@ -122,7 +123,7 @@ class QueryTests(S3Case):
             request = replace(request, queryString=queryString)
             self.refused("SignatureDoesNotMatch", 403, check, request)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(METADATA, VALUES)
     def test_otherMetadata(self, metadata: dict[str, str], value: str) -> None:
         """No metadata can be changed or added, neither as a header nor in the query."""
@@ -215,7 +216,7 @@ class FormTests(S3Case):
         """Verify a form as the gate does."""
         verifyForm(parseFormClaim(fields), fields["policy"], secret)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(st.dictionaries(KEYS, KEYS, max_size=4))
     def test_accepted(self, condition: dict[str, str]) -> None:
         """Whatever the policy is, its signature is right, and another policy's is not."""

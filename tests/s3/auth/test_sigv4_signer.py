@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from storagegate.s3.auth.sigv4 import SignedRequest
 from tests.s3.examples import ACCESS_KEY, REGION, SECRET, S3Case, check, claimOf
+from tests.support.selection import rounds
 
 CREDENTIALS = Credentials(ACCESS_KEY, SECRET)
 BASE = "http://127.0.0.1:9000"
@@ -73,7 +74,7 @@ def moment(request: SignedRequest) -> int:
 class BotocoreTests(S3Case):
     """Requests signed by botocore."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=rounds(30, 150), deadline=None)
     @given(METHODS, KEYS, QUERIES, METADATA, st.booleans())
     def test_accepted(
         self,
@@ -87,7 +88,7 @@ class BotocoreTests(S3Case):
         request = signed(method, key, query, headers, presign)
         check(request, moment(request))
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(KEYS, QUERIES)
     def test_otherSpelling(self, key: str, query: list[tuple[str, str]]) -> None:
         """A path whose every byte is escaped, in small letters, is the same path."""
@@ -97,7 +98,7 @@ class BotocoreTests(S3Case):
         # key either way, and both are signed as a slash.
         check(replace(request, path=path), moment(request))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(KEYS, KEYS, st.booleans())
     def test_otherKey(self, key: str, other: str, presign: bool) -> None:
         """A signature for one key is good for no other."""
@@ -106,7 +107,7 @@ class BotocoreTests(S3Case):
         changed = replace(request, path=f"/bucket/{quote(other, safe='/~')}".encode())
         self.refused("SignatureDoesNotMatch", 403, check, changed, moment(request))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(QUERIES, NAMES, VALUES)
     def test_otherQuery(self, query: list[tuple[str, str]], name: str, value: str) -> None:
         """No parameter can be added or taken away."""
@@ -119,7 +120,7 @@ class BotocoreTests(S3Case):
             request = replace(request, queryString=changed)
             self.refused("SignatureDoesNotMatch", 403, check, request, moment(request))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(METADATA, VALUES, st.data())
     def test_otherHeader(self, headers: dict[str, str], value: str, data: st.DataObject) -> None:
         """No metadata can be changed, added or taken away."""
@@ -138,7 +139,7 @@ class BotocoreTests(S3Case):
         added = replace(request, headers={**request.headers, b"x-amz-meta-zz-other": b"1"})
         self.refused("AccessDenied", 403, check, added, moment(request))
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     @given(st.integers(0, 63), st.sampled_from("0123456789abcdef"), st.booleans())
     def test_otherSignature(self, index: int, digit: str, presign: bool) -> None:
         """No digit of a signature can be changed."""

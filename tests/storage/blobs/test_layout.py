@@ -8,13 +8,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.transport import writeAll
 from storagegate.storage.files import Files
+from tests.support.selection import rounds
 
 
 class WriteAllTests(SynchronousTestCase):
     """L{writeAll}."""
 
     @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 50))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=rounds(12, 60), deadline=None)
     def test_everyByte(self, buffers: list[bytes], most: int) -> None:
         """However few bytes a write takes, all arrive, once and in order."""
         taken = bytearray()

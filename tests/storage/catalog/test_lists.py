@@ -11,6 +11,7 @@ from storagegate.storage.catalog.lists import KeyRange
 from storagegate.storage.catalog.writer import runTogether
 from tests.contract.catalogcase import inlineRecord, uploadOf
 from tests.storage.catalog.memory import CREATE_UPLOAD, change, memoryCatalog, putOf
+from tests.support.selection import rounds
 
 # Few characters, so that keys collide with prefixes, delimiters and each other.
 TEXT = st.text(alphabet="ab/-\0é\U0010ffff", max_size=5)
@@ -50,7 +51,7 @@ def places(
 class ObjectListTests(SynchronousTestCase):
     """Lists of objects."""
 
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=rounds(50, 250), deadline=None)
     @given(st.sets(TEXT, max_size=14), TEXT, DELIMITER, TEXT, LIMIT)
     def test_asNaively(
         self, keys: set[str], prefix: str, delimiter: str, after: str, limit: int
@@ -68,7 +69,7 @@ class ObjectListTests(SynchronousTestCase):
         more = 0 < limit < len(wanted)
         self.assertEqual(page.last, first[-1][0] if more else None)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=rounds(20, 100), deadline=None)
     @given(st.sets(TEXT.filter(bool), max_size=14), TEXT, DELIMITER, st.integers(1, 4))
     def test_pagesMakeTheWhole(
         self, keys: set[str], prefix: str, delimiter: str, limit: int
@@ -110,7 +111,7 @@ class ObjectListTests(SynchronousTestCase):
 class UploadListTests(SynchronousTestCase):
     """Lists of uploads."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=rounds(30, 150), deadline=None)
     @given(
         st.sets(st.tuples(TEXT, st.sampled_from("123")), max_size=12),
         TEXT,

@@ -24,6 +24,7 @@ from tests.contract.catalogcase import (
     uploadOf,
 )
 from tests.storage.catalog.memory import CREATE_UPLOAD, change, deletionOf, memoryCatalog, putOf
+from tests.support.selection import rounds
 
 PUT_PART = putPart
 ABORT = abortUpload
@@ -108,7 +109,7 @@ class HistoryTests(SynchronousTestCase):
         model.known = {blob for blob in model.known if named[blob]}
         return Mutation(forgetBlobs, list("xyz")), None
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=rounds(40, 200), deadline=None)
     @given(BATCHES)
     def test_asTheModel(self, batches: list[list[tuple[Any, ...]]]) -> None:
         """Whatever is committed together, it is as if each had come after the other."""

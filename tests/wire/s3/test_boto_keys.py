@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.clients import ROOT
 from tests.support.s3signer import Outgoing
+from tests.support.selection import rounds
 from tests.wire.s3.fixture import S3Case
 
 ODD_KEYS = (
@@ -154,7 +155,7 @@ class KeyTests(S3Case):
             self.assertEqual(answer.status, 400, (path, answer))
         self.assertNotIn("Contents", self.s3.list_objects_v2(Bucket=bucket))
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=rounds(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(
             # botocore replaces NUL in its own XML, and cannot send a bare dot segment otherwise.

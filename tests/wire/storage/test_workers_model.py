@@ -14,6 +14,7 @@ from storagegate.storage.records import NULL_VERSION, WriteCondition
 from tests.storage.test_lifecycle_model import liveOn
 from tests.storage.test_store_model import StoreMachine
 from tests.support.model import VersionSummary, etagOf
+from tests.support.selection import rounds
 from tests.support.stores import ALWAYS, fastDirectory
 from tests.support.storeworkers import StoreProcess, StoreWorkers
 
@@ -231,7 +232,7 @@ class PairModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             self.machine,
             settings=settings(
-                max_examples=12,
+                max_examples=rounds(4, 12),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
