@@ -8,11 +8,17 @@ its name.
 
 import os
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from statistics import median
 from typing import Any
 
 VARIABLE = "TESTS_DURATIONS"
+
+MOST_SECONDS = 2.0
+"""The limit of a test of the short part, for the median of its runs."""
 
 
 def _processorSeconds() -> float:
@@ -40,3 +46,23 @@ def timed(run: Callable[..., Any]) -> Callable[..., Any]:
                 file.write(f"{seconds:.3f} {_processorSeconds() - used:.3f} {case.id()}\n")
 
     return measured
+
+
+def tooLong(lines: Iterable[str]) -> dict[str, float]:
+    """
+    Return the median seconds of each test that is over the limit.
+
+    @param lines: The lines of one run or of several.
+    """
+    runs: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        seconds, _, name = line.split()
+        runs[name].append(float(seconds))
+    medians = {name: median(found) for name, found in runs.items()}
+    return {name: found for name, found in medians.items() if found > MOST_SECONDS}
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as recorded:
+        for test, seconds in sorted(tooLong(recorded).items()):
+            print(test if "--names" in sys.argv else f"{seconds:6.2f} s {test}")
