@@ -1,0 +1,124 @@
+"""
+The screen that a start on a terminal ends with.
+
+::
+
+    storagegate 0.1.0
+
+      S3         http://127.0.0.1:9000
+      Console    http://127.0.0.1:9001/console/
+      HTTP       http://127.0.0.1:8080/api and ws://127.0.0.1:8080/ws
+      gRPC       127.0.0.1:50051
+      TCP        127.0.0.1:9102
+      UDP        off
+      Data       /srv/storagegate-data, 74.2 GiB free
+
+    Root key pair, shown once and kept in /srv/storagegate-data/root-credentials:
+      aws   AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_ENDPOINT_URL=... aws s3 ls
+      curl  curl -H 'x-storage-access-key: ...' -H 'x-storage-secret-key: ...' http://...
+
+    Ctrl-C stops it. Documentation: docs/index.rst
+
+It has at most L{MOST_LINES} lines. Off a terminal the log says the same, a line each.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from attrs import frozen
+
+from storagegate.s3.issuedkeys import KeyPair
+
+MOST_LINES = 16
+"""Lines that stay in sight on a terminal of 24 lines, below the command and above the log."""
+
+_MOST_WARNINGS = 2
+"""Warnings that are shown whole; the log has all of them."""
+
+_BOLD, _DIM, _YELLOW, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
+
+_GIB = 1 << 30
+
+
+@frozen
+class NewKeyPair:
+    """
+    A root key pair that this start has generated.
+
+    @ivar path: The file that keeps it.
+    @ivar url: The URL of the S3 listener; C{None} if it is off.
+    """
+
+    pair: KeyPair
+    path: str
+    url: str | None
+
+
+@frozen
+class StartScreen:
+    """
+    The facts of one start.
+
+    @ivar listeners: The place of each listener by its label; C{None} for one that is off.
+    @ivar directory: The data directory.
+    @ivar freeBytes: The free space of its file system.
+    @ivar newKeyPair: The root key pair, if it was generated.
+    @ivar warnings: One sentence each.
+    """
+
+    version: str
+    listeners: Mapping[str, str | None]
+    directory: str
+    freeBytes: int
+    newKeyPair: NewKeyPair | None = None
+    warnings: Sequence[str] = ()
+
+    def text(self, hasColours: bool) -> str:
+        """
+        Return the screen, with a line break at its end.
+
+        @param hasColours: Whether the terminal shows colours.
+        """
+
+        def paint(text: str, colour: str) -> str:
+            return f"{colour}{text}{_PLAIN}" if hasColours else text
+
+        lines = [paint(f"storagegate {self.version}", _BOLD), ""]
+        for label, place in self.listeners.items():
+            lines.append(f"  {label:<9} {place or paint('off', _DIM)}")
+        lines.append(f"  {'Data':<9} {self.directory}, {self.freeBytes / _GIB:.1f} GiB free")
+        if self.newKeyPair is not None:
+            lines += self._keyLines(self.newKeyPair)
+        shown = self.warnings[:_MOST_WARNINGS]
+        lines += [paint(f"Warning: {text}", _YELLOW) for text in shown]
+        if len(self.warnings) > len(shown):
+            more = len(self.warnings) - len(shown)
+            lines[-1] += paint(f" ({more} more in the log)", _YELLOW)
+        lines.append(paint("Ctrl-C stops it. Documentation: docs/index.rst", _DIM))
+        assert len(lines) <= MOST_LINES
+        return "\n".join(lines) + "\n"
+
+    def _keyLines(self, new: NewKeyPair) -> list[str]:
+        """Return the pair as one command of aws-cli, and one of curl."""
+        access, secret = new.pair.accessKey, new.pair.secretKey
+        lines = [f"Root key pair, shown once and kept in {new.path}:"]
+        if new.url is None:
+            return [*lines, f"  {access} {secret}"]
+        variables = f"AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret}"
+        headers = f"-H 'x-storage-access-key: {access}' -H 'x-storage-secret-key: {secret}'"
+        return [
+            *lines,
+            f"  {variables} AWS_ENDPOINT_URL={new.url} aws s3 ls",
+            f"  curl {headers} {new.url}",
+        ]
+
+
+def showsScreen(stream: TextIO | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """
+    Return whether a start ends with the screen.
+
+    @param stream: The standard output of the process, as it was at the start.
+    @param environment: The variables; a dumb terminal gets the log.
+    """
+    return stream is not None and stream.isatty() and environment.get("TERM") != "dumb"
