@@ -17,7 +17,7 @@ from storagegate import __version__
 from storagegate.daemon.config import KEYS
 from tests.support.modules import CHECKOUT
 from tests.support.programs import findProgram, needs
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
 
 SOCKETS = ("s3", "http", "tcp")
@@ -38,6 +38,7 @@ def portOf(place: str) -> str:
     return match.group(1)
 
 
+@long("a check of CI")
 @needs("systemd-analyze")
 class AnalyzeTests(SynchronousTestCase):
     """The units as systemd reads them."""
@@ -87,6 +88,7 @@ class AnalyzeTests(SynchronousTestCase):
         self.assertNotEqual(result.returncode, 0)
 
 
+@long("a check of CI")
 class UnitTests(SynchronousTestCase):
     """What the units have to agree on with the daemon."""
 
@@ -123,6 +125,7 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(place, f"127.0.0.1:{portOf(DEFAULTS[name])}")
 
 
+@long("a check of CI")
 class ContainerTests(SynchronousTestCase):
     """The Containerfile, without a container."""
 
@@ -191,6 +194,7 @@ class ContainerTests(SynchronousTestCase):
         self.assertIn(f"http://127.0.0.1:{portOf(DEFAULTS['admin'])}/readyz", command[2])
 
 
+@long("a check of CI")
 class ComposeTests(SynchronousTestCase):
     """The file for compose."""
 
@@ -209,6 +213,7 @@ class ComposeTests(SynchronousTestCase):
         self.assertGreater(grace, float(DEFAULTS["shutdownGraceSeconds"]))
 
 
+@long("a check of CI")
 class DebianTests(SynchronousTestCase):
     """The recipe of the Debian package."""
 

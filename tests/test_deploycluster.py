@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import load
 from tests.support.programs import findProgram, needs
+from tests.support.selection import long
 from tests.support.units import DEPLOY, unitValues
 
 CLUSTER = DEPLOY / "cluster"
@@ -29,6 +30,7 @@ def configure(directory: Path, *machines: str) -> "subprocess.CompletedProcess[s
     )
 
 
+@long("a check of CI")
 class ConfigureTests(SynchronousTestCase):
     """The program that fills in the files."""
 
@@ -118,6 +120,7 @@ class ConfigureTests(SynchronousTestCase):
         self.assertEqual(["=".join(each) for each in nodes], list(MACHINES))
 
 
+@long("a check of CI")
 class ClusterUnitTests(SynchronousTestCase):
     """The units of systemd."""
 

@@ -20,6 +20,7 @@ from storagegate.tap import Options
 from tests.support import documents
 from tests.support.documents import DOCS, codeBlocks, table
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 README = documents.README.read_text()
 
@@ -177,6 +178,7 @@ class PageTests(SynchronousTestCase):
             for title in re.findall(r"^\.\. csv-table:: ?(.*)$", page.read_text(), re.MULTILINE):
                 self.assertTrue(table(page, title), (page, title))
 
+    @long("takes seconds")
     def test_markup(self) -> None:
         """Every page is what reStructuredText can read."""
         for page in pages():

@@ -6,6 +6,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import PACKAGE, importedNames, moduleFiles
+from tests.support.selection import long
 
 FLOORS = (
     ("core", "version"),
@@ -106,6 +107,7 @@ class LayerTests(SynchronousTestCase):
         named = [f"{PACKAGE}.{name}" for names in FLOORS for name in names]
         self.assertEqual(sorted(found), sorted(named))
 
+    @long("takes seconds")
     def test_down(self) -> None:
         """No import points up, and none points to another package of the same floor."""
         wrong = [
@@ -116,6 +118,7 @@ class LayerTests(SynchronousTestCase):
         ]
         self.assertEqual(wrong, [])
 
+    @long("takes seconds")
     def test_noCircles(self) -> None:
         """No module imports itself through others, whenever the import is made."""
         graph: dict[str, set[str]] = {}
@@ -143,6 +146,7 @@ class LayerTests(SynchronousTestCase):
                     for forbidden in FORBIDDEN_IN_CORE:
                         self.assertFalse(within(name, forbidden), f"{module} imports {name}")
 
+    @long("takes seconds")
     def test_seam(self) -> None:
         """Nothing above the seam knows what speaks gRPC on the wire; protobuf stays in its room."""
         wrong = [
@@ -153,6 +157,7 @@ class LayerTests(SynchronousTestCase):
         ]
         self.assertEqual(wrong, [])
 
+    @long("takes seconds")
     def test_homes(self) -> None:
         """Every home is a module that does import its library, or holds one that does."""
         imported = {

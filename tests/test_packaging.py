@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.assets import makeAssets
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
 FOLDERS = (
@@ -62,6 +63,7 @@ class WheelTests(SynchronousTestCase):
 class SourceTests(SynchronousTestCase):
     """An sdist."""
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_whole(self) -> None:
         """It has every file of the checkout, tests and their data too, and nothing else."""

@@ -10,6 +10,7 @@ from unittest import skipUnless
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT, moduleFiles
+from tests.support.selection import long
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
 PLUGIN = "twisted/plugins/storagegate_plugin.py"
@@ -53,6 +54,7 @@ class CheckoutTests(SynchronousTestCase):
 class WheelTests(SynchronousTestCase):
     """From a wheel."""
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_wheel(self) -> None:
         """The wheel holds the plugin, every module and no test, and C{twistd} finds it all."""

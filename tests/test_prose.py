@@ -23,6 +23,7 @@ from tests.support.prose import (
     measure,
     readSources,
 )
+from tests.support.selection import long
 
 
 @cache
@@ -31,6 +32,7 @@ def packageFigures() -> dict[str, Figure]:
     return measure(CHECKOUT / PACKAGE)
 
 
+@long("a check of CI")
 class LimitTests(SynchronousTestCase):
     """The package, measured."""
 
@@ -81,6 +83,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual([each for each in LIMITS if not each.reason], [])
 
 
+@long("a check of CI")
 class CounterTests(SynchronousTestCase):
     """The counters, on sources of a few lines."""
 

@@ -7,6 +7,7 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT, importedNames, moduleFiles, parse
+from tests.support.selection import long
 
 # The one place that may reach for the process's reactor, and only in a function.
 LATE = {"storagegate.net.endpoints"}
@@ -22,6 +23,7 @@ def takesReactor(name: str) -> bool:
 class ReactorlessTests(SynchronousTestCase):
     """What the sources import, and what happens when they are imported."""
 
+    @long("takes seconds")
     def test_onlyInOnePlace(self) -> None:
         """No module but the wiring imports the reactor, not even in a function."""
         found = {
@@ -40,6 +42,7 @@ class ReactorlessTests(SynchronousTestCase):
                     names = [f"{node.module}.{alias.name}" for alias in node.names]
                     self.assertFalse(any(takesReactor(name) for name in names))
 
+    @long("takes seconds")
     def test_noneIsInstalled(self) -> None:
         """A process that has imported every module has no reactor yet."""
         script = (

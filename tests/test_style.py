@@ -9,6 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT, PACKAGE, moduleFiles, parse
+from tests.support.selection import long
 
 # Past this length a file of the package most likely holds a second concept.
 PACKAGE_FILE_LINES = 800
@@ -78,6 +79,7 @@ def trackedFiles() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+@long("a check of CI")
 class StyleTests(SynchronousTestCase):
     """The sources, read."""
 

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.auth.jwt import JWTProvider, readJWT
 from storagegate.auth.tokens import TokenError, extractedJWT
 from storagegate.core.invoker import CallCredentials
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.support.tokens import (
     AUDIENCE,
     ISSUER,
@@ -192,6 +192,7 @@ class SignatureTests(JWTCase):
         """A token of a megabyte is refused unread."""
         self.bad("eyJ" + "A" * 1_000_000 + ".e30.", "too long")
 
+    @long("takes seconds")
     @settings(max_examples=rounds(40, 200), deadline=None)
     @given(st.text(max_size=40), st.binary(max_size=40), st.binary(max_size=40))
     def test_anything(self, text: str, header: bytes, body: bytes) -> None:

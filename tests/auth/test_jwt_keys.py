@@ -9,7 +9,7 @@ from joserfc.jwk import OctKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.jwt import MAX_KEYS, KeySet, readKeySet
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.support.tokens import ecKey, edKey, jwks, rsaKey
 
 
@@ -148,6 +148,7 @@ class KeySetTests(SynchronousTestCase):
         ),
         st.sampled_from(["RSA", "EC", "OKP", None]),
     )
+    @long("takes seconds")
     def test_anything(self, entry: dict[str, Any], kind: str | None) -> None:
         """Whatever a key is, it is left out and nothing worse."""
         self.assertEqual(self.read({**entry, "kty": kind}).keys, ())

@@ -18,10 +18,12 @@ from bench.clusterservers import (
 )
 from bench.s3cases import CASES as S3_CASES
 from tests.bench.test_tables import cell
+from tests.support.selection import long
 
 RUN = results.Run("2026-03-09", "Z80", 2, "6.1", "ext4", 2, 2, {}, "cluster")
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -52,6 +54,7 @@ class ProgramTests(SynchronousTestCase):
             self.assertIs(case.s3, S3_CASES[name.rpartition("-")[2]])
 
 
+@long("a check of CI")
 class GoalTests(SynchronousTestCase):
     """What is asked of a cluster."""
 

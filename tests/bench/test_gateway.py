@@ -17,10 +17,12 @@ from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.gateway.messages.frames import REQUEST, decodeFrame
 from storagegate.rpc import loadProto
+from tests.support.selection import long
 
 RUN = results.Run("2026-03-07", "Z80", 2, "6.1", "ext4", 3, 4, {"ws": "8.23"}, "gateway")
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -48,6 +50,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual({server.recipe.wire for server in turns}, {"websocket"})
 
 
+@long("a check of CI")
 class MessageTests(SynchronousTestCase):
     """What is asked."""
 
@@ -84,6 +87,7 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual(" ".join(words), expected)
 
 
+@long("a check of CI")
 class InvokerTests(SynchronousTestCase):
     """The invoker alone."""
 
@@ -109,6 +113,7 @@ class InvokerTests(SynchronousTestCase):
         self.assertGreaterEqual(took, 0.001)
 
 
+@long("a check of CI")
 class FigureTests(SynchronousTestCase):
     """Figures and goals."""
 
@@ -143,6 +148,7 @@ class FigureTests(SynchronousTestCase):
         self.assertIsNone(alone.measured)
 
 
+@long("a check of CI")
 class RecipeTests(SynchronousTestCase):
     """The servers of a run."""
 

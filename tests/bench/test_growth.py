@@ -23,10 +23,12 @@ from storagegate.s3.access.policy import compilePolicy
 from storagegate.s3.accounts import KeyPolicy
 from storagegate.s3.xml.lifecycle import readLifecycle, writeLifecycle
 from tests.bench.test_tables import cell
+from tests.support.selection import long
 
 RUN = results.Run("2026-03-09", "Z80", 2, "6.1", "ext4", 2, 2, {}, "growth")
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -53,6 +55,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(names, [QUIET, "idle10k", "idle10k", QUIET])
 
 
+@long("a check of CI")
 class ServerTests(SynchronousTestCase):
     """What each server has."""
 
@@ -89,6 +92,7 @@ class ServerTests(SynchronousTestCase):
         self.assertGreater(int(server.recipe.command(folder, 7)[-1]), 10_064)
 
 
+@long("a check of CI")
 class VersionTests(SynchronousTestCase):
     """Buckets with versions and with policies."""
 
@@ -123,6 +127,7 @@ class VersionTests(SynchronousTestCase):
             self.assertEqual(len(json.loads(document)["Statement"]), count)
 
 
+@long("a check of CI")
 class KeyTests(SynchronousTestCase):
     """A thousand keys with policies."""
 
@@ -150,6 +155,7 @@ class KeyTests(SynchronousTestCase):
         self.assertEqual(keyfill.keyOf(0).prefixPattern, "")
 
 
+@long("a check of CI")
 class FigureTests(SynchronousTestCase):
     """Goals and limits."""
 

@@ -10,6 +10,7 @@ from bench.grpccases import CASES, FRAMED, MESSAGE, SERVICE, Case
 from bench.grpcmeasuring import GRPCServer, complaint, makeCell
 from bench.grpcrecipes import ECHO, RECIPES
 from storagegate.rpc import loadProto
+from tests.support.selection import long
 
 PYTHON_PEERS = ("grpc.aio", "grpc.server", "grpclib")
 
@@ -27,6 +28,7 @@ def report(**changes: float) -> h2load.Report:
     return h2load.Report(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -61,6 +63,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(self.turns("open300", 1), ["storagegate", "grpc-js"])
 
 
+@long("a check of CI")
 class CaseTests(SynchronousTestCase):
     """What is asked, and what is the right answer."""
 
@@ -89,6 +92,7 @@ class CaseTests(SynchronousTestCase):
             self.assertEqual(case.path, methods[case.method].path)
 
 
+@long("a check of CI")
 class H2loadTests(SynchronousTestCase):
     """How the client is run, and what it says."""
 
@@ -120,6 +124,7 @@ class H2loadTests(SynchronousTestCase):
         self.assertIn("cannot connect", str(error))
 
 
+@long("a check of CI")
 class FigureTests(SynchronousTestCase):
     """Figures out of what the client saw."""
 
@@ -148,6 +153,7 @@ class FigureTests(SynchronousTestCase):
         self.assertIn("no call", complaint(case, report(calls=0)))
 
 
+@long("a check of CI")
 class RecipeTests(SynchronousTestCase):
     """The servers of a run."""
 

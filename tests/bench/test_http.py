@@ -10,6 +10,7 @@ from bench.bench_http import readOptions, takeTurns
 from bench.httpmeasuring import HTTPServer, complaint, makeCell, makeFiles
 from bench.measuring import MeasureError
 from bench.processes import Answer
+from tests.support.selection import long
 
 CASES = httpcases.CASES
 NO_ERRORS = wrk.Errors(0, 0, 0, 0, 0)
@@ -28,6 +29,7 @@ def report(**changes: object) -> wrk.Report:
     return wrk.Report(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -67,6 +69,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(self.turns("route100", 1), [("storagegate", 100), ("klein", 100)])
 
 
+@long("a check of CI")
 class CaseTests(SynchronousTestCase):
     """What is asked, and what is taken for an answer."""
 
@@ -125,6 +128,7 @@ class CaseTests(SynchronousTestCase):
         self.assertEqual(found, [("/r9/abc", 10), ("/r99/abc", 100)])
 
 
+@long("a check of CI")
 class WrkTests(SynchronousTestCase):
     """How the client is run, and what it says."""
 
@@ -152,6 +156,7 @@ class WrkTests(SynchronousTestCase):
         self.assertIn("unable to connect", str(error))
 
 
+@long("a check of CI")
 class FigureTests(SynchronousTestCase):
     """Figures out of what the client saw."""
 
@@ -180,6 +185,7 @@ class FigureTests(SynchronousTestCase):
         self.assertIn("no answer", complaint(case, report(requests=0)))
 
 
+@long("a check of CI")
 class RecipeTests(SynchronousTestCase):
     """The servers of a run."""
 

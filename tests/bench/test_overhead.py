@@ -15,6 +15,7 @@ from bench.processes import SERVER_CORE
 from storagegate.core.definitions import readService
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import readMonitoringTable
+from tests.support.selection import long
 
 RUN = results.Run("2026-03-08", "Z80", 2, "6.1", "ext4", 2, 2, {}, "overhead", load=0.25)
 
@@ -36,6 +37,7 @@ def cell(server: str, case: str, rate: float, cpu: float = 100.0) -> results.Cel
     )
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The command line, and who is measured when."""
 
@@ -62,6 +64,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(names, ["workers1", "workers2", "workers2", "workers1"])
 
 
+@long("a check of CI")
 class RecipeTests(SynchronousTestCase):
     """What each daemon has on."""
 
@@ -138,6 +141,7 @@ class RecipeTests(SynchronousTestCase):
         self.assertEqual(sorted(definition.methods), ["compute", "echo"])
 
 
+@long("a check of CI")
 class FigureTests(SynchronousTestCase):
     """Goals and tables."""
 

@@ -11,6 +11,7 @@ from bench.instructions import readTotal
 from bench.profilecells import CELLS, Record, ThreadRecord
 from bench.profilestages import ORDER, OTHER, RULES, SAMPLER, stageOf
 from bench.s3cases import CASES as S3_CASES
+from tests.support.selection import long
 
 ROOT = "/src/checkout"
 PACKAGE = f"{ROOT}/storagegate"
@@ -64,6 +65,7 @@ def makeProfile(cpuMicros: float = 90.0) -> profile.Profile:
     )
 
 
+@long("a check of CI")
 class StageTests(SynchronousTestCase):
     """Functions belong to stages."""
 
@@ -104,6 +106,7 @@ class StageTests(SynchronousTestCase):
                 self.assertTrue((checkout / rule.file).exists(), rule.file)
 
 
+@long("a check of CI")
 class DivisionTests(SynchronousTestCase):
     """What a request takes is divided."""
 
@@ -164,6 +167,7 @@ class DivisionTests(SynchronousTestCase):
         self.assertEqual([(each.name, each.micros) for each in found["stages"]], [(OTHER, 5)])
 
 
+@long("a check of CI")
 class OutputTests(SynchronousTestCase):
     """What is printed."""
 

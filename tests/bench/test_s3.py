@@ -22,7 +22,7 @@ from bench.bench_s3 import readOptions, takeTurns
 from bench.running import processorName
 from bench.s3measuring import canMeasure, complaints, makeCell
 from bench.s3server import S3Server
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 PAIR = signing.Credentials("ACCESS", "secret")
@@ -47,6 +47,7 @@ def outcome(**changes: object) -> blast.Outcome:
     return blast.Outcome(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+@long("a check of CI")
 class ProgramTests(SynchronousTestCase):
     """The programs are there to be run."""
 
@@ -88,6 +89,7 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(processorName("vendor_id : x\nmodel name\t: Fast One\n"), "Fast One")
 
 
+@long("a check of CI")
 class SigningTests(SynchronousTestCase):
     """Requests are signed as S3 clients sign them."""
 
@@ -131,6 +133,7 @@ class SigningTests(SynchronousTestCase):
         self.assertNotIn("secret'", repr(PAIR))
 
 
+@long("a check of CI")
 class BlastTests(SynchronousTestCase):
     """What the client is given and what it gives back."""
 
@@ -158,6 +161,7 @@ class BlastTests(SynchronousTestCase):
         self.assertEqual(blast.bodyFile(folder, 100).read_bytes(), first)
 
 
+@long("a check of CI")
 class CaseTests(SynchronousTestCase):
     """The cases ask for what they say."""
 
@@ -202,6 +206,7 @@ class CaseTests(SynchronousTestCase):
         self.assertEqual(cases.CASES["list1m"].bucket, cases.CASES["listgroups"].bucket)
 
 
+@long("a check of CI")
 class RecipeTests(SynchronousTestCase):
     """The servers of a run."""
 
@@ -244,6 +249,7 @@ class RecipeTests(SynchronousTestCase):
         self.assertNotIn("$", text)
 
 
+@long("a check of CI")
 class ProcessTests(SynchronousTestCase):
     """What the kernel says of a process."""
 
@@ -263,6 +269,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertEqual(processes.memoryBytes("Name: kthread\n", "VmRSS"), 0)
 
 
+@long("a check of CI")
 class MeasuringTests(SynchronousTestCase):
     """Figures out of what the client saw."""
 

@@ -6,6 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from bench import goals, grpccases, grpcrecipes, httpcases, httprecipes, results, s3cases, table
 from bench.places import README
+from tests.support.selection import long
 
 
 def cell(server: str, case: str, connections: int, rate: float, **changes: object) -> results.Cell:
@@ -30,6 +31,7 @@ HTTP_RUN = results.Run("2026-03-05", "Z80", 2, "6.1", "ext4", 3, 4, {"klein": "2
 GRPC_RUN = results.Run("2026-03-06", "Z80", 2, "6.1", "ext4", 3, 4, {"grpclib": "0.4"}, "grpc")
 
 
+@long("a check of CI")
 class ResultsTests(SynchronousTestCase):
     """What is kept of a run."""
 
@@ -79,6 +81,7 @@ class ResultsTests(SynchronousTestCase):
         self.assertEqual(read.rate("a", "head", 1), 7.0)
 
 
+@long("a check of CI")
 class GoalTests(SynchronousTestCase):
     """Goals are judged by ratios of one run."""
 
@@ -142,6 +145,7 @@ class GoalTests(SynchronousTestCase):
         self.assertEqual((verdict.text[:8], verdict.measured), ("route100", "0.82"))
 
 
+@long("a check of CI")
 class TableTests(SynchronousTestCase):
     """The tables of the read-me."""
 

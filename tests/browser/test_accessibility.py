@@ -5,10 +5,12 @@ from typing import Any
 
 from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
 from tests.support.nodepackages import AXE, nodeModules
+from tests.support.selection import long
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
+@long("drives Chromium")
 class AccessibilityTests(PagesCase):
     """Pages as axe-core judges them by the rules of WCAG 2.2 AA."""
 

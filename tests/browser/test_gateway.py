@@ -8,10 +8,12 @@ from tests.browser.fixture import ConsoleBrowser
 from tests.console.gatewayfixture import WIRES, makeGateway
 from tests.support.clients import ROOT
 from tests.support.programs import needs
+from tests.support.selection import long
 
 _DONE = "[...document.querySelectorAll('.answers section')].filter((each) => {})"
 
 
+@long("drives Chromium")
 @needs("chromium")
 class GatewayPageTests(SynchronousTestCase):
     """An administrator at the page of the gateway."""

@@ -6,11 +6,13 @@ from unittest import TestResult
 
 from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
 from tests.support.clients import ROOT, botoClient
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 MADE = "by-keyboard"
 
 
+@long("drives Chromium")
 class KeyboardTests(PagesCase):
     """A person without a mouse."""
 
@@ -145,6 +147,7 @@ class KeyboardTests(PagesCase):
             self.assertEqual(self.page.evaluate(f"[location.hash, {heading}]"), before)
 
 
+@long("drives Chromium")
 class ReportTests(PagesCase):
     """What fails a test by itself."""
 

@@ -9,8 +9,10 @@ from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT, botoClient
 from tests.support.programs import needs
+from tests.support.selection import long
 
 
+@long("drives Chromium")
 @needs("chromium")
 class LivePagesTests(ConsoleCase):
     """Pages that show what happens."""

@@ -7,9 +7,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.browser.fixture import ConsoleBrowser
 from tests.support.clients import ROOT, botoClient
 from tests.support.programs import needs
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 
+@long("drives Chromium")
 @needs("chromium")
 class MaintenancePagesTests(SynchronousTestCase):
     """An administrator at the console."""

@@ -17,6 +17,7 @@ from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.programs import needs
+from tests.support.selection import long
 
 CURL = shutil.which("curl")
 
@@ -140,6 +141,7 @@ class BrowserCase(ConsoleCase):
         self.eventually(self.keys, sorted(names, key=str.encode))
 
 
+@long("drives Chromium")
 class ObjectListTests(BrowserCase):
     """The list."""
 
@@ -224,6 +226,7 @@ class ObjectListTests(BrowserCase):
         self.waitKeys()
 
 
+@long("drives Chromium")
 class ObjectDetailsTests(BrowserCase):
     """One object."""
 
@@ -369,6 +372,7 @@ class ObjectDetailsTests(BrowserCase):
         return body
 
 
+@long("drives Chromium")
 class BucketSettingsTests(BrowserCase):
     """The forms of a bucket's settings."""
 

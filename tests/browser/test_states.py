@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.browser.pages import BUCKET, PAGES, READY, VIEWS, PagesCase
+from tests.support.selection import long
 
 NOTHING = {"items": [], "next": None}
 
@@ -69,6 +70,7 @@ window.setTimeout = (act, ms, ...more) => realTimeout(act, ms / 10, ...more); un
 Reply = Callable[[Any], None]
 
 
+@long("drives Chromium")
 class StatesTests(PagesCase):
     """Each row of the table of the pages; requests are held, fail or are answered here."""
 

@@ -13,7 +13,7 @@ from tests.browser.relay import Relay
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.programs import needs
-from tests.support.selection import rounds, soak
+from tests.support.selection import long, rounds, soak
 from tests.wire.s3.fixture import eventually
 
 PART = 8 << 20
@@ -21,6 +21,7 @@ PART = 8 << 20
 SIZE = rounds(24, 24, soak=200) << 20
 
 
+@long("drives Chromium")
 @needs("chromium")
 class TransferTests(ConsoleCase):
     """Files that go to a bucket and come from it."""

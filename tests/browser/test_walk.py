@@ -15,7 +15,7 @@ from tests.browser.test_objects import ObjectsBrowser
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.programs import needs
-from tests.support.selection import CHOICE, rounds
+from tests.support.selection import CHOICE, long, rounds
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 COUNT = rounds(5000, 5000, soak=1_000_000)
@@ -58,6 +58,7 @@ def fill(data: Path, bucket: str) -> None:
     subprocess.run([sys.executable, *command], cwd=CHECKOUT, check=True)
 
 
+@long("drives Chromium")
 @needs("chromium")
 class WalkTests(SynchronousTestCase):
     """A soak walks a million keys, and holds the budgets of time."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.browser.pages import BUCKET, READY, PagesCase
+from tests.support.selection import long
 
 SIGN_IN_BYTES = 30_000
 
@@ -17,6 +18,7 @@ _PAINT = """new Promise((done) => new PerformanceObserver((list) => {
 }).observe({type: 'paint', buffered: true}))"""
 
 
+@long("drives Chromium")
 class WeightTests(PagesCase):
     """Pages with an empty cache."""
 

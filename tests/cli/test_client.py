@@ -18,6 +18,7 @@ from storagegate.cli.initialisation import unitText
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.cli.main import main
 from storagegate.s3.issuedkeys import KeyPair
+from tests.support.selection import long
 
 
 class ClientTests(SynchronousTestCase):
@@ -97,6 +98,7 @@ class ClientTests(SynchronousTestCase):
 class OutputTests(SynchronousTestCase):
     """What has no command, and a process without an output."""
 
+    @long("takes seconds")
     def test_closed(self) -> None:
         """A process whose output is closed ends as with one."""
         for words in ("", "completion bash", "--json"):

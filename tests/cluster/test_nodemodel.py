@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clustermodel import History
 from tests.support.clusterserver import Violation
+from tests.support.selection import long
 
 STEPS = 300
 """Of a history without a rule: more happens in it."""
@@ -55,6 +56,7 @@ BROKEN = {
 class ModelTests(SynchronousTestCase):
     """Histories."""
 
+    @long("takes seconds")
     def test_rules(self) -> None:
         """
         Nothing acknowledged is lost, no blob is removed that an object or a read has, nothing is

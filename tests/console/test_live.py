@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from tests.console.eventstream import EventStream
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT, Account, botoClient
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 MIB = 1 << 20
@@ -153,6 +154,7 @@ class EventsTests(ConsoleCase):
         self.assertEqual(events[-1:], ["signedout"])
         self.assertLess(monotonic() - began, 2.0)
 
+    @long("takes seconds")
     def test_signedOut(self) -> None:
         """A stream ends with its session, and no later than two seconds after its key."""
         admin = self.signIn()

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.daemon.consoleview import tableOptions
 from tests.console.fixture import ConsoleCase
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory, runStoragegate
 
 _FILE = """
@@ -113,6 +114,7 @@ class MaintenanceTests(OwnDaemonCase):
         self.assertEqual(self.configuration()["region"]["value"], "eu-test-2")
         self.daemon.waitForLog("console: reloadConfiguration")
 
+    @long("takes seconds")
     def test_doctor(self) -> None:
         """
         The doctor examines this daemon's file. The result of fsck is noted for the daemon that
@@ -128,6 +130,7 @@ class MaintenanceTests(OwnDaemonCase):
         self.file.write_text(_FILE)
         self._fsck()
 
+    @long("takes seconds")
     def test_damage(self) -> None:
         """Damage is named by bucket and key, with the times of syncs and the last commands."""
         bucket = self.makeBucket()
@@ -196,6 +199,7 @@ class WorkersTests(OwnDaemonCase):
         """Say which region a worker has."""
         return self.configuration()["region"]["value"]
 
+    @long("takes seconds")
     def test_reload(self) -> None:
         """A reload replaces all workers, whichever is asked, and keeps what they share."""
         before = self.configuration()

@@ -16,6 +16,7 @@ from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needs
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -254,6 +255,7 @@ class StrippingTests(ConsoleProxyTests):
         self.check(client, False)
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("nginx")
 class NginxConsoleTests(StrippingTests, SynchronousTestCase):
     """nginx."""
@@ -296,6 +298,7 @@ class NginxConsoleTests(StrippingTests, SynchronousTestCase):
         self.assertEqual((response.status, found["details"]), (403, {"reason": "clearText"}))
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("haproxy")
 class HaproxyConsoleTests(StrippingTests, SynchronousTestCase):
     """haproxy."""
@@ -315,6 +318,7 @@ class HaproxyConsoleTests(StrippingTests, SynchronousTestCase):
         self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("caddy")
 class CaddyConsoleTests(ConsoleProxyTests, SynchronousTestCase):
     """Caddy."""

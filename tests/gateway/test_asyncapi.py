@@ -10,6 +10,7 @@ from storagegate.gateway.messages.json import messageEnd, messageError, messageI
 from storagegate.gateway.options import GatewayOptions, readOptions
 from tests.gateway.describing import ORDERS, references, resolved
 from tests.gateway.httpcase import HTTPCase
+from tests.support.selection import long
 
 REQUEST = {"id": 1, "service": "Orders", "method": "get", "data": {"id": "a", "all": True}}
 
@@ -69,6 +70,7 @@ class AsyncAPITests(HTTPCase):
         load = self.document["operations"]["websocket.Orders.load"]
         self.assertEqual(len(load["messages"]), 3)
 
+    @long("takes seconds")
     def test_requests(self) -> None:
         """A request that the gateway takes fits; one of another method does not."""
         for wire in ("websocket", "tcp", "udp"):

@@ -10,6 +10,7 @@ from storagegate.http.negotiation import (
     preferredLanguages,
     preferredTypes,
 )
+from tests.support.selection import long
 
 Case = tuple[str | None, list[str], list[str]]
 
@@ -184,6 +185,7 @@ class NegotiationTests(SynchronousTestCase):
         ),
         st.sampled_from(["", '"', "\\", ",", ";", "a"]),
     )
+    @long("takes seconds")
     def test_repetitions(self, piece: str, end: str) -> None:
         """No header takes more than linear time: the test ends."""
         header = piece * (LONG // len(piece)) + end

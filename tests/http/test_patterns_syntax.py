@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from storagegate.http.patterns import compilePattern
 from tests.http.patterncase import PatternCase
+from tests.support.selection import long
 
 
 class RefusalTests(PatternCase):
@@ -151,6 +152,7 @@ class TimeTests(PatternCase):
             for end in ("", "/", "/x")
         ]
 
+    @long("takes seconds")
     def test_linear(self) -> None:
         """No kind of pattern takes long for any, and neither does its expression."""
         for source in self.SOURCES:

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.protos import protoPath
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
 FILES = {
@@ -59,6 +60,7 @@ class ProtoPathTests(SynchronousTestCase):
         self.assertEqual(protoPath(), CHECKOUT / "protos")
         self.assertLessEqual(FILES, {path.name for path in protoPath().iterdir()})
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_wheel(self) -> None:
         """A wheel holds them, and what C{pip} installs of it finds them in the package."""

@@ -13,6 +13,7 @@ from storagegate.storage.records import (
 )
 from tests.storage.test_store_model import ALL_RULES, DelayedStoreMachine, StoreMachine
 from tests.support.model import DAY
+from tests.support.selection import long
 
 KEYS = (b"a", b"a/b", b"a/c")
 BODIES = (b"", b"inline", b"x" * 200)
@@ -110,6 +111,7 @@ class LifecycleModelTests(SynchronousTestCase):
         self.assertGreater(kept, 3)
 
 
+@long("takes seconds")
 class DelayedLifecycleModelTests(LifecycleModelTests):
     """The same with look-ups that come back late and out of order."""
 

@@ -17,6 +17,7 @@ from storagegate.storage.fsck import check
 from storagegate.storage.records import VERSIONING_ENABLED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import Model
+from tests.support.selection import long
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
 
 BIG = bytes(range(256)) * 5000
@@ -141,22 +142,27 @@ class NthOperationTests(SynchronousTestCase):
                 return harmed
         raise AssertionError
 
+    @long("takes seconds")
     def test_errorOnce(self) -> None:
         """An I/O error at any one operation."""
         self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO)), 10)
 
+    @long("takes seconds")
     def test_errorFromThen(self) -> None:
         """I/O errors from any operation on."""
         self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, sticky=True)), 10)
 
+    @long("takes seconds")
     def test_errorThatLands(self) -> None:
         """An I/O error at any one operation that was carried out all the same."""
         self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, lands=True)), 10)
 
+    @long("takes seconds")
     def test_fullOnce(self) -> None:
         """A full disk at any one operation."""
         self.assertGreater(self.loop(lambda n: Fault(n, errno.ENOSPC)), 10)
 
+    @long("takes seconds")
     def test_fullFromThen(self) -> None:
         """A full disk from any operation on: deletes go on, for they need no space."""
         taking = frozenset({"create", "write", "sync", "link", "makeDirectory", "syncDirectory"})
@@ -164,6 +170,7 @@ class NthOperationTests(SynchronousTestCase):
             self.loop(lambda n: Fault(n, errno.ENOSPC, sticky=True, only=taking)), 10
         )
 
+    @long("takes seconds")
     def test_shortOnce(self) -> None:
         """A short write harms nobody."""
         self.assertEqual(self.loop(lambda n: Fault(n, 0)), 0)

@@ -11,6 +11,7 @@ from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import Files
 from storagegate.storage.fsck import check
 from storagegate.storage.store import ObjectStore
+from tests.support.selection import long
 from tests.support.stores import StoreDriver
 
 
@@ -113,11 +114,13 @@ class FullDiskTests(SynchronousTestCase):
         self.driver.put("b", b"after", body)
         self.assertEqual(self.driver.delete("b", [b"after"]), [True])
 
+    @long("takes seconds")
     def test_versionsInBlobs(self) -> None:
         """Delete markers leave the space that a delete by version takes; none is made by half."""
         self.removeMarked(os.urandom(40_000))
         self.assertSound()
 
+    @long("takes seconds")
     def test_versionsInRows(self) -> None:
         """So do they where the rows of versions fill the disk."""
         self.driver.inlineLimit = 64 * 1024

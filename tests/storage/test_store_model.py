@@ -31,7 +31,7 @@ from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import DAY, Model, etagOf
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.support.stores import StoreDriver, fastDirectory
 
 BUCKETS = st.sampled_from(["one", "two"])
@@ -358,6 +358,7 @@ class StoreModelTests(SynchronousTestCase):
 
     machine: type[StoreMachine] = StoreMachine
 
+    @long("takes seconds")
     def test_agree(self) -> None:
         """The store does what the model does, whatever the order, the faults and the restarts."""
         run_state_machine_as_test(
@@ -371,6 +372,7 @@ class StoreModelTests(SynchronousTestCase):
         )
 
 
+@long("takes seconds")
 class DelayedStoreModelTests(StoreModelTests):
     """The same with look-ups that come back late and out of order."""
 
@@ -397,6 +399,7 @@ class RangedStoreMachine(DelayedStoreMachine):
                 cleanup()
 
 
+@long("takes seconds")
 class RangedStoreModelTests(StoreModelTests):
     """The same where both halves of the store are reached over a network."""
 

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.documents import DOCS, README, pageModules
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.support.typecheckers import TypeProblem, mypyProblems, pyrightProblems
 
 RIGHT = "tests/typing/right.py"
@@ -30,6 +31,7 @@ def markedLines(checker: str) -> set[int]:
     return found
 
 
+@long("a check of CI")
 class PageTests(SynchronousTestCase):
     """The programs and sessions of README and docs/, by both checkers."""
 
@@ -69,6 +71,7 @@ class PageTests(SynchronousTestCase):
         self.accept(problems)
 
 
+@long("a check of CI")
 class CheckerTests(SynchronousTestCase):
     """One run of each checker over the right uses, the wrong ones and the examples."""
 

@@ -18,6 +18,7 @@ from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needNginxModule, needs
+from tests.support.selection import long
 
 SECONDS = 60
 
@@ -190,6 +191,7 @@ class ProxyTests:
         return context.wrap_socket(plain, server_hostname=name)
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("nginx")
 class NginxTests(ProxyTests, SynchronousTestCase):
     """nginx."""
@@ -212,6 +214,7 @@ class NginxTests(ProxyTests, SynchronousTestCase):
         self.runProxy("nginx", "-p", str(self.directory), "-c", "nginx.conf", "-e", "stderr")
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("haproxy")
 class HaproxyTests(ProxyTests, SynchronousTestCase):
     """haproxy."""
@@ -224,6 +227,7 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
         self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
 
 
+@long("starts nginx, HAProxy and Caddy")
 @needs("caddy")
 class CaddyTests(ProxyTests, SynchronousTestCase):
     """Caddy."""

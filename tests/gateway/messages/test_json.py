@@ -17,6 +17,7 @@ from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.messages.json import MessageWriter, handleEncoded, handleMessage
 from storagegate.gateway.messages.session import PeerSession
 from tests.support.gateway import TOKEN, makeHost
+from tests.support.selection import long
 
 
 class WrittenPeer(MessageWriter):
@@ -292,6 +293,7 @@ class ErrorTests(MessageCase):
             _values | st.sampled_from(["stream", "cancel", "ping", "Probe", "echo", "chat"]),
         )
     )
+    @long("takes seconds")
     def test_anything(self, message: Any) -> None:
         """Whatever a message says, the session goes on, and nothing escapes."""
         handleMessage(self.session, self.writer, message)

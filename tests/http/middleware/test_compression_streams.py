@@ -20,6 +20,7 @@ from storagegate.http.middleware.compression import compression
 from storagegate.net.endpoints import processReactor
 from storagegate.net.http.interfaces import ClientLost
 from tests.http.decoding import decode, decodeSoFar
+from tests.support.selection import long
 
 CODINGS = ("br", "zstd", "gzip", "deflate")
 
@@ -212,6 +213,7 @@ class StreamTests(TestCase):
         """Wait until a client can decode this much."""
         return reader.until(lambda: decodeSoFar(coding, reader.wire) == body)
 
+    @long("takes seconds")
     async def test_backPressure(self) -> None:
         """A handler waits for a client that does not read, and goes on when it does."""
         rng = random.Random(4)

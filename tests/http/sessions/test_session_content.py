@@ -21,6 +21,7 @@ from storagegate.http.sessions import (
     encodeContent,
     encodeParts,
 )
+from tests.support.selection import long
 
 words = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -71,6 +72,7 @@ def lists(value: Any) -> Any:
 class ContentTests(SynchronousTestCase):
     """What can be kept comes back; what cannot is refused with a place and a reason."""
 
+    @long("takes seconds")
     @given(st.dictionaries(st.text(alphabet="abc"), json))
     def test_json(self, content: dict[str, Any]) -> None:
         """All that JSON has is taken and comes back."""
@@ -79,6 +81,7 @@ class ContentTests(SynchronousTestCase):
             decodeParts(*encodeParts({"cookie": 1, **content})), {"cookie": 1, **content}
         )
 
+    @long("takes seconds")
     @given(st.dictionaries(st.text(alphabet="abc"), anything))
     def test_anything(self, content: dict[str, Any]) -> None:
         """Anything is refused, or comes back as it was but for tuples, which are lists then."""

@@ -11,6 +11,7 @@ from storagegate.net.http import parser
 from storagegate.net.http.interfaces import BadRequest, HTTPLimits
 from storagegate.net.http.parser import RequestHead, checkPartialHead, parseHead
 from tests.net.support import head
+from tests.support.selection import long
 
 LIMITS = HTTPLimits()
 
@@ -270,6 +271,7 @@ class PartialTests(SynchronousTestCase):
 class RobustnessTests(SynchronousTestCase):
     """Anything at all."""
 
+    @long("takes seconds")
     def test_strayBytes(self) -> None:
         """
         No control character, lone CR or LF, or continued line passes, wherever it stands.

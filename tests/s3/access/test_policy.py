@@ -21,7 +21,7 @@ from storagegate.s3.accounts import ANONYMOUS, Identity, canonicalId
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.errors import S3Error
 from tests.s3.access import plain
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 ANN = Identity("AKANN", "ann")
 BOB = Identity("AKBOB", "bob")
@@ -594,6 +594,7 @@ class AgreementTests(SynchronousTestCase):
         st.sampled_from(["2012-10-17", "2008-10-17"]),
         st.lists(st.tuples(requests(), _ACTIONS), min_size=1, max_size=4),
     )
+    @long("takes seconds")
     def test_policies(self, drawn: list[Any], version: str, asked: list[Any]) -> None:
         """Policies of several statements."""
         self.check(document(*drawn, Version=version), asked)
@@ -604,6 +605,7 @@ class AgreementTests(SynchronousTestCase):
         st.sampled_from(["2012-10-17", "2008-10-17"]),
         st.lists(st.tuples(requests(), st.just("s3:GetObject")), min_size=1, max_size=3),
     )
+    @long("takes seconds")
     def test_conditions(self, drawn: dict[str, Any], version: str, asked: list[Any]) -> None:
         """A statement whose conditions alone decide."""
         self.check(document(statement(Condition=drawn), Version=version), asked)

@@ -24,7 +24,7 @@ from tests.contract.catalogcase import (
     uploadOf,
 )
 from tests.storage.catalog.memory import CREATE_UPLOAD, change, deletionOf, memoryCatalog, putOf
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 PUT_PART = putPart
 ABORT = abortUpload
@@ -109,6 +109,7 @@ class HistoryTests(SynchronousTestCase):
         model.known = {blob for blob in model.known if named[blob]}
         return Mutation(forgetBlobs, list("xyz")), None
 
+    @long("takes seconds")
     @settings(max_examples=rounds(40, 200), deadline=None)
     @given(BATCHES)
     def test_asTheModel(self, batches: list[list[tuple[Any, ...]]]) -> None:

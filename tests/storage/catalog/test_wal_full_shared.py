@@ -9,9 +9,11 @@ from storagegate.storage.catalog.wal import WALCheckpointer
 from storagegate.storage.catalog.writer import Committer, Mutation
 from storagegate.storage.processgroup import SharedLatch, SharedWALSizeCounter, SharedWriteLock
 from tests.storage.catalog import test_wal_full as alone
+from tests.support.selection import long
 from tests.support.sharedstores import joined, sharedDescriptor
 
 
+@long("takes seconds")
 class SharedFullDiskTests(alone.FullDiskTests):
     """The promises of one process, for two that commit in turn."""
 

@@ -11,6 +11,7 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
 from bench import blast, signing
+from tests.support.selection import long
 
 REPLIES = {
     b"/length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -64,6 +65,7 @@ class Script(Protocol):
             self.factory.reactor.callLater(0, self.answer, rest)
 
 
+@long("measures programs of the bench")
 class BlastTests(TestCase):
     """The client counts what happened, whatever form the answers take."""
 

@@ -8,10 +8,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from bench.places import CHECKOUT
 from bench.results import readResults
+from tests.support.selection import long
 
 CASES = [("upload", 3), ("download", 1), ("list1m", 1)]
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench measures daemons that work."""
 

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SkipTest, TestCase
 
 from bench import echoload
 from bench.gatewaycases import CALL, FRAME, MESSAGE
+from tests.support.selection import long
 
 
 class Frames(Protocol):
@@ -66,6 +67,7 @@ class Messages(WebSocketServerProtocol):
         self.sendMessage(payload, isBinary)
 
 
+@long("measures programs of the bench")
 class EcholoadTests(TestCase):
     """The client counts what happened."""
 

@@ -13,9 +13,11 @@ from bench.s3recipes import CREDENTIALS, floor
 from bench.s3server import S3Server
 from bench.signing import Credentials, Request, signer
 from tests.support.clients import Account, botoClient
+from tests.support.selection import long
 from tests.wire.bench.test_gatewayservers import needPrograms
 
 
+@long("measures programs of the bench")
 class FloorTests(SynchronousTestCase):
     """Each floor gives the right answers, or its time would be worth nothing."""
 

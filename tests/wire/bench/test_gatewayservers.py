@@ -13,6 +13,7 @@ from bench.gatewayrecipes import RECIPES
 from bench.measuring import MeasureError
 from bench.places import CHECKOUT
 from bench.results import readResults
+from tests.support.selection import long
 
 
 def needPrograms(*names: str) -> None:
@@ -22,6 +23,7 @@ def needPrograms(*names: str) -> None:
             raise SkipTest(f"no {name}: run bench/setup_peers.sh")
 
 
+@long("measures programs of the bench")
 class ServerTests(SynchronousTestCase):
     """Each server gives the right answer on its wire."""
 
@@ -79,6 +81,7 @@ class ServerTests(SynchronousTestCase):
             self.assertEqual(str(error), "answered 400")
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench runs from beginning to end."""
 

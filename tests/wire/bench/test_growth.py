@@ -10,9 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from bench.growthmeasuring import finish, holding
 from bench.places import CHECKOUT, IDLE_CONNECTIONS
 from bench.results import readResults
+from tests.support.selection import long
 from tests.wire.bench.test_gatewayservers import needPrograms
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench measures servers that work."""
 
@@ -38,6 +40,7 @@ class QuickTests(SynchronousTestCase):
         self.assertIn("p99 of get4k beside", done.stdout)
 
 
+@long("measures programs of the bench")
 class IdleTests(SynchronousTestCase):
     """Idle connections."""
 

@@ -14,6 +14,7 @@ from bench.grpcrecipes import RECIPES
 from bench.measuring import MeasureError
 from bench.places import CHECKOUT
 from bench.results import readResults
+from tests.support.selection import long
 
 
 def needPrograms(*names: str) -> None:
@@ -23,6 +24,7 @@ def needPrograms(*names: str) -> None:
             raise SkipTest(f"no {name}: run bench/setup_peers.sh")
 
 
+@long("measures programs of the bench")
 class ServerTests(SynchronousTestCase):
     """Each server gives the right answer in every case that it is measured in."""
 
@@ -86,6 +88,7 @@ class ServerTests(SynchronousTestCase):
         self.assertIn("3 streams could not be held", str(error))
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench runs from beginning to end."""
 

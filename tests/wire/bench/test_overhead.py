@@ -9,8 +9,10 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from bench.places import CHECKOUT
 from bench.results import readResults
+from tests.support.selection import long
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench measures daemons that work."""
 

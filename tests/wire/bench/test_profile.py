@@ -7,9 +7,11 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 from bench.places import CHECKOUT
+from tests.support.selection import long
 from tests.wire.bench.test_gatewayservers import needPrograms
 
 
+@long("measures programs of the bench")
 class ProfileTests(SynchronousTestCase):
     """A profile runs from beginning to end."""
 

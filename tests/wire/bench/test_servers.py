@@ -13,8 +13,10 @@ from bench.httprecipes import chooseRecipes
 from bench.measuring import MeasureError
 from bench.places import CHECKOUT
 from bench.results import readResults
+from tests.support.selection import long
 
 
+@long("measures programs of the bench")
 class ServerTests(SynchronousTestCase):
     """Each server gives the right answer in every case that it is measured in."""
 
@@ -80,6 +82,7 @@ class ServerTests(SynchronousTestCase):
             self.assertRaises(MeasureError, check, server, CASES["static16k"], other)
 
 
+@long("measures programs of the bench")
 class QuickTests(SynchronousTestCase):
     """The bench runs from beginning to end."""
 

@@ -20,6 +20,7 @@ from tests.support.cluster import Cluster
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.http import request
 from tests.support.patroni import until
+from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
 
 LARGE = os.urandom(3 << 20)
@@ -119,6 +120,7 @@ def _pool() -> str:
     return f"rados:faults?conf={cluster.configuration}"
 
 
+@long("starts a cluster")
 class RADOSTests(FaultCase):
     """The only OSD of the pool."""
 
@@ -144,6 +146,7 @@ class RADOSTests(FaultCase):
         await self.suffer(lambda: storage.setFull(True), lambda: storage.setFull(False), 507)
 
 
+@long("starts a cluster")
 class S3Tests(FaultCase):
     """A bucket of another server, behind a proxy."""
 
@@ -178,6 +181,7 @@ class S3Tests(FaultCase):
         await self.suffer(flag.touch, flag.unlink, 507)
 
 
+@long("starts a cluster")
 class FilesTests(FaultCase):
     """A directory."""
 

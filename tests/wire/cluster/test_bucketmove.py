@@ -24,7 +24,7 @@ from storagegate.storage.versionids import VersionIds
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.journal import Journal, afterWrite, whole
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.cluster.agreement import disagreements, sharedFiles, waitUntilSettled
 from tests.wire.cluster.case import ask, put
 from tests.wire.cluster.nodeprogram import LATE, PROGRAM
@@ -249,6 +249,7 @@ class BucketCase(TestCase):
         return deferToThread(moveBucket, *args, mostRows=8)
 
 
+@long("starts a cluster")
 class CrashTests(BucketCase):
     """A run that ends anywhere."""
 
@@ -316,6 +317,7 @@ class CrashTests(BucketCase):
         self.pair.assertSound(self)
 
 
+@long("starts a cluster")
 class RefusalTests(BucketCase):
     """What cannot be moved, or not there; and moves that are given up."""
 
@@ -423,6 +425,7 @@ class Command:
         return self._process.returncode, text
 
 
+@long("starts a cluster")
 class LoadTests(BucketCase):
     """A bucket that is written to while it is moved, by runs that are killed."""
 

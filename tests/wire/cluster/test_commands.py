@@ -11,9 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.cluster import Cluster
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
+@long("starts a cluster")
 class InitTests(SynchronousTestCase):
     """A cluster is made once."""
 
@@ -78,6 +80,7 @@ class InitTests(SynchronousTestCase):
             )
 
 
+@long("starts a cluster")
 class CommandTests(SynchronousTestCase):
     """Commands beside two nodes."""
 

@@ -9,6 +9,7 @@ from tests.contract.answercache import AnswerCacheContract
 from tests.contract.countsserver import PostgreSQLCase, ValkeyCase
 from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
 from tests.contract.sessionstore import SessionStoreContract
+from tests.support.selection import long
 
 
 class RatesCase:
@@ -51,40 +52,48 @@ class OtherRepliesCase(RepliesCase):
         return await AnswerCacheContract.begin(self, *arguments, **options)
 
 
+@long("starts a cluster")
 class PostgreSQLRatesTests(RatesCase, RateLimitStoreContract, PostgreSQLCase, TestCase):
     """Rate limits in PostgreSQL."""
 
 
+@long("starts a cluster")
 class ValkeyRatesTests(RatesCase, RateLimitStoreContract, ValkeyCase, TestCase):
     """Rate limits in Valkey."""
 
     moment = 4.0
 
 
+@long("starts a cluster")
 class PostgreSQLSessionTests(SessionsCase, SessionStoreContract, PostgreSQLCase, TestCase):
     """Sessions in PostgreSQL."""
 
 
+@long("starts a cluster")
 class ValkeySessionTests(SessionsCase, SessionStoreContract, ValkeyCase, TestCase):
     """Sessions in Valkey."""
 
     moment = 4.0
 
 
+@long("starts a cluster")
 class PostgreSQLReplyTests(RepliesCase, AnswerCacheContract, PostgreSQLCase, TestCase):
     """Replies in PostgreSQL."""
 
 
+@long("starts a cluster")
 class ValkeyReplyTests(RepliesCase, AnswerCacheContract, ValkeyCase, TestCase):
     """Replies in Valkey."""
 
     moment = 4.0
 
 
+@long("starts a cluster")
 class OtherPostgreSQLReplyTests(OtherRepliesCase, AnswerCacheContract, PostgreSQLCase, TestCase):
     """Replies in PostgreSQL of a process that has no memory of them."""
 
 
+@long("starts a cluster")
 class OtherValkeyReplyTests(OtherRepliesCase, AnswerCacheContract, ValkeyCase, TestCase):
     """Replies in Valkey of a process that has no memory of them."""
 

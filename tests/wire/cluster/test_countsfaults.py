@@ -19,7 +19,7 @@ from tests.support.certificates import Authority
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.postgresql import Server, execute, sharedServer
 from tests.support.redis import RedisServer
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 ASKED_SECONDS = 5.0
 """Within which each step has to end."""
@@ -228,6 +228,7 @@ class SlowMixin:
         await self.back()
 
 
+@long("starts a cluster")
 class ValkeyFaultTests(SlowMixin, FaultCase):
     """Valkey."""
 
@@ -306,6 +307,7 @@ class ValkeyFaultTests(SlowMixin, FaultCase):
             self.assertGreater(self.server.execute("PTTL", key), 0, key)
 
 
+@long("starts a cluster")
 class RandomTests(RandomMixin, FaultCase):
     """Replies that are cut and held at random."""
 
@@ -329,6 +331,7 @@ class RandomTests(RandomMixin, FaultCase):
         )
 
 
+@long("starts a cluster")
 class ValkeyLoginTests(TestCase):
     """Servers that want a password or speak TLS."""
 
@@ -409,6 +412,7 @@ class ValkeyLoginTests(TestCase):
                 checkCounts(f"valkeys://{where}{wrong}")
 
 
+@long("starts a cluster")
 class PostgreSQLFaultTests(SlowMixin, FaultCase):
     """PostgreSQL."""
 
@@ -490,6 +494,7 @@ class PostgreSQLFaultTests(SlowMixin, FaultCase):
         return self.counts._server
 
 
+@long("starts a cluster")
 class PostgreSQLServerTests(FaultCase):
     """PostgreSQL, as a whole server that is killed and stopped."""
 

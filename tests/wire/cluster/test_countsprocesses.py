@@ -16,6 +16,7 @@ from tests.support.cluster import Cluster
 from tests.support.daemon import START_SECONDS, Daemon
 from tests.support.postgresql import sharedServer
 from tests.support.redis import RedisServer
+from tests.support.selection import long
 from tests.support.sharing import Sharer
 
 COUNTER = """
@@ -113,6 +114,7 @@ class ProcessCase(SynchronousTestCase):
         self.where = f"postgresql://storagegate@127.0.0.1:{server.port}/{name}"
 
 
+@long("starts a cluster")
 class CounterTests(ProcessCase):
     """Two processes count the same key, and begin the same requests."""
 
@@ -140,6 +142,7 @@ class CounterTests(ProcessCase):
         self.check()
 
 
+@long("starts a cluster")
 class GatewayTests(ProcessCase):
     """A client whose datagrams come to two gateways, as a balancer may send them."""
 
@@ -246,6 +249,7 @@ class GatewayTests(ProcessCase):
         self.assertEqual(len(self.runs("who")), 2 + 5)
 
 
+@long("starts a cluster")
 class NodeTests(ProcessCase):
     """Nodes of the daemon."""
 

@@ -31,6 +31,7 @@ from tests.contract.catalogcase import (
     uploadOf,
 )
 from tests.support.postgresql import Server, execute, sharedServer
+from tests.support.selection import long
 
 
 def pause(seconds: float = 0.01) -> Deferred[None]:
@@ -116,6 +117,7 @@ class FollowersCase(TestCase):
         return count
 
 
+@long("starts a cluster")
 class JournalTests(FollowersCase):
     """What is a change, and who gets it."""
 
@@ -220,6 +222,7 @@ class JournalTests(FollowersCase):
         self.assertEqual(found, [("b", key, None) for key in keys])
 
 
+@long("starts a cluster")
 class OrderTests(FollowersCase):
     """Nothing is left out, nothing comes twice, and the last change of a key is its object."""
 
@@ -297,6 +300,7 @@ class OrderTests(FollowersCase):
             self.assertEqual(record and record.etag, etag, f"seed {seed}")
 
 
+@long("starts a cluster")
 class LossTests(FollowersCase):
     """Connections, leases and the journal itself do not last."""
 
@@ -406,6 +410,7 @@ class LossTests(FollowersCase):
         self.assertNotIn(b"late", [key for _, key, _ in await three.got(2)])
 
 
+@long("starts a cluster")
 class PromotionTests(TestCase):
     """The primary crashes, and its standby is promoted."""
 

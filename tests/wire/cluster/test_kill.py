@@ -1,11 +1,12 @@
 """Nodes that are killed in mid-write."""
 
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.cluster.case import ClusterCase
 
 ROUNDS = rounds(2, 2, soak=200)
 
 
+@long("starts a cluster")
 class KillTests(ClusterCase):
     """C{kill -9} of a node under load, again and again."""
 

@@ -21,6 +21,7 @@ from storagegate.storage.errors import StoreBusy
 from storagegate.storage.fsck import check
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.cluster import Cluster
+from tests.support.selection import long
 from tests.support.storechanges import StoreChanges, dumpStore
 from tests.wire.s3.fixture import eventually
 
@@ -122,6 +123,7 @@ class MigrationCase(TestCase):
         self.assertEqual(code, 0, text)
 
 
+@long("starts a cluster")
 class RoundTripTests(MigrationCase):
     """There and back."""
 
@@ -189,6 +191,7 @@ class RoundTripTests(MigrationCase):
         self.assertTrue(self.clusterServes())
 
 
+@long("starts a cluster")
 class RefusalTests(MigrationCase):
     """What cannot be moved, or not there."""
 
@@ -274,6 +277,7 @@ class RefusalTests(MigrationCase):
         self.assertEqual(rows, [(segment.blob, True)])
 
 
+@long("starts a cluster")
 class CrashTests(MigrationCase):
     """A run that ends anywhere."""
 

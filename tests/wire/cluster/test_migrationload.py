@@ -20,6 +20,7 @@ from tests.support.clients import botoClient
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.journal import Journal
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
@@ -80,6 +81,7 @@ class Move:
         return code
 
 
+@long("starts a cluster")
 class LoadTests(SynchronousTestCase):
     """There and back, with three buckets that are written to."""
 

@@ -10,10 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.cluster import Cluster
 from tests.support.http import request
 from tests.support.patroni import until
+from tests.support.selection import long
 
 BODY = os.urandom(1 << 20)
 
 
+@long("starts a cluster")
 class MissingTests(SynchronousTestCase):
     """Two nodes on a directory."""
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.storage.test_lifecycle_model import liveOn
 from tests.support.postgresql import sharedServer
-from tests.support.selection import rounds, soak
+from tests.support.selection import long, rounds, soak
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import StoreWorkers
 from tests.wire.cluster.agreement import disagreements, sharedFiles, waitUntilSettled
@@ -70,6 +70,7 @@ class NodesMachine(PairMachine):
                 cleanup()
 
 
+@long("starts a cluster")
 class NodesModelTests(SynchronousTestCase):
     """Two nodes beside the model of one store."""
 

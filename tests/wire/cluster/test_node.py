@@ -19,6 +19,7 @@ from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import execute, sharedServer
+from tests.support.selection import long
 
 BODY = b"x" * 100_000
 LEASE_SECONDS = 2.0
@@ -153,6 +154,7 @@ def nodeOf(store: Any) -> ClusterNode:
     return node
 
 
+@long("starts a cluster")
 class NodeTests(ClusterCase):
     """Leases, reads, sweeping, collecting and jobs of several nodes."""
 

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
 from tests.wire.cluster.test_starts import assertRefused
 
@@ -57,6 +58,7 @@ class NodesCase(SynchronousTestCase):
         self.assertEqual(self.cluster.rows("SELECT count(*) FROM leases"), [(0,)])
 
 
+@long("starts a cluster")
 class FilesTests(NodesCase):
     """Blobs as files."""
 
@@ -110,6 +112,7 @@ class FilesTests(NodesCase):
         self.assertEqual(two.list_multipart_uploads(Bucket="bucket").get("Uploads", []), [])
 
 
+@long("starts a cluster")
 class SettingTests(NodesCase):
     """What is not an object."""
 
@@ -146,6 +149,7 @@ class SettingTests(NodesCase):
         self.assertClean()
 
 
+@long("starts a cluster")
 class WorkersTests(NodesCase):
     """Each node has two workers, each of which is a node to the others."""
 
@@ -180,6 +184,7 @@ def _pool() -> str:
     return f"rados:nodes?conf={cluster.configuration}"
 
 
+@long("starts a cluster")
 class RadosTests(FilesTests):
     """Blobs in RADOS."""
 
@@ -197,6 +202,7 @@ class RadosTests(FilesTests):
         assertRefused(self, other, "missing", blobs=missing)
 
 
+@long("starts a cluster")
 class S3Tests(FilesTests):
     """Blobs in a bucket of another server, which is our own daemon."""
 

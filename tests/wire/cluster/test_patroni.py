@@ -16,7 +16,7 @@ from tests.support.daemon import daemonEnvironment
 from tests.support.documents import DOCS, codeBlocks, commands
 from tests.support.modules import CHECKOUT
 from tests.support.patroni import ClusterMachine, PatroniCluster, until
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 from tests.support.writers import Writers, describe
 
 PAGE = DOCS / "cluster.rst"
@@ -134,6 +134,7 @@ class Sessions:
         return done.stdout
 
 
+@long("starts a cluster")
 class MachineTests(SynchronousTestCase):
     """Three machines, of which one is stopped, and one dies."""
 

@@ -15,7 +15,7 @@ from attrs import define, field
 from tests.support.clients import ROOT
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
-from tests.support.selection import rounds, soak
+from tests.support.selection import long, rounds, soak
 from tests.wire.cluster.case import ClusterCase, ask, get, put
 from tests.wire.cluster.client import Answer
 from tests.wire.s3.bulk import objectTarget
@@ -181,6 +181,7 @@ class Paused:
         return found
 
 
+@long("starts a cluster")
 class PauseTests(ClusterCase):
     """C{SIGSTOP} of a node, with writes at each step."""
 

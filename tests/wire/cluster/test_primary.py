@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
 from tests.support.postgresql import Server, execute
-from tests.support.selection import rounds, soak
+from tests.support.selection import long, rounds, soak
 from tests.wire.cluster.case import ClusterCase, get, put
 from tests.wire.cluster.proxy import Proxy
 
@@ -48,6 +48,7 @@ class FailoverCase(ClusterCase):
         return f"host=127.0.0.1 port={port} user=storagegate dbname={databaseOf(cluster)}"
 
 
+@long("starts a cluster")
 class PromotionTests(FailoverCase):
     """The primary is killed under load, its standby promoted."""
 
@@ -68,6 +69,7 @@ class PromotionTests(FailoverCase):
         self.figures(f"{ROUNDS} promotions, back after {waits} s: {report}")
 
 
+@long("starts a cluster")
 class OldPrimaryTests(FailoverCase):
     """The old primary comes back beside the new one."""
 
@@ -160,6 +162,7 @@ class OldPrimaryTests(FailoverCase):
         self.assertEqual(get(left, BUCKET, "k").body, b"new")
 
 
+@long("starts a cluster")
 class StandbyTests(FailoverCase):
     """The synchronous standby stops answering."""
 

@@ -3,7 +3,7 @@
 from threading import Barrier
 
 from tests.support.daemon import Daemon
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.cluster.case import ClusterCase, get, put
 from tests.wire.cluster.client import Answer
 
@@ -15,6 +15,7 @@ BUCKET = "races"
 WRITERS = 8
 
 
+@long("starts a cluster")
 class RaceTests(ClusterCase):
     """Eight at one time, four by each node."""
 

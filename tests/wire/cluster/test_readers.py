@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.clients import ROOT
 from tests.support.cluster import LEASE_SECONDS, Cluster
 from tests.support.daemon import Daemon
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.cluster.case import ClusterCase, ask, put
 from tests.wire.s3.bulk import objectTarget
 
@@ -23,6 +23,7 @@ what it reads."""
 _CHUNK = 1 << 20
 
 
+@long("starts a cluster")
 class ReaderTests(ClusterCase):
     """An object is removed while a client reads it."""
 

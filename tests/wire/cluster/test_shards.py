@@ -16,6 +16,7 @@ from tests.support.clients import ROOT
 from tests.support.cluster import Cluster
 from tests.support.http import request
 from tests.support.postgresql import Server, execute
+from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
 from tests.wire.cluster.agreement import sharedFiles
 from tests.wire.s3.fixture import eventually
@@ -87,6 +88,7 @@ class ShardsCase(SynchronousTestCase):
         return body
 
 
+@long("starts a cluster")
 class CopyTests(ShardsCase):
     """Objects, with their blobs in files."""
 
@@ -152,6 +154,7 @@ class CopyTests(ShardsCase):
             self.assertEqual(execute(conninfo, "SELECT count(*) FROM leases"), [(0,)])
 
 
+@long("starts a cluster")
 class RadosTests(CopyTests):
     """With their blobs in RADOS."""
 
@@ -167,6 +170,7 @@ class RadosTests(CopyTests):
         return runningCluster().names("shards")
 
 
+@long("starts a cluster")
 class S3Tests(CopyTests):
     """With their blobs in a bucket of our own daemon."""
 
@@ -180,6 +184,7 @@ class S3Tests(CopyTests):
         return ownServer().names(self.address)
 
 
+@long("starts a cluster")
 class ShardsTests(ShardsCase):
     """Two nodes."""
 
@@ -285,6 +290,7 @@ class ShardsTests(ShardsCase):
         self.assertNotIn(PASSWORD, text)
 
 
+@long("starts a cluster")
 class FailoverTests(ShardsCase):
     """The second shard has a standby."""
 
@@ -350,6 +356,7 @@ class Load(Thread):
                 self.bodies[key] = body
 
 
+@long("starts a cluster")
 class WatchTests(ShardsCase):
     """C{WatchBucket} on a node whose catalog has several shards."""
 

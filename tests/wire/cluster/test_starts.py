@@ -11,6 +11,7 @@ from storagegate.storage.identity import ForeignBlobs
 from tests.support.cluster import Cluster
 from tests.support.daemon import START_SECONDS
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 
 def assertRefused(
@@ -53,6 +54,7 @@ class StartCase(SynchronousTestCase):
         assertRefused(self, cluster, expected, *flags, **options)
 
 
+@long("starts a cluster")
 class CatalogTests(StartCase):
     """The catalog."""
 
@@ -107,6 +109,7 @@ class CatalogTests(StartCase):
         self.assertRegex(node.log, r"(?m) storagegate: .*PostgreSQL \d+ is too old: 99 is needed$")
 
 
+@long("starts a cluster")
 class BlobsTests(StartCase):
     """The blobs."""
 

@@ -12,6 +12,7 @@ from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
 from tests.support.discovering import DiscoveryCase
 from tests.support.http import request
+from tests.support.selection import long
 from tests.support.sourceprocess import Etcd, encoded
 
 GATEWAY = ("--http", "tcp:0:interface=127.0.0.1")
@@ -27,6 +28,7 @@ addresses = ["{}"]
 """
 
 
+@long("starts a cluster")
 class StopTests(DiscoveryCase):
     """Two nodes that register in etcd."""
 

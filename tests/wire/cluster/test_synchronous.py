@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -24,6 +25,7 @@ def readiness(node: Daemon) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
+@long("starts a cluster")
 class StandbyTests(SynchronousTestCase):
     """C{synchronous = "required"}."""
 

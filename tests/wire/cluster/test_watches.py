@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import ROOT
 from tests.support.cluster import Cluster
 from tests.support.patroni import until
+from tests.support.selection import long
 from tests.wire.services.test_userworkers import Socket
 
 GATEWAY = ("--http", "tcp:0:interface=127.0.0.1")
@@ -15,6 +16,7 @@ GATEWAY = ("--http", "tcp:0:interface=127.0.0.1")
 BRIEF = {"STORAGEGATE_SHUTDOWN_GRACE_SECONDS": "1"}
 
 
+@long("starts a cluster")
 class WatchTests(SynchronousTestCase):
     """C{WatchBucket} on one node, of what others do."""
 

@@ -19,6 +19,7 @@ from tests.support.daemon import SECRET_KEY, Daemon
 from tests.support.http import ROOT_HEADERS, request
 from tests.support.modules import CHECKOUT
 from tests.support.programs import findProgram, needs
+from tests.support.selection import long
 
 LOGROTATE = findProgram("logrotate")
 
@@ -99,6 +100,7 @@ class AccessLogTests(SynchronousTestCase):
             daemon.stop()
         self.assertEqual([len(self.lines(path)) for path in (*moved, self.path)], [1, 1, 1])
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """Lines of several workers are whole and complete, also while the file is moved."""
         with self.daemon("--workers", "2") as daemon, ThreadPoolExecutor(8) as pool:
@@ -114,6 +116,7 @@ class AccessLogTests(SynchronousTestCase):
         keys = [line["key"] for line in self.lines(moved, self.path)]
         self.assertEqual(sorted(map(int, keys)), list(range(401)))
 
+    @long("takes seconds")
     @needs("logrotate")
     def test_logrotate(self) -> None:
         """The documented configuration of logrotate keeps every line."""

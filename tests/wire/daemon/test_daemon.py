@@ -32,6 +32,7 @@ from tests.support.daemon import (
 )
 from tests.support.daemonprocess import DaemonProcess
 from tests.support.http import ROOT_HEADERS, connect, getJSON, request
+from tests.support.selection import long
 
 EVERYTHING = (
     *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
@@ -201,6 +202,7 @@ class RefusalTests(DaemonCase):
         self.data.write_text("a file")
         self.assertIn(str(self.data), self.refused())
 
+    @long("takes seconds")
     def test_badOptions(self) -> None:
         """A bad value and an unknown key stop the start; the key and its origin are named."""
         self.assertIn("durability (flag --durability)", self.refused("--durability", "fast"))

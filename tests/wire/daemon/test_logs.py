@@ -32,6 +32,7 @@ from tests.support.daemon import (
 from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, request
 from tests.support.s3signer import Outgoing, Signer, exchange
+from tests.support.selection import long
 
 WIRES = ("http", "websocket", "grpc", "tcp", "udp")
 
@@ -314,6 +315,7 @@ class PlaceTests(SynchronousTestCase):
         calls = [line for line in lines if line.get("protocol") == "s3"]
         self.assertEqual([line["status"] for line in calls], ["NoSuchBucket"] * 8)
 
+    @long("takes seconds")
     def test_firstLine(self) -> None:
         """JSON output is so from its first line, which says what runs; no line has a secret."""
         config = self.directory / "config.toml"

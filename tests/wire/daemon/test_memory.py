@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.selection import long
 
 MIB = 1 << 20
 HTTP = ("--http", "tcp:0:interface=127.0.0.1")
@@ -80,6 +81,7 @@ class MemoryTests(SynchronousTestCase):
             pause.wait(0.2)
         self.assertLess((self.resident() - self.before) / MIB, LEFT / MIB)
 
+    @long("takes seconds")
     def test_hangUps(self) -> None:
         """150 clients that hang up in the middle of a body, three times, leave nothing behind."""
         self.start()
@@ -87,6 +89,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertGreater(peaks[0] - self.before, 100 * MIB)
         self.assertGivenBack()
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """Nor do they in workers."""
         self.start("--workers", "2")
@@ -94,6 +97,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertGreater(peaks[0] - self.before, 100 * MIB)
         self.assertGivenBack()
 
+    @long("takes seconds")
     def test_calls(self) -> None:
         """One connection with a call of 9 MiB after another takes what one of them needs."""
         self.start()

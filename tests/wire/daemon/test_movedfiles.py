@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
 from tests.support.http import getJSON, request
+from tests.support.selection import long
 from tests.support.stores import fastDirectory
 
 SMALL, LARGE = b"small", b"large" * 100_000
@@ -43,6 +44,7 @@ class MovedFilesTests(SynchronousTestCase):
         """A daemon of one process."""
         self.assertStops()
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """Workers of one daemon."""
         self.assertStops("--workers", "2")

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.daemon.systemd import Notifier
 from tests.support.daemon import Daemon
 from tests.support.log import LogCase
+from tests.support.selection import long
 
 MESSAGE_SECONDS = 60
 
@@ -237,6 +238,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertEqual(self.manager.next()[0], "READY=1")
         daemon.waitForLog("reload refused")
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """
         With workers it is the supervisor alone that speaks: READY when all serve, again when all

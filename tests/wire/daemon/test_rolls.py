@@ -11,6 +11,7 @@ from tests.support.daemon import Daemon
 from tests.support.gatewayclients import UDPClient
 from tests.support.load import SECONDS
 from tests.support.rollload import GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
+from tests.support.selection import long
 
 SERVICE = """
 import os
@@ -99,6 +100,7 @@ class RollTests(SynchronousTestCase):
             for load in loads:
                 load.end()
 
+    @long("takes seconds")
     def test_load(self) -> None:
         """
         While workers are replaced, a call over WebSocket, TCP or UDP runs once, and is answered.

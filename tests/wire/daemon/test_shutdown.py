@@ -18,6 +18,7 @@ from tests.support.daemon import Daemon
 from tests.support.gatewayanswers import SECONDS
 from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, getJSON, request
+from tests.support.selection import long
 
 SERVICE = """
 import pathlib
@@ -180,6 +181,7 @@ class ShutdownTests(SynchronousTestCase):
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
 
 
+@long("takes seconds")
 class WorkersShutdownTests(ShutdownTests):
     """The same with two workers."""
 

@@ -21,6 +21,7 @@ from tests.support.daemon import CHECKOUT, Daemon
 from tests.support.http import REQUEST_SECONDS, askUnix, getJSON, request
 from tests.support.ports import heldPort
 from tests.support.programs import needs
+from tests.support.selection import long
 from tests.support.units import DEPLOY, serviceValue, systemCalls, unitValues
 
 HANDOVER = str(CHECKOUT / "tests" / "support" / "handover.py")
@@ -99,6 +100,7 @@ class SocketTests(SynchronousTestCase):
                 early.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 403 ", early.recv(1024))
 
+    @long("takes seconds")
     def test_unix(self) -> None:
         """
         A UNIX socket that was handed over is listened on, by one process and by workers; its file
@@ -123,6 +125,7 @@ class SocketTests(SynchronousTestCase):
                 self.assertNotIn("Traceback", daemon.log)
                 self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """Workers serve on sockets that were handed over, also those that replace others."""
         names = ("s3", "admin", "http", "tcp")
@@ -146,6 +149,7 @@ class SocketTests(SynchronousTestCase):
         self.assertEqual(daemon.stop(), 0)
         self.assertNotIn("Traceback", daemon.log)
 
+    @long("takes seconds")
     def test_workersStop(self) -> None:
         """Who has connected as the stop begins is left to the workers, and they answer."""
         for family in ("INET", "UNIX"):
@@ -199,6 +203,7 @@ class SocketTests(SynchronousTestCase):
         self.assertEqual(daemon.address("s3"), ("127.0.0.1", port))
         self.assertEqual(daemon.stop(), 0)
 
+    @long("takes seconds")
     def test_notHandedOver(self) -> None:
         """A socket that was not handed over stops the start with one line, for every listener."""
         for name in ("s3", "http", "tcp"):
@@ -257,6 +262,7 @@ class ConfinedTests(SynchronousTestCase):
             self.assertEqual(code, 1, script)
             self.assertIn(word, errors)
 
+    @long("takes seconds")
     def test_serves(self) -> None:
         """With every listener on, one of them with TLS, and workers, it serves and stops."""
         directory = Path(self.mktemp()).absolute()

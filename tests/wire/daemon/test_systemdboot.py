@@ -15,7 +15,7 @@ from tests.support.daemon import ACCESS_KEY, SECRET_KEY
 from tests.support.h2client import HEAD_LENGTH, PREFACE
 from tests.support.http import REQUEST_SECONDS, getJSON, request
 from tests.support.machine import Machine
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 from tests.support.units import serviceValue
 from tests.test_deploy import MOST_EXPOSURE
 
@@ -37,6 +37,7 @@ VARIABLES = {
 }
 
 
+@long("boots a machine")
 class BootTests(SynchronousTestCase):
     """The service on a machine of its own."""
 

@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import STOP_SECONDS, Daemon
 from tests.support.http import REQUEST_SECONDS, ROOT_HEADERS, askUnix, getJSON, request
 from tests.support.load import Load
+from tests.support.selection import long
 from tests.wire.telemetry.test_metrics import wholePage
 
 EVERYTHING = (
@@ -92,6 +93,7 @@ class WorkersCase(SynchronousTestCase):
 class ServingTests(WorkersCase):
     """What several workers are together."""
 
+    @long("takes seconds")
     def test_together(self) -> None:
         """
         Both serve on every listener, and the process that started them does not; an object that
@@ -151,6 +153,7 @@ class ServingTests(WorkersCase):
         pattern = r'storagegate_requests_total\{[^}]*method="limited"[^}]*\} (\S+)'
         self.assertEqual(sum(float(each) for each in re.findall(pattern, text)), 30.0)
 
+    @long("takes seconds")
     def test_killed(self) -> None:
         """A worker that is killed is replaced; who was not with it notices nothing."""
         with self.daemon("--service", "probing:Probe") as daemon:
@@ -162,6 +165,7 @@ class ServingTests(WorkersCase):
             self.assertIn(other, now)
             self.assertEqual(daemon.stop(), 0)
 
+    @long("takes seconds")
     def test_orphans(self) -> None:
         """When the supervisor is killed, its workers end, and the data can be opened again."""
         daemon = self.daemon("--service", "probing:Probe").start()
@@ -180,6 +184,7 @@ class ServingTests(WorkersCase):
 class ReplacingTests(WorkersCase):
     """SIGHUP."""
 
+    @long("takes seconds")
     def test_reload(self) -> None:
         """
         SIGHUP reads everything again and replaces the workers one by one; under load on S3 and
@@ -217,6 +222,7 @@ class ReplacingTests(WorkersCase):
             self.assertEqual(self.both(daemon), now)
             self.assertEqual(daemon.stop(), 0)
 
+    @long("takes seconds")
     def test_unix(self) -> None:
         """
         A UNIX socket keeps the mode that was asked for and its file, whichever workers go; when

@@ -8,6 +8,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import STOP_SECONDS, Daemon
+from tests.support.selection import long
 from tests.wire.daemon.test_workers import children
 
 MODULE = """
@@ -99,6 +100,7 @@ class ForEverTests(StartsCase):
         os.kill(self.daemon.pid, signal.SIGKILL)
         self.assertEnded(workers)
 
+    @long("takes seconds")
     def test_rolling(self) -> None:
         """SIGTERM while a worker is replaced ends everything at once; that is no refusal."""
         self.write()

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.greedyclients import KINDS
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 WINDOW = 0.5
 """Seconds in which calls are counted."""
@@ -85,54 +86,67 @@ class FairnessTests(SynchronousTestCase):
         """So beside a WebSocket whose messages come in fragments of a byte."""
         self.assertFair("fragments")
 
+    @long("takes seconds")
     def test_emptyFragments(self) -> None:
         """So beside one whose fragments are empty."""
         self.assertFair("emptyFragments")
 
+    @long("takes seconds")
     def test_junk(self) -> None:
         """So beside one whose messages are unreadable."""
         self.assertFair("junk")
 
+    @long("takes seconds")
     def test_calls(self) -> None:
         """So beside one that sends valid calls and does not wait."""
         self.assertFair("calls")
 
+    @long("takes seconds")
     def test_silent(self) -> None:
         """So beside twenty that never read."""
         self.assertFair("silent")
 
+    @long("takes seconds")
     def test_frames(self) -> None:
         """So beside a connection of TCP that sends calls as frames."""
         self.assertFair("frames")
 
+    @long("takes seconds")
     def test_lines(self) -> None:
         """So beside one that sends them as lines."""
         self.assertFair("lines")
 
+    @long("takes seconds")
     def test_datagrams(self) -> None:
         """So beside datagrams from five hundred addresses."""
         self.assertFair("datagrams")
 
+    @long("takes seconds")
     def test_announced(self) -> None:
         """So beside calls of gRPC that announce messages of 4 GiB."""
         self.assertFair("announced")
 
+    @long("takes seconds")
     def test_keys(self) -> None:
         """So beside a connection whose calls have objects of 600,000 keys."""
         self.assertFair("keys")
 
+    @long("takes seconds")
     def test_messageKeys(self) -> None:
         """So beside messages of a WebSocket with objects of 80,000 keys."""
         self.assertFair("messageKeys")
 
+    @long("takes seconds")
     def test_frameKeys(self) -> None:
         """So beside such frames of TCP."""
         self.assertFair("frameKeys")
 
+    @long("takes seconds")
     def test_lineKeys(self) -> None:
         """So beside such lines."""
         self.assertFair("lineKeys")
 
+    @long("takes seconds")
     def test_structs(self) -> None:
         """So beside such messages of gRPC."""
         self.assertFair("structs")

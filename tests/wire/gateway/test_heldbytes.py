@@ -15,6 +15,7 @@ from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.h2client import H2Client
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 MIB = 1 << 20
 
@@ -129,14 +130,17 @@ class OneKindTests(HeldBytesCase):
         """Frames of TCP are refused with an error."""
         self.assertRefused("frames", "tcp", "RESOURCE_EXHAUSTED")
 
+    @long("takes seconds")
     def test_messages(self) -> None:
         """Messages of WebSocket are refused by a close that says to try later."""
         self.assertRefused("messages", "http", "1013")
 
+    @long("takes seconds")
     def test_bodies(self) -> None:
         """Bodies of HTTP are refused with 429."""
         self.assertRefused("bodies", "http", "429")
 
+    @long("takes seconds")
     def test_calls(self) -> None:
         """Calls of gRPC are refused with RESOURCE_EXHAUSTED."""
         self.assertRefused("calls", "grpc", "8")
@@ -145,6 +149,7 @@ class OneKindTests(HeldBytesCase):
 class TogetherTests(HeldBytesCase):
     """All transports at once."""
 
+    @long("takes seconds")
     def test_together(self) -> None:
         """The budget is one."""
         kinds = {"frames": "tcp", "messages": "http", "bodies": "http", "calls": "grpc"}

@@ -17,6 +17,7 @@ from storagegate.gateway.transports.registry import transportNames
 from tests.support.garbage import findCycles, withoutCollector
 from tests.support.gateway import Boom
 from tests.support.gatewayclients import CLIENTS
+from tests.support.selection import long
 from tests.support.wsclient import FIELDS
 from tests.wire.gateway.test_matrix import MatrixCase
 
@@ -61,6 +62,7 @@ class LifetimeTests(MatrixCase):
         self.maxDiff = None
         self.assertEqual(found, {})
 
+    @long("takes seconds")
     async def test_success(self) -> None:
         """After a result."""
 
@@ -70,6 +72,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_validation(self) -> None:
         """After a request that does not fit its schema."""
 
@@ -79,6 +82,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_refused(self) -> None:
         """After a call without a token, and one of a method that is not there."""
 
@@ -89,6 +93,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_failure(self) -> None:
         """After an error of a handler."""
 
@@ -98,6 +103,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_cancel(self) -> None:
         """After a call that its client has given up."""
 
@@ -113,6 +119,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_deadline(self) -> None:
         """After a deadline."""
 
@@ -124,6 +131,7 @@ class LifetimeTests(MatrixCase):
 
         await self.assertFreed(check)
 
+    @long("takes seconds")
     async def test_abort(self) -> None:
         """After a connection that is lost while a call waits."""
 
@@ -140,6 +148,7 @@ class LifetimeTests(MatrixCase):
         # A datagram has no connection to lose.
         await self.assertFreed(check, [wire for wire in transportNames() if wire != "udp"])
 
+    @long("takes seconds")
     async def test_large(self) -> None:
         """After requests that are read in a thread, and of which that cannot be read."""
 

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import CHECKOUT, Daemon, DaemonFailed
 from tests.support.http import REQUEST_SECONDS, getJSON, request
+from tests.support.selection import long
 from tests.wire.telemetry.test_metrics import wholePage
 
 PLUGIN = "from tests.support.linetransport import LINE\n"
@@ -184,6 +185,7 @@ class LineTests(LineCase):
         self.assertIn('storagegate_active_connections{protocol="line"} 1.0\n', text)
         self.assertIn('storagegate_line_lines_total{direction="in"} 12.0\n', text)
 
+    @long("takes seconds")
     def test_configured(self) -> None:
         """A variable has its address, too, and what is wrong in its table stops the start."""
         with self.daemon(STORAGEGATE_LINE="unix:line.sock") as daemon:
@@ -210,6 +212,7 @@ class LineTests(LineCase):
 class LineWorkersTests(LineCase):
     """Several processes."""
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """Workers inherit its listener, each serves on it, and their metrics are one page."""
         with self.daemon("--line", "unix:line.sock", "--workers", "2") as daemon:

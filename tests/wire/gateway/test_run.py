@@ -10,6 +10,7 @@ import urllib.request
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
+from tests.support.selection import long
 
 GATEWAY = """
 from storagegate import createProtocolGateway
@@ -149,6 +150,7 @@ class RunTests(SynchronousTestCase):
                 self.assertRegex(line, r"\Alistening name=grpc address=127\.0\.0\.1:\d+\n\Z")
             self.assertEqual(self.end(process)[1], "")
 
+    @long("takes seconds")
     def test_failures(self) -> None:
         """Failures are logged to standard error, and nothing keeps the frames of the calls."""
         for run, path in (

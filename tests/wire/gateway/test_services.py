@@ -9,6 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 
 ORDERS = """
 from storagegate.core.definitions import ServiceDefinition, ServiceMethod
@@ -118,6 +119,7 @@ class ServiceTests(ServiceCase):
             statuses = [self.ask(daemon, "GET", "/orders/9")[0] for _ in range(6)]
             self.assertEqual(statuses, [200] * 4 + [429] * 2)
 
+    @long("takes seconds")
     def test_refused(self) -> None:
         """What cannot be served stops the start with one line, before a port is open."""
         (self.directory / "bad.toml").write_text("[gateway.websocket]\nmaxSize = 5\n")

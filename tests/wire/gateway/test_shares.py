@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 
 from storagegate.gateway.gateway import createProtocolGateway
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.gateway.test_trustedproxies import CLIENT
 
 OTHER = ("127.0.0.2", 0)
@@ -63,6 +64,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertEqual(set(refused), {b"HTTP/1.1 503"})
         clients[0].close()
 
+    @long("takes seconds")
     def test_silent(self) -> None:
         """4,096 connections that say nothing, to S3 and to TCP, leave another client its place."""
         greedy = self.connect("s3", 4096)

@@ -17,6 +17,7 @@ from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, connect
 from tests.support.modules import CHECKOUT
 from tests.support.nodepackages import nodeModules
+from tests.support.selection import long
 
 WIRES = ("http", "websocket", "grpc", "tcp", "udp")
 DOORS = ("s3", *WIRES)
@@ -144,6 +145,7 @@ class DoorTests(SynchronousTestCase):
             self.put(writer, f"by-{writer}", b"")
             self.assertEqual([self.get(reader, f"by-{writer}") for reader in DOORS], [b""] * 6)
 
+    @long("takes seconds")
     def test_cancelled(self) -> None:
         """An upload by grpc-js that is cancelled stores nothing, whenever it is."""
         self.assertEqual(self.s3("PUT", "/doors")[0], 200)

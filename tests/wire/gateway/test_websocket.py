@@ -24,6 +24,7 @@ from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from storagegate.http.application import Application
 from tests.support.gateway import TOKEN, makeHost
 from tests.support.nodepackages import INSTALL_SECONDS, nodeModules
+from tests.support.selection import long
 from tests.support.wsclient import BINARY, FIELDS, TEXT, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get
 from tests.wire.http.tls import makeCertificate
@@ -161,6 +162,7 @@ class PythonClientTests(LiveCase):
         heard = await self.talk(converse, place, subprotocols=[Subprotocol("binary")])
         self.assertEqual((heard[:2], json.loads(heard[6:])), (b"\x01\x02", {"id": 1, "data": [1]}))
 
+    @long("takes seconds")
     async def test_tooLarge(self) -> None:
         """A message of 2 MiB, and one that inflates to 200 MiB, are closed on with 1009."""
 
@@ -315,6 +317,7 @@ class PressureTests(LiveCase):
         self.assertEqual([json.loads(each.payload)["id"] for each in frames], list(range(count)))
         self.assertEqual(rest, b"")
 
+    @long("takes seconds")
     async def test_slowReader(self) -> None:
         """A stream goes no further than its reader, others are served, and nothing is lost."""
         # A quarter more than a kernel holds; the client copies all that has come for each read.

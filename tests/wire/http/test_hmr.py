@@ -12,6 +12,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import deferLater
 
 from tests.support.ports import heldPort
+from tests.support.selection import long
 from tests.wire.http.developing import APP, DevelopCase
 from tests.wire.http.support import RawClient, get
 
@@ -211,6 +212,7 @@ class ReloadTests(DevelopCase):
         self.write("helper.py", "WORD = 'two'\n")
         await self.answers("two")
 
+    @long("takes seconds")
     async def test_ends(self) -> None:
         """A program that ends by itself ends the whole, with its status."""
         await self.setUpScript(

@@ -15,6 +15,7 @@ from tests.support.interop.runs import (
     runGrpcJsClient,
     runGrpclibClient,
 )
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 COMPRESSED, PLAIN = 1, 0
@@ -157,6 +158,7 @@ class CompressedCases:
         self.assertResponses("server_compressed_streaming.mixed", COMPRESSED, PLAIN)
 
 
+@long("runs grpc-js")
 class GrpcioTests(CommonCases, CompressedCases, MatrixCase):
     """grpcio's own blocking stubs, in a thread."""
 
@@ -173,6 +175,7 @@ class GrpcioTests(CommonCases, CompressedCases, MatrixCase):
         self.assertRequests("client_compressed_streaming.plain", PLAIN)
 
 
+@long("runs grpc-js")
 class GrpcJsTests(CommonCases, CompressedCases, MatrixCase):
     """@grpc/grpc-js, in a process of node."""
 
@@ -184,6 +187,7 @@ class GrpcJsTests(CommonCases, CompressedCases, MatrixCase):
         self.assertRequests("client_compressed_streaming.mixed", COMPRESSED, PLAIN)
 
 
+@long("runs grpc-js")
 class GrpclibTests(CommonCases, MatrixCase):
     """
     grpclib, in a process with a loop of asyncio.

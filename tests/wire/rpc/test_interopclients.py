@@ -15,6 +15,7 @@ from tests.support.interop.runs import (
     runGrpclibClient,
 )
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 # What a server without services does as well as any other.
 BARE = {"unimplemented_method", "unimplemented_service", "cancel_after_begin"}
@@ -22,6 +23,7 @@ BARE = {"unimplemented_method", "unimplemented_service", "cancel_after_begin"}
 EITHER = {"timeout_on_sleeping_server", "cancel_after_begin"}
 
 
+@long("runs grpc-js")
 class InteropClientTests(SynchronousTestCase):
     """Each client against grpcio's own server."""
 

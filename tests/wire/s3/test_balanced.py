@@ -11,6 +11,7 @@ from twisted.trial.unittest import SkipTest
 
 from tests.support.balancednodes import balancedNodes
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.s3 import (
     test_awscli,
     test_boto_lists,
@@ -44,6 +45,7 @@ class BalancedCase(S3Case):
             raise SkipTest(reason)
 
 
+@long("starts PostgreSQL and HAProxy")
 class ClientTests(BalancedCase):
     """A test of each program."""
 
@@ -64,6 +66,7 @@ class ClientTests(BalancedCase):
         self.runOf(test_s3cmd.S3cmdTests, "test_sync")
 
 
+@long("starts PostgreSQL and HAProxy")
 class BotoTests(BalancedCase):
     """Parts of boto3's suite."""
 

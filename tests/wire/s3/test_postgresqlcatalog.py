@@ -4,6 +4,7 @@ import os
 
 from tests.contract.postgresqlbackend import VARIABLE
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 from tests.wire.s3 import (
     test_boto_keys,
     test_boto_lists,
@@ -28,41 +29,51 @@ class CatalogCase(S3Case):
         super().setUp()
 
 
+@long("starts PostgreSQL")
 class KeyTests(CatalogCase, test_boto_keys.KeyTests):
     """Names of objects."""
 
 
+@long("starts PostgreSQL")
 class HeaderTests(CatalogCase, test_boto_objects.HeaderTests):
     """What an object has besides its bytes."""
 
 
+@long("starts PostgreSQL")
 class CopyTests(CatalogCase, test_boto_objects.CopyTests):
     """Copies."""
 
 
+@long("starts PostgreSQL")
 class MultipartTests(CatalogCase, test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 
 
+@long("starts PostgreSQL")
 class RaceTests(CatalogCase, test_boto_races.RaceTests):
     """Writers and readers at one time."""
 
 
+@long("starts PostgreSQL")
 class TenThousandKeysTests(CatalogCase, test_boto_lists.TenThousandKeysTests):
     """Long lists."""
 
 
+@long("starts PostgreSQL")
 class StateTests(CatalogCase, test_boto_versioning.StateTests):
     """Versioning, enabled and suspended."""
 
 
+@long("starts PostgreSQL")
 class WriteTests(CatalogCase, test_boto_versioning.WriteTests):
     """Writes that make versions."""
 
 
+@long("starts PostgreSQL")
 class ListTests(CatalogCase, test_boto_versioning.ListTests):
     """Lists of versions."""
 
 
+@long("starts PostgreSQL")
 class VersionLockTests(CatalogCase, test_boto_locks.VersionLockTests):
     """Object lock."""

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.journal import Journal
 from tests.support.programs import needProgram
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
@@ -75,6 +75,7 @@ class Disk:
             raise SkipTest(f"{command[0]} is refused: {done.stderr.decode().strip()}")
 
 
+@long("mounts a disk")
 class PowerCutTests(SynchronousTestCase):
     """One disk that loses its power again and again."""
 

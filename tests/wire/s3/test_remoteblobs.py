@@ -12,6 +12,7 @@ from tests.contract.remotebackends import VARIABLE
 from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
 from tests.wire.s3 import test_boto_multipart, test_boto_objects, test_boto_races
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
@@ -66,46 +67,57 @@ class SharedCase(S3Case):
         return daemonOn("shared")
 
 
+@long("starts Ceph")
 class RadosSizeTests(RadosCase, test_boto_objects.SizeTests):
     """Bodies of all sizes."""
 
 
+@long("starts Ceph")
 class RadosReadTests(RadosCase, test_boto_objects.ReadTests):
     """Ranges and conditions."""
 
 
+@long("starts Ceph")
 class RadosMultipartTests(RadosCase, test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 
 
+@long("starts Ceph")
 class RadosRaceTests(RadosCase, test_boto_races.RaceTests):
     """Writers and readers at one time."""
 
 
+@long("starts Ceph")
 class BucketSizeTests(BucketCase, test_boto_objects.SizeTests):
     """Bodies of all sizes."""
 
 
+@long("starts Ceph")
 class BucketReadTests(BucketCase, test_boto_objects.ReadTests):
     """Ranges and conditions."""
 
 
+@long("starts Ceph")
 class BucketMultipartTests(BucketCase, test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 
 
+@long("starts Ceph")
 class BucketRaceTests(BucketCase, test_boto_races.RaceTests):
     """Writers and readers at one time."""
 
 
+@long("starts Ceph")
 class SharedSizeTests(SharedCase, test_boto_objects.SizeTests):
     """Bodies of all sizes."""
 
 
+@long("starts Ceph")
 class SharedMultipartTests(SharedCase, test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 
 
+@long("starts Ceph")
 class FaultTests(RadosCase):
     """What clients see while the store of blobs is away, or full."""
 

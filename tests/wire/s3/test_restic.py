@@ -5,10 +5,12 @@ import shutil
 
 from tests.support.clients import resticEnvironment, runTool
 from tests.support.programs import needProgram
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
 
+@long("runs restic")
 class ResticTests(S3Case):
     """One repository through its life."""
 

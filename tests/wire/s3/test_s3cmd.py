@@ -1,9 +1,11 @@
 """s3cmd with nothing but its endpoint set: the first version of lists, C{?location} first."""
 
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
 
+@long("runs s3cmd")
 class S3cmdTests(S3Case):
     """What a user types."""
 

@@ -23,6 +23,7 @@ from tests.support.certificates import Authority
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.ports import heldPort
+from tests.support.selection import long
 from tests.support.upstreams3 import Upstream, credentials, ownServer, rcloneServer
 
 
@@ -52,6 +53,7 @@ class StartCase(TestCase):
         return text
 
 
+@long("starts Ceph")
 class RadosStartTests(StartCase):
     """Pools."""
 
@@ -93,6 +95,7 @@ class RadosStartTests(StartCase):
         self.assertEqual(await pieces.get("after", 0, 9), (b"bytes", 5))
 
 
+@long("starts Ceph")
 class BucketStartTests(StartCase):
     """Buckets."""
 

@@ -15,6 +15,7 @@ from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.ports import heldPort, waitForPort
 from tests.support.postgresql import USER, asUser, sharedServer
 from tests.support.programs import needProgram
+from tests.support.selection import long
 
 _INI = """
 [databases]
@@ -35,6 +36,7 @@ def pause(seconds: float = 0.02) -> Deferred[None]:
     return deferLater(reactor, seconds)
 
 
+@long("starts PgBouncer")
 class SessionTests(TestCase):
     """C{pool_mode = session}."""
 

@@ -10,8 +10,10 @@ from storagegate.storage.errors import KeyExists, StoreBusy
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogkeys import KEY
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 
+@long("starts PostgreSQL")
 class AdminTests(TestCase):
     """What the tool does, a node sees."""
 

@@ -11,6 +11,7 @@ from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks, Locks, R
 from storagegate.storage.clustercatalog import ICleanup, IClusterCatalog, INodeLeases
 from tests.contract.catalog import CatalogContract
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 _MUTATIONS = frozenset(
     {
@@ -56,6 +57,7 @@ class CollectedCatalog:
         return Deferred.fromCoroutine(collect())
 
 
+@long("starts PostgreSQL")
 class PostgreSQLContractTests(CatalogContract, TestCase):
     """The contract."""
 
@@ -81,6 +83,7 @@ class PostgreSQLContractTests(CatalogContract, TestCase):
         verifyObject(ICleanup, catalog.cleanup)
 
 
+@long("starts PostgreSQL")
 class RowLocksContractTests(PostgreSQLContractTests):
     """The contract with locks of rows."""
 

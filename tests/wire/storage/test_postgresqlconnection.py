@@ -29,6 +29,7 @@ from storagegate.storage.catalog.postgresql.values import (
 from storagegate.storage.errors import CommitUnknown, StoreBusy
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.postgresql import Server, execute, sharedServer
+from tests.support.selection import long
 
 STATEMENTS = {
     b"number": "SELECT $1::bigint",
@@ -51,6 +52,7 @@ def pause(seconds: float = 0.01) -> Deferred[None]:
     return deferLater(reactor, seconds)
 
 
+@long("starts PostgreSQL")
 class ConnectionTests(TestCase):
     """One connection."""
 
@@ -291,6 +293,7 @@ class ConnectionTests(TestCase):
         self.assertEqual(self.told, [("news", "x y")])
 
 
+@long("starts PostgreSQL")
 class InDoubtTests(TestCase):
     """Commits that are not replicated."""
 
@@ -327,6 +330,7 @@ class InDoubtTests(TestCase):
         await writing
 
 
+@long("starts PostgreSQL")
 class PersistentConnectionTests(TestCase):
     """A connection that comes back."""
 
@@ -407,6 +411,7 @@ class PersistentConnectionTests(TestCase):
             await kept.opened()
 
 
+@long("starts PostgreSQL")
 class PrimaryTests(TestCase):
     """Several servers, of which one is the primary."""
 

@@ -11,6 +11,7 @@ from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, op
 from storagegate.storage.errors import CommitUnknown, StoreBusy
 from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
 from tests.support.postgresql import Server, execute
+from tests.support.selection import long
 
 WORKERS = 4
 
@@ -58,6 +59,7 @@ class FailoverCase(TestCase):
                 await pause()
 
 
+@long("starts PostgreSQL")
 class StandbyTests(FailoverCase):
     """The standby is away, while commits wait for it."""
 
@@ -100,6 +102,7 @@ class StandbyTests(FailoverCase):
         self.assertEqual(node.lease, 0)
 
 
+@long("starts PostgreSQL")
 class PromotionTests(FailoverCase):
     """The primary crashes, and its standby is promoted."""
 

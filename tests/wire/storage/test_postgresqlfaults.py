@@ -19,6 +19,7 @@ from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreFull
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.postgresql import Server, execute, sharedServer
+from tests.support.selection import long
 
 LATEST_SECONDS = 8.0
 """Five, and what a busy machine takes."""
@@ -66,6 +67,7 @@ class FaultCase(TestCase):
         await node.putObject(inlineRecord(b"after"), ALWAYS)
 
 
+@long("starts PostgreSQL")
 class StandstillTests(FaultCase):
     """All processes of the server are stopped, while its sockets stay open."""
 
@@ -108,6 +110,7 @@ class StandstillTests(FaultCase):
         self.assertEqual(node.waiting, 0)
 
 
+@long("starts PostgreSQL")
 class ProxyTests(FaultCase):
     """The network between node and server."""
 
@@ -201,6 +204,7 @@ class ProxyTests(FaultCase):
         self.assertTrue(all(least < most for least, most in drawn[3:]))
 
 
+@long("starts PostgreSQL")
 class RefusingTests(FaultCase):
     """A server that answers, and takes no writes."""
 

@@ -11,6 +11,7 @@ from storagegate.storage.catalog.postgresql.primary import MAX_WAITING
 from storagegate.storage.errors import StoreBusy
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 KEYS = [b"k%d" % n for n in range(60)] + [
     b"\0",
@@ -22,6 +23,7 @@ KEYS = [b"k%d" % n for n in range(60)] + [
 ]
 
 
+@long("starts PostgreSQL")
 class GathererTests(TestCase):
     """A node that looks many objects up at once."""
 

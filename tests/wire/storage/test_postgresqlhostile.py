@@ -12,6 +12,7 @@ from storagegate.storage.catalog.postgresql.schema import MIGRATIONS
 from storagegate.storage.errors import BucketExists, NoSuchBucket, NoSuchUpload
 from storagegate.storage.records import AccessKey, Attributes, ObjectRecord, WriteCondition
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord, partOf, uploadOf
+from tests.support.selection import long
 from tests.wire.storage.nodescase import NodesCase
 
 HOSTILE = (
@@ -59,6 +60,7 @@ TEXTS = tuple(text for text in HOSTILE if "\0" not in text)
 """Those that a text of PostgreSQL can hold; no account, ETag or bucket has a NUL."""
 
 
+@long("starts PostgreSQL")
 class HostileTests(NodesCase):
     """The corpus, in all places."""
 

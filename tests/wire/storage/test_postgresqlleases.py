@@ -29,9 +29,11 @@ from tests.contract.catalogcase import (
     partOf,
     uploadOf,
 )
+from tests.support.selection import long
 from tests.wire.storage.nodescase import NodesCase, pause, under
 
 
+@long("starts PostgreSQL")
 class LeaseTests(NodesCase):
     """A lease fences its node."""
 
@@ -250,6 +252,7 @@ class LeaseTests(NodesCase):
         return [self.execute(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
 
+@long("starts PostgreSQL")
 class CollectionTests(NodesCase):
     """Blobs without references, across nodes."""
 

@@ -41,6 +41,7 @@ from tests.contract.catalogcase import (
 )
 from tests.storage.catalog.test_sqlite import openCatalog
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 KEYS = [b"a", b"a/b", b"a/c", b"b\0", "é/x".encode(), b"z"]
 STEPS = int(os.environ.get("STORAGEGATE_HISTORY", "120"))
@@ -106,6 +107,7 @@ def comparable(outcome: Any) -> Any:
     return outcome
 
 
+@long("starts PostgreSQL")
 class HistoryTests(TestCase):
     """Random histories."""
 

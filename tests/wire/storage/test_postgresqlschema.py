@@ -8,10 +8,12 @@ from storagegate.storage.catalog.postgresql import schema
 from storagegate.storage.catalog.postgresql.schema import MIGRATIONS, migrate
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.postgresql import USER, execute, sharedServer
+from tests.support.selection import long
 
 _SECOND = ("ALTER TABLE buckets ADD COLUMN color text", "CREATE TABLE made (n int)")
 
 
+@long("starts PostgreSQL")
 class SchemaTests(SynchronousTestCase):
     """Migrations."""
 

@@ -30,6 +30,7 @@ from storagegate.storage.records import (
 from storagegate.storage.store import ObjectStore
 from tests.contract.catalogcase import bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer
+from tests.support.selection import long
 
 BOB = Identity("BK", "bob")
 ALICE = Identity("AK", "alice")
@@ -40,6 +41,7 @@ CHECKSUM = Checksum("CRC64NVME", "AAAAAAAAAAA=")
 DENIED = ALLOWED.replace(b'"Allow"', b'"Deny"')
 
 
+@long("starts PostgreSQL")
 class DecisionTests(TestCase):
     """Two nodes, of which the second learns of no change by itself."""
 

@@ -35,9 +35,11 @@ from tests.contract.catalogcase import (
     uploadOf,
 )
 from tests.support.postgresql import Server
+from tests.support.selection import long
 from tests.wire.storage.nodescase import NodesCase, pause
 
 
+@long("starts PostgreSQL")
 class RaceTests(NodesCase):
     """Writers on two nodes at once."""
 
@@ -250,6 +252,7 @@ class RaceTests(NodesCase):
             await pause()
 
 
+@long("starts PostgreSQL")
 class RowLocksRaceTests(RaceTests):
     """Writers on two nodes at once, with locks of rows."""
 
@@ -279,6 +282,7 @@ class RowLocksRaceTests(RaceTests):
         await self.assertFails(node.putObject(inlineRecord(b"k"), ALWAYS), StoreBusy)
 
 
+@long("starts PostgreSQL")
 class UnknownTests(NodesCase):
     """Outcomes that the node does not know."""
 
@@ -422,6 +426,7 @@ class UnknownTests(NodesCase):
         self.patch(node, "close", lambda: None)
 
 
+@long("starts PostgreSQL")
 class ShardTests(NodesCase):
     """The directory of shards."""
 
@@ -453,6 +458,7 @@ class ShardTests(NodesCase):
         await node.putObject(inlineRecord(b"k"), ALWAYS)
 
 
+@long("starts PostgreSQL")
 class NotificationTests(NodesCase):
     """Changes that other nodes learn of."""
 

@@ -13,6 +13,7 @@ from tests.contract.remoteblobs import RemoteCase, RemoteContract
 from tests.contract.remotefaults import FaultContract
 from tests.contract.remoteprocesses import ProcessContract
 from tests.support.ceph import cephEnvironment, listObjects, runningCluster
+from tests.support.selection import long
 
 POOL = "blobs"
 
@@ -56,10 +57,12 @@ def _clusterWithPool() -> Any:
     return cluster
 
 
+@long("starts Ceph")
 class ContractTests(RadosCase, RemoteContract, ProcessContract, TestCase):
     """The contract of blobs."""
 
 
+@long("starts Ceph")
 class FaultTests(RadosCase, FaultContract, TestCase):
     """What happens while the OSD stands still, is dead, or full."""
 

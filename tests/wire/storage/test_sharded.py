@@ -25,6 +25,7 @@ from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalog import CatalogContract
 from tests.contract.catalogcase import ALWAYS, blobRecord, bucketNamed, inlineRecord, newBlobsOf
 from tests.support.postgresql import execute, sharedServer
+from tests.support.selection import long
 from tests.wire.storage.test_postgresqlcatalog import CollectedCatalog
 
 
@@ -86,6 +87,7 @@ class _CollectedShards(CollectedCatalog):
         return Deferred.fromCoroutine(collect())
 
 
+@long("starts PostgreSQL")
 class ShardedContractTests(CatalogContract, TestCase):
     """The contract, with a bucket in the second shard."""
 
@@ -107,6 +109,7 @@ class ShardedContractTests(CatalogContract, TestCase):
         self.assertEqual(await self.catalog.shard("b"), 1)
 
 
+@long("starts PostgreSQL")
 class ShardsTests(TestCase):
     """Two nodes, and buckets in both shards: C{zero} and C{one}."""
 
