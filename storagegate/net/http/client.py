@@ -127,7 +127,7 @@ class _Connection(ProtocolWrapper):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Record how it ended."""
         self.endsInOrder = reason.check(ConnectionDone) is not None
-        self._handshake.fail(reason.value)
+        self._handshake.fail(reason.value or ConnectionDone())
         super().connectionLost(reason)
 
     def abort(self) -> None:
