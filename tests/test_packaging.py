@@ -38,6 +38,7 @@ LEFT = shutil.ignore_patterns(
 class WheelTests(SynchronousTestCase):
     """A wheel."""
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_staleBuild(self) -> None:
         """A module that an earlier build left behind is not in it."""

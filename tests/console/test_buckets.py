@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.console.fixture import ConsoleCase
+from tests.support.selection import long
 
 _LARGE = {
     "cors": {"CORSRule": [{"AllowedMethod": ["GET"], "AllowedOrigin": ["h" * 1000] * 80}]},
@@ -16,6 +17,7 @@ _LARGE = {
 class BucketTests(ConsoleCase):
     """Buckets."""
 
+    @long("takes seconds")
     def test_narrowKey(self) -> None:
         """A key for some buckets of its account sees each of them, in pages."""
         owner = self.issueKey("narrow")
@@ -40,6 +42,7 @@ class BucketTests(ConsoleCase):
 class SettingTests(ConsoleCase):
     """Their settings."""
 
+    @long("takes seconds")
     def test_rights(self) -> None:
         """A key that only reads may read settings, as over S3, and change none."""
         bucket = self.makeBucket()

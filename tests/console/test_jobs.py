@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -78,6 +79,7 @@ class JobTests(ConsoleCase):
         self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 1))
         self.assertEqual(self.keys(bucket), ["a/", "b"])
 
+    @long("takes seconds")
     def test_policy(self) -> None:
         """A job may what its key may; one sees one's own."""
         bucket = self.fill("a/1")

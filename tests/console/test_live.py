@@ -97,6 +97,7 @@ class EventsTests(ConsoleCase):
         for stream in streams[3:6]:
             self.assertEqual([name for name, _ in stream], ["signedout"])
 
+    @long("takes seconds")
     def test_ownOnly(self) -> None:
         """
         A key without a role sees its own requests, and no health or figures; not those of another

@@ -10,6 +10,7 @@ from storagegate.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, ConsoleS
 from storagegate.s3.accounts import AccountKey, Identity
 from tests.console.fixture import API, ConsoleCase
 from tests.support.clients import ROOT
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -186,6 +187,7 @@ class SignInTests(ConsoleCase):
         parts = self.call("GET", f"buckets/{bucket}/uploads/{begun['id']}").json["items"]
         self.assertEqual(parts, [])
 
+    @long("takes seconds")
     def test_endsWithKey(self) -> None:
         """A session ends when its key is disabled, remade or revoked."""
         for change in ({"disabled": True}, None):

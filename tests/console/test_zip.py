@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.zip import ZipWriter, isBelow, memberName, outermost
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 
 _MANY = 70_000
 
@@ -21,6 +21,7 @@ _MANY = 70_000
 class ZipWriterTests(SynchronousTestCase):
     """The format."""
 
+    @long("takes seconds")
     def test_manyMembers(self) -> None:
         """Past 65,535 members the end is that of zip64."""
         writer, parts = ZipWriter(io.BytesIO()), []
@@ -153,6 +154,7 @@ class NameTests(SynchronousTestCase):
         self.assertTrue(memberName("../x.txt", "").startswith("__/x-"))
         self.assertTrue(memberName("../x.txt", "").endswith(".txt"))
 
+    @long("takes seconds")
     @given(st.text(min_size=1, max_size=300), st.text(max_size=3))
     def test_anyKey(self, key: str, base: str) -> None:
         """No name is absolute, or leads elsewhere, or is too long for a file system."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.codecs import CODECS, JSON, MAX_CONTAINERS, MAX_DEPTH, MSGPACK
+from tests.support.selection import long
 
 _scalars = (
     st.none()
@@ -34,6 +35,7 @@ def nested(levels: int, value: Any = 0) -> Any:
 class CodecTests(SynchronousTestCase):
     """Both codecs."""
 
+    @long("takes seconds")
     @settings(deadline=None)
     @given(_values)
     def test_roundTrip(self, value: Any) -> None:

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.examples.support import EXAMPLES, Example
 from tests.support.daemon import CHECKOUT, START_SECONDS
+from tests.support.selection import long
 
 
 class UsersTests(SynchronousTestCase):
@@ -36,6 +37,7 @@ class UsersTests(SynchronousTestCase):
         self.assertEqual(ran.stderr, "")
         return ran.stdout
 
+    @long("takes seconds")
     def test_client(self) -> None:
         """The client makes a call of each kind and shows an error; the server tells of each."""
         said = self.call().splitlines()

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.http.application import DEFAULT_GRACE_MS
 from tests.examples.support import Example
 from tests.support.http import REQUEST_SECONDS, connect, getJSON
+from tests.support.selection import long
 
 # Asked so often that a producer which went on would have been seen to.
 LOOKS = 50
@@ -74,6 +75,7 @@ class StreamingTests(SynchronousTestCase):
             events += inflate.decompress(response.read1())
         self.assertTrue(re.fullmatch(rb"(data: \d\d:\d\d:\d\d\n\n){2}", events), events)
 
+    @long("takes seconds")
     def test_numbers(self) -> None:
         """The numbers come one after the other; when the client leaves, so does its reader."""
         response = self.open("/numbers")

@@ -5,6 +5,7 @@ from typing import Any
 from storagegate.core.schemas import Schema
 from tests.gateway.describing import ORDERS, ROUTES, references, resolved
 from tests.gateway.httpcase import HTTPCase
+from tests.support.selection import long
 
 try:
     from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -29,6 +30,7 @@ class OpenAPITests(HTTPCase):
         found = [each for each in operation["parameters"] if each.get("in") == place]
         return {each["name"]: each["required"] for each in found}
 
+    @long("takes seconds")
     def test_valid(self) -> None:
         """It is valid, by the schema of OpenAPI 3.1."""
         if OpenAPIV31SpecValidator is None:

@@ -18,6 +18,7 @@ from tests.rpc.conversionprotos import (
     compilePool,
     messageClass,
 )
+from tests.support.selection import long
 
 SCALARS, PRESENCE, CHOICE = codec("kinds.Scalars"), codec("kinds.Presence"), codec("kinds.Choice")
 TREE, KNOWN, RENAMED = codec("kinds.Tree"), codec("kinds.Known"), codec("kinds.Renamed")
@@ -342,6 +343,7 @@ class LargeTests(ConversionCase):
         self.assertEqual(b"".join(pieces), wire)
         self.assertEqual(struct.decodeLarge(wire), value)
 
+    @long("takes seconds")
     def test_malformed(self) -> None:
         """Whatever is cut or changed is decoded, or refused, as in one go."""
         struct = codecOf(Struct)

@@ -74,6 +74,7 @@ class ProtoPathTests(SynchronousTestCase):
         self.assertEqual(package, installed / "storagegate")
         self.assertEqual(protos, package / "protos")
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_editable(self) -> None:
         """An editable installation has those of the checkout that it points to, in both modes."""
@@ -86,6 +87,7 @@ class ProtoPathTests(SynchronousTestCase):
             package, protos = self.seen(installed)
             self.assertEqual((package, protos), (source / "storagegate", source / "protos"))
 
+    @long("takes seconds")
     @skipUnless(CAN_BUILD, WHY_NOT)
     def test_sourceDistribution(self) -> None:
         """A source distribution holds them where the checkout has them."""

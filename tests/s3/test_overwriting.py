@@ -20,6 +20,7 @@ from storagegate.storage.records import Attributes, Content, ObjectRecord
 from storagegate.storage.store import ObjectStore
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
+from tests.support.selection import long
 
 ROOT = Identity("AK", "root", isRoot=True)
 READER = PlainCaller(ROOT, "GetObject")
@@ -157,6 +158,7 @@ class DelayedOverwritingTests(OverwritingTests):
     catalog = DELAYED
 
 
+@long("takes seconds")
 class DelayedVerifiedOverwritingTests(DelayedOverwritingTests):
     """Both."""
 

@@ -104,6 +104,7 @@ class LifecycleModelTests(SynchronousTestCase):
 
     machine: type[StoreMachine] = StoreMachine
 
+    @long("takes seconds")
     def test_agree(self) -> None:
         """Each round removes what the model says, keeps the rest, and never what is locked."""
         removed, kept = liveOn(self.machine, seeds=10, steps=50)

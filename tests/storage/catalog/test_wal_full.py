@@ -14,6 +14,7 @@ from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import FailStopLatch
 from tests.contract.catalogcase import bucketNamed, inlineRecord
 from tests.storage.catalog.memory import CREATE_BUCKET, REMOVED, deletionOf, putOf
+from tests.support.selection import long
 
 
 class FullDiskTests(SynchronousTestCase):
@@ -76,6 +77,7 @@ class FullDiskTests(SynchronousTestCase):
             self.assertEqual(self.commit(deletionOf(key)), [REMOVED])
         self.assertIsNone(self.latch.failure)
 
+    @long("takes seconds")
     def test_roomReturns(self) -> None:
         """What was deleted makes room for as much again, of any size, and for the reserve."""
         for size in (10_000, 1_000, 4_000, 20_000):

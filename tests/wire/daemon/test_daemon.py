@@ -186,6 +186,7 @@ class RefusalTests(DaemonCase):
                 self.assertIn(str(port), line)
         self.assertFalse(self.data.exists())
 
+    @long("takes seconds")
     def test_badEndpoint(self) -> None:
         """An endpoint that cannot be read stops the start."""
         for description in ("tcp:x", "nonsense:1", "tcp:0:interface=300.300.300.300"):

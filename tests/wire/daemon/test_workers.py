@@ -248,6 +248,7 @@ class ReplacingTests(WorkersCase):
 class RefusalTests(WorkersCase):
     """What stops a start."""
 
+    @long("takes seconds")
     def test_lines(self) -> None:
         """A service that is none, or a place that is taken: one line, and no process is left."""
         daemon = self.daemon("--service", "probing:Nothing")

@@ -86,6 +86,7 @@ class ForEverTests(StartsCase):
         self.assertEqual(len(workers), 2)
         return workers
 
+    @long("takes seconds")
     def test_stop(self) -> None:
         """SIGTERM ends it at once and in order."""
         workers = self.start()

@@ -14,6 +14,7 @@ from storagegate.gateway.options import GatewayOptions
 from tests.gateway.describing import ORDERS
 from tests.support.gateway import TokenAuthenticator
 from tests.support.nodepackages import nodeModules
+from tests.support.selection import long
 
 try:
     from jsonschema import Draft7Validator
@@ -34,6 +35,7 @@ class AsyncAPITests(TestCase):
 
     timeout = 150
 
+    @long("takes seconds")
     def test_valid(self) -> Deferred[None]:
         """The description is valid."""
         if Draft7Validator is None:

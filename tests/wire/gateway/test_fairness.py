@@ -82,6 +82,7 @@ class FairnessTests(SynchronousTestCase):
                 return
         self.fail(f"{kind} left {', '.join(f'{share:.2f}' for share in shares)} of the calls")
 
+    @long("takes seconds")
     def test_fragments(self) -> None:
         """So beside a WebSocket whose messages come in fragments of a byte."""
         self.assertFair("fragments")

@@ -126,6 +126,7 @@ class RefusedFirstTests(HeldBytesCase):
 class OneKindTests(HeldBytesCase):
     """Each transport alone."""
 
+    @long("takes seconds")
     def test_frames(self) -> None:
         """Frames of TCP are refused with an error."""
         self.assertRefused("frames", "tcp", "RESOURCE_EXHAUSTED")

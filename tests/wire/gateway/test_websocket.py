@@ -267,6 +267,7 @@ class NodeTests(LiveCase):
 
     timeout = INSTALL_SECONDS + NODE_SECONDS + 20
 
+    @long("takes seconds")
     async def test_conversation(self) -> None:
         """Every kind of call works with that client, compressed."""
         modules = await deferToThread(nodeModules)

@@ -32,6 +32,7 @@ class ReloadTests(DevelopCase):
         text = APP.format(port=self.port) + self.more + self.end
         self.write("app.py", text.replace(find, replace) if find else text)
 
+    @long("takes seconds")
     async def test_live(self) -> None:
         """
         A change of the script or of a module is live at the cost of less than a second; no
@@ -66,6 +67,7 @@ class ReloadTests(DevelopCase):
         self.assertLess(best, 1.0)
         self.assertEqual(self.script.output.count("listening on"), 1)
 
+    @long("takes seconds")
     async def test_broken(self) -> None:
         """
         What does not compile or load leaves the old code in place, and is told to pages with its
@@ -93,6 +95,7 @@ class ReloadTests(DevelopCase):
         self.assertEqual(await self.ask(), "three")
         self.assertNotIn("Unhandled", self.script.output)
 
+    @long("takes seconds")
     async def test_missing(self) -> None:
         """A module that is wanted before it is written, or broken when it is new, comes later."""
         await self.setUpScript()
@@ -108,6 +111,7 @@ class ReloadTests(DevelopCase):
         self.write("later/words.py", "WORD = 'late'\n")
         await self.answers("late")
 
+    @long("takes seconds")
     async def test_inFlight(self) -> None:
         """
         A response that is being sent goes on with the old code, while others get the new; then the
@@ -141,6 +145,7 @@ class ReloadTests(DevelopCase):
         await self.writes("one ended\n")
         self.assertEqual(await self.ask(), "two")
 
+    @long("takes seconds")
     async def test_state(self) -> None:
         """A reload is a new process: no module keeps its state."""
         self.write("counter.py", "hits = []\n")
@@ -158,6 +163,7 @@ class ReloadTests(DevelopCase):
         await self.answers("two")
         self.assertEqual(await self.ask(b"/hits"), "two1")
 
+    @long("takes seconds")
     async def test_sameSecond(self) -> None:
         """A change that leaves length and time as they were is live, compiled files or not."""
         self.write("helper.py", "WORD = 'one'\n")
@@ -172,6 +178,7 @@ class ReloadTests(DevelopCase):
             os.replace(new, self.directory / "helper.py")
             await self.answers(word)
 
+    @long("takes seconds")
     async def test_lazy(self) -> None:
         """A module that is imported by a request is watched from then on."""
         self.write("lazy.py", "WORD = 'lazy'\n")
@@ -191,6 +198,7 @@ class ReloadTests(DevelopCase):
                     await deferLater(self.reactor, 0.1)
         await self.answers("changed", b"/lazy")
 
+    @long("takes seconds")
     async def test_exit(self) -> None:
         """A program that ends before it listens does not end the one that serves."""
         await self.setUpScript()
@@ -204,6 +212,7 @@ class ReloadTests(DevelopCase):
             self.assertEqual(await self.ask(), "one")
             await self.writes(text)
 
+    @long("takes seconds")
     async def test_hangs(self) -> None:
         """A program in an endless loop is replaced all the same."""
         await self.setUpScript("@app.get('/hang')\ndef hang(req, res):\n    while True: pass\n")
@@ -242,6 +251,7 @@ class ReloadTests(DevelopCase):
         expected = [["app.py", "-x", "y"], True, str(self.directory / "app.py"), directory]
         self.assertEqual(json.loads(await self.ask(b"/main")), expected)
 
+    @long("takes seconds")
     async def test_port(self) -> None:
         """If the port changes, the new one is opened and the old one closed."""
         await self.setUpScript()
@@ -312,6 +322,7 @@ class ReloadTests(DevelopCase):
         self.assertNotIn("storagegate/http/pipeline.py", output)
         self.assertNotIn("\x1b", output)
 
+    @long("takes seconds")
     async def test_stop(self) -> None:
         """A script that was started again ends in order, though pages are open."""
         await self.setUpScript()
@@ -334,6 +345,7 @@ class ReloadTests(DevelopCase):
         await self.script.ended
         self.assertEqual(self.script.output[written:], "ended\n")
 
+    @long("takes seconds")
     async def test_off(self) -> None:
         """Code with C{hmr} switched off takes the port over, and is watched on."""
         await self.setUpScript()
@@ -363,6 +375,7 @@ class ShapeTests(DevelopCase):
             self.write("helper.py", f"WORD = '{word}'\n")
             await self.answers(word)
 
+    @long("takes seconds")
     async def test_reactor(self) -> None:
         """A script that listens and runs the reactor itself."""
         end = (
@@ -379,6 +392,7 @@ class ShapeTests(DevelopCase):
         self.write("helper.py", "WORD = 'three'\n")
         await self.answers("three")
 
+    @long("takes seconds")
     async def test_react(self) -> None:
         """A script that listens in a coroutine, after it has waited for something."""
         end = (
@@ -400,6 +414,7 @@ class ShapeTests(DevelopCase):
             await self.answers(word)
         self.assertEqual(self.script.output.count("listening on"), 1)
 
+    @long("takes seconds")
     async def test_package(self) -> None:
         """A package that is run by C{python -m}, in which modules import each other relatively."""
         self.write("shop/__init__.py", "")
@@ -418,6 +433,7 @@ class ShapeTests(DevelopCase):
         await self.answers("btwo", b"/more")
         self.assertEqual(await self.ask(), "two")
 
+    @long("takes seconds")
     async def test_ports(self) -> None:
         """An application on several ports, one of them a UNIX socket, has them all over reloads."""
         self.write("helper.py", "WORD = 'one'\n")
@@ -436,6 +452,7 @@ class ShapeTests(DevelopCase):
         await self.script.ended
         self.assertFalse((self.directory / "s").exists())
 
+    @long("takes seconds")
     async def test_otherScript(self) -> None:
         """An application that C{python -c} serves."""
         self.write("helper.py", "WORD = 'one'\n")
@@ -448,6 +465,7 @@ class ShapeTests(DevelopCase):
             self.write("helper.py", f"WORD = '{word}'\n")
             await self.answers(word)
 
+    @long("takes seconds")
     async def test_wires(self) -> None:
         """The wires of a gateway that an application opens are those of the new code, too."""
         numbers = {name: heldPort(self) for name in ("tcp", "udp", "grpc")}

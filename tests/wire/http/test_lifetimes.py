@@ -13,6 +13,7 @@ from storagegate import server
 from storagegate.http import compression, cors, raw, requestLog, session, text, urlencoded
 from storagegate.http import json as jsonBody
 from tests.support.garbage import findCycles, withoutCollector
+from tests.support.selection import long
 from tests.wire.http.support import RawClient, ServedCase, get, post
 
 LARGE = json.dumps({"rows": ["x" * 100] * 2000}).encode()
@@ -124,6 +125,7 @@ class LifetimeTests(ServedCase):
 
         await self.assertFreed(act)
 
+    @long("takes seconds")
     async def test_success(self) -> None:
         """After a response, whoever gave it and when."""
         for path in (b"/echo", b"/wait", b"/listen"):
@@ -157,6 +159,7 @@ class LifetimeTests(ServedCase):
             await deferLater(self.reactor, 0.01)
             self.assertEqual([each() for each in self.alive], [None, None])
 
+    @long("takes seconds")
     async def test_refused(self) -> None:
         """After a body that is too large, no JSON, or of a coding that is not known."""
         for path in (b"/echo", b"/wait"):
@@ -166,6 +169,7 @@ class LifetimeTests(ServedCase):
             await self.asked(415, path, b"{}", JSON, b"Content-Encoding: x")
         await self.asked(404, b"/nowhere", LARGE, JSON)
 
+    @long("takes seconds")
     async def test_failures(self) -> None:
         """After an error of a handler, with a handler of errors and without."""
         for body in (b"{}", LARGE):

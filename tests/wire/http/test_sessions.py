@@ -13,6 +13,7 @@ from storagegate.http import SQLiteSessionStore, session
 from storagegate.http.options import reactorRuntime
 from storagegate.http.sessions import stores
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.wire.http.support import ServedCase, get
 from tests.wire.http.tls import makeCertificate
 
@@ -108,6 +109,7 @@ class SharedFileTests(SessionCase):
         """Visit without waiting."""
         return Deferred.fromCoroutine(self.visit(port, cookie))
 
+    @long("takes seconds")
     async def test_processes(self) -> None:
         """Processes that begin together share one file, from its making on; nothing is lost."""
         writers = [self.write(name, 200) for name in "abcd"]

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
 from tests.support.memory import forgetPeak, peakMemory
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 
 MIB = 1 << 20
 RISE_LIMIT = 16 * MIB
@@ -95,6 +95,7 @@ class UploadMemoryTests(SynchronousTestCase):
             self.assertEqual(hashlib.file_digest(stored, "sha256").digest(), expected.digest())
         os.unlink(answer["path"])
 
+    @long("takes seconds")
     def test_quarterGiB(self) -> None:
         """A file of 256 MiB raises the peak by less than 16 MiB."""
         self.assertFlat(256 * MIB)

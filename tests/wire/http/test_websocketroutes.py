@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from storagegate.http import HTTPError, Router, session
 from storagegate.http.websocket import HELD_BYTES, WebSocket, WebSocketClosed
+from tests.support.selection import long
 from tests.support.wsclient import FIELDS, TEXT, frame
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get
@@ -359,6 +360,7 @@ class FlowTests(RouteCase):
         await gone
         self.assertLess(sent, 500)
 
+    @long("takes seconds")
     async def test_fast(self) -> None:
         """A handler that only sends lets others have their turn."""
 

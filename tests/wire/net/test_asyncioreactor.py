@@ -23,6 +23,7 @@ from tests.support.gatewayclients import CLIENTS
 from tests.support.gatewaygrpcclient import GRPCClient
 from tests.support.ports import heldPort
 from tests.support.postgresql import binaries
+from tests.support.selection import long
 
 _SECONDS = 100.0
 
@@ -293,6 +294,7 @@ class ServiceTests(ProgramCase):
 class DaemonTests(SynchronousTestCase):
     """The key C{reactor}."""
 
+    @long("takes seconds")
     def test_daemon(self) -> None:
         """Services of one process and of several may await asyncio's libraries."""
         for workers in ("1", "2"):

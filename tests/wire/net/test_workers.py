@@ -21,6 +21,7 @@ from storagegate.net.ipc import CONTROL, WorkerSetup
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
 from tests.support.daemon import daemonEnvironment
 from tests.support.load import Load
+from tests.support.selection import long
 
 reactor: Any = installedReactor
 
@@ -141,6 +142,7 @@ class ServingTests(WorkersCase):
 class ReplacingTests(WorkersCase):
     """Who comes in a worker's place."""
 
+    @long("takes seconds")
     async def test_killed(self) -> None:
         """A worker that dies is replaced; meanwhile the other one serves everybody."""
         gate = self.directory / "gate"
@@ -171,6 +173,7 @@ class ReplacingTests(WorkersCase):
         os.kill(victim, signal.SIGSTOP)
         await self.until(lambda: not isAlive(victim) and workers.ready == 2)
 
+    @long("takes seconds")
     async def test_roll(self) -> None:
         """Every worker is replaced under load, and no client sees a failure."""
         workers = await self.began()
@@ -190,6 +193,7 @@ class ReplacingTests(WorkersCase):
         # At no time were there fewer.
         self.assertEqual(min(self.counts), 2)
 
+    @long("takes seconds")
     async def test_inFlight(self) -> None:
         """
         What is being answered when a worker is replaced is answered. Only one roll goes on at a
@@ -211,6 +215,7 @@ class ReplacingTests(WorkersCase):
         for answering in slow:
             self.assertTrue((await answering).startswith("one "))
 
+    @long("takes seconds")
     async def test_rollRefused(self) -> None:
         """A successor that cannot start leaves the old worker in its place, and the old program."""
         gate = self.directory / "gate"

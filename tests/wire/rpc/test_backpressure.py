@@ -14,6 +14,7 @@ from storagegate import server
 from tests.support.h2client import WINDOW, H2Client
 from tests.support.interop.grpcioclient import RequestPipe
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 KIB = 1024
@@ -180,6 +181,7 @@ class BackPressureTests(RPCCase):
         self.assertEqual(rest, TOTAL - 1)
         self.assertTrue(self.service.isClosed)
 
+    @long("takes seconds")
     async def test_stalledHandler(self) -> None:
         """A client waits for a handler that reads nothing, and every message arrives."""
         requests = Counted()

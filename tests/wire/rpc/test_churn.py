@@ -19,6 +19,7 @@ from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.dispatch import CallDispatch
 from storagegate.rpc.engine.server import ServerCall
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 CALLS = 10_000
@@ -175,6 +176,7 @@ class ChurnTests(RPCCase):
 
     timeout = 240
 
+    @long("takes seconds")
     async def test_nothingLeft(self) -> None:
         """No handler, object, thread or delayed call of 10,000 calls is left."""
         service = ChurnService(self.reactor)

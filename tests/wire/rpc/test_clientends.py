@@ -17,6 +17,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.core.errors import GrpcError
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.wire.rpc.clientcase import ClientCase, clientThreads, spawn, until
 
 
@@ -247,6 +248,7 @@ class ManyTests(ClientCase):
             return self.client.split(count=count)
         return self.client.join(requests) if kind == 2 else self.client.chat(requests)
 
+    @long("takes seconds")
     async def test_nothingLeft(self) -> None:
         """10,000 calls of all kinds, many cancelled at random moments, leave nothing behind."""
         chance = random.Random(4)

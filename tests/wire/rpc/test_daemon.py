@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -76,6 +77,7 @@ class GRPCDaemonTests(SynchronousTestCase):
         self.assertIn(f"cannot listen name=grpc endpoint={place}", line)
         self.assertIn("Address already in use", line)
 
+    @long("takes seconds")
     def test_badPlace(self) -> None:
         """What is no place to listen stops the start in the same way."""
         for place in ("127.0.0.1:99999", "nonsense", "300.300.300.300:0"):
@@ -109,6 +111,7 @@ class GRPCDaemonTests(SynchronousTestCase):
         self.assertEqual(daemon.wait(), 0)
         self.assertNotIn("Traceback", daemon.log)
 
+    @long("takes seconds")
     def test_dataInUse(self) -> None:
         """A second daemon on the same data ends, though its listener was open."""
         with self.daemon() as first:

@@ -20,6 +20,7 @@ from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.h2client import H2Client
 from tests.support.ports import heldPort
 from tests.support.prompts import runAwaitingBlocks
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 PAGE = DOCS / "grpc.rst"
@@ -187,6 +188,7 @@ class ProgramTests(SynchronousTestCase):
         said = self.python("-m", "twisted.trial", "test_greeter")
         self.assertRegex(said, r"PASSED \(successes=1\)")
 
+    @long("takes seconds")
     def test_users(self) -> None:
         """The client of the daemon's users prints what the page says."""
         daemon = Daemon(self.directory / "data", "--grpc", self.address, expect=("grpc",))

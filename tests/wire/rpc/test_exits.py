@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 SECONDS = 120.0
 """Far above what any of these takes."""
@@ -97,6 +98,7 @@ class ExitTests(SynchronousTestCase):
             reactor.run()
         """)
 
+    @long("takes seconds")
     def test_neverRun(self) -> None:
         """A script that listens and has no reactor run ends as any other does."""
         self.assertEnds("app.listen(0)")

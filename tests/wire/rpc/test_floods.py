@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import daemonEnvironment
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 
 MEMORY_LIMIT = 50 << 20
 
@@ -113,19 +114,23 @@ class ProtectedTests(FloodCase):
 
     mode = "protected"
 
+    @long("takes seconds")
     def test_resets(self) -> None:
         """Calls that are begun and reset, 20,000 of them on each connection, run no handler."""
         self.assertBorne("resets")
         self.assertEqual(self.unary(b"", timeout=PATIENCE), b"0")
 
+    @long("takes seconds")
     def test_cancelled(self) -> None:
         """So do calls whose request has come with them, but for the handler."""
         self.assertBorne("cancelled")
 
+    @long("takes seconds")
     def test_continuations(self) -> None:
         """So does a block of headers without an end, in frames that are as long as may be."""
         self.assertBorne("continuations")
 
+    @long("takes seconds")
     def test_pings(self) -> None:
         """So do pings."""
         self.assertBorne("pings")
@@ -144,10 +149,12 @@ class OpenTests(FloodCase):
             return bytes(self.unary(b"active", timeout=PATIENCE))
         return b""
 
+    @long("takes seconds")
     def test_continuations(self) -> None:
         """A block of headers without an end takes little memory here, too."""
         self.assertBorne("continuations")
 
+    @long("takes seconds")
     def test_after(self) -> None:
         """A flood of calls may keep it busy, but it comes back, and nothing of them is left."""
         for self.kind in ("resets", "cancelled"):

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import Daemon
 from tests.support.h2client import H2Client
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.selection import long
 from tests.wire.rpc.optioncase import struct
 from tests.wire.rpc.test_users import ADA, UsersCase
 
@@ -29,6 +30,7 @@ PATIENCE = 60.0
 class HostileUsersTests(UsersCase):
     """Requests."""
 
+    @long("takes seconds")
     async def test_long(self) -> None:
         """Text, ids and lists of four megabytes are refused by their field, and named shortly."""
         for name, request, field in (

@@ -12,6 +12,7 @@ from twisted.internet.threads import deferToThread
 
 from tests.support.h2client import H2Client, H2Stream, framed
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.selection import long
 from tests.wire.rpc.optioncase import ECHO, HOLD, OptionCase, struct
 
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED = 3, 4, 8
@@ -223,6 +224,7 @@ class BodyTests(MalformedCase):
             stream = await self.attack(bodied(body, metadata=metadata))
             self.assertEqual((stream.status, self.handled), (INTERNAL, 0))
 
+    @long("takes seconds")
     async def test_bomb(self) -> None:
         """A message that inflates to a thousand times its size is refused, and takes no memory."""
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)

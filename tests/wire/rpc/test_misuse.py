@@ -15,6 +15,7 @@ from storagegate import server
 from storagegate.core.errors import GrpcError
 from tests.support.h2client import H2Client
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 from tests.wire.rpc.test_reflection import V1
 
@@ -232,6 +233,7 @@ class MisuseTests(RPCCase):
         await self.app.stop(0)
         self.assertEqual(self.app.activeCalls, 0)
 
+    @long("takes seconds")
     async def test_reflection(self) -> None:
         """10,000 questions on one stream, odd ones among them, have 10,000 answers."""
         app = server.grpc().withOptions(grpc={"reflection": True})

@@ -19,6 +19,7 @@ from storagegate import server
 from storagegate.rpc.application import GRPCServer
 from tests.support.h2client import H2Client
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -127,6 +128,7 @@ class StopCase(RPCCase):
 class LoadTests(StopCase):
     """C{stop} while calls are open."""
 
+    @long("takes seconds")
     async def test_grace(self) -> None:
         """Within the grace calls end as they should, streams without end at its end; then all."""
         threads = set(threading.enumerate())

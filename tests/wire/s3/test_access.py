@@ -20,6 +20,7 @@ from tests.support.clients import (
 )
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 
 # Of the shared daemon: a key is issued by a process of its own.
@@ -363,6 +364,7 @@ class ListTests(AccessCase):
 class AnonymousTests(AccessCase):
     """Requests without credentials."""
 
+    @long("takes seconds")
     def test_everyOperation(self) -> None:
         """On a private bucket each operation is 403, and no byte of a body is read."""
         for operation in OPERATIONS.values():
@@ -389,6 +391,7 @@ class AnonymousTests(AccessCase):
             connection.sendall("\r\n".join(lines).encode())
             return connection.makefile("rb").readline().decode()
 
+    @long("takes seconds")
     def test_form(self) -> None:
         """A form without a policy is refused."""
         answer = exchange(
@@ -434,6 +437,7 @@ class ToolTests(AccessCase):
         s3cmd("setacl", "--acl-private", target)
         self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
 
+    @long("takes seconds")
     def test_aws(self) -> None:
         """The commands of s3api for each setting."""
         program = needProgram("aws")

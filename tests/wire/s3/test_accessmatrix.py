@@ -14,6 +14,7 @@ from tests.support.clients import Account, botoClient
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import CLIENTS
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.gateway.test_storage import LISTENERS, WIRES
 from tests.wire.s3.fixture import ENVIRONMENT, S3Case, ownDirectory
 from tests.wire.s3.test_access import ALL_USERS, statement
@@ -145,6 +146,7 @@ class AccessMatrixTests(S3Case):
         """Return a statement about the bucket that is made next."""
         return statement("BUCKET", principal, *actions)
 
+    @long("takes seconds")
     def test_matrix(self) -> None:
         """Each operation and each call is refused just where its actions are not allowed."""
         for bucket, allowed in self.settings():

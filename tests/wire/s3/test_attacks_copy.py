@@ -2,6 +2,7 @@
 
 from tests.support.clients import ROOT, Account
 from tests.support.s3signer import Answer, Outgoing, Signer
+from tests.support.selection import long
 from tests.wire.s3.attacks import AttackCase
 from tests.wire.s3.fixture import S3Case, eventually, runStoragegate
 
@@ -110,6 +111,7 @@ class KeyPolicyTests(S3Case):
         for key in ("public/a", "private/a"):
             full.put_object(Bucket=self.bucket, Key=key, Body=key.encode())
 
+    @long("takes seconds")
     def test_readonly(self) -> None:
         """A read-only key reads, lists, and changes nothing."""
         client = self.impatient(self.issueKey("team", "--policy", "readonly"))
@@ -129,6 +131,7 @@ class KeyPolicyTests(S3Case):
         self.assertRefused(403, "AccessDenied", client.create_bucket, Bucket=self.makeName("team"))
         self.assertHolds(self.bucket, "public/a", b"public/a")
 
+    @long("takes seconds")
     def test_writeonly(self) -> None:
         """A write-only key stores, and learns nothing: not even by copying to where it may."""
         client = self.impatient(self.issueKey("team", "--policy", "writeonly"))
@@ -142,6 +145,7 @@ class KeyPolicyTests(S3Case):
         ):
             self.assertRefused(403, "AccessDenied", call, **named, **arguments)
 
+    @long("takes seconds")
     def test_prefix(self) -> None:
         """A key for a prefix sees and changes nothing beside it."""
         client = self.impatient(self.issueKey("team", "--prefix", "public/*"))
@@ -164,6 +168,7 @@ class KeyPolicyTests(S3Case):
         self.assertEqual([entry["Code"] for entry in many["Errors"]], ["AccessDenied"])
         self.assertHolds(self.bucket, "private/a", b"private/a")
 
+    @long("takes seconds")
     def test_bucketPattern(self) -> None:
         """A key for some buckets opens no other."""
         client = self.impatient(self.issueKey("team", "--bucket", "elsewhere-*"))
@@ -172,6 +177,7 @@ class KeyPolicyTests(S3Case):
             403, "AccessDenied", client.get_object, Bucket=self.bucket, Key="public/a"
         )
 
+    @long("takes seconds")
     def test_revoked(self) -> None:
         """A revoked key is nobody's within a second or so."""
         account = self.issueKey("leaver")

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.support.clients import awsEnvironment, runTool
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_boto_presigned import targetOf
 from tests.wire.s3.trees import makeTree, readTree
@@ -25,6 +26,7 @@ class AWSTests(S3Case):
         """Run a command and give its output."""
         return runTool([self.program, *arguments], self.environment)
 
+    @long("takes seconds")
     def test_fromBucketToNothing(self) -> None:
         """mb, cp up, ls, cp down, rm, rb."""
         bucket = self.makeName("aws")
@@ -39,6 +41,7 @@ class AWSTests(S3Case):
         self.aws("s3", "rb", f"s3://{bucket}")
         self.assertNotIn(bucket, self.aws("s3", "ls"))
 
+    @long("takes seconds")
     def test_largeFile(self) -> None:
         """A file of 40 MB goes in parts both ways, and between two keys."""
         bucket = self.makeBucket("aws")
@@ -49,6 +52,7 @@ class AWSTests(S3Case):
         self.aws("s3", "cp", f"s3://{bucket}/moved", self.files / "back")
         self.assertTrue((self.files / "back").read_bytes() == (tree / "large.bin").read_bytes())
 
+    @long("takes seconds")
     def test_sync(self) -> None:
         """A tree is synced up and down whole; a second sync does nothing; rm takes it all."""
         bucket = self.makeBucket("aws")
@@ -64,6 +68,7 @@ class AWSTests(S3Case):
         self.aws("s3", "rm", "--recursive", f"s3://{bucket}")
         self.s3.delete_bucket(Bucket=bucket)
 
+    @long("takes seconds")
     def test_multipartByHand(self) -> None:
         """The single steps of an upload in parts, from s3api."""
         bucket = self.makeBucket("aws")
@@ -89,6 +94,7 @@ class AWSTests(S3Case):
         curled = runTool([needProgram("curl"), "--silent", "--fail", url], {})
         self.assertEqual(curled, "for you")
 
+    @long("takes seconds")
     def test_versions(self) -> None:
         """A bucket is versioned, an object deleted, brought back, and removed for good."""
         bucket = self.makeBucket("aws")

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from tests.support.clients import botoClient
+from tests.support.selection import long
 from tests.wire.s3.bulk import fillBucket
 from tests.wire.s3.fixture import S3Case
 
@@ -37,6 +38,7 @@ class TenThousandKeysTests(S3Case):
         paginator = self.s3.get_paginator(operation)
         return list(paginator.paginate(Bucket=self.bucket, **arguments))
 
+    @long("takes seconds")
     def test_everyKeyOnce(self) -> None:
         """All pages together hold every key once, in order, in both versions of the list."""
         for operation in ("list_objects_v2", "list_objects"):
@@ -45,6 +47,7 @@ class TenThousandKeysTests(S3Case):
             found = [entry["Key"] for page in pages for entry in page["Contents"]]
             self.assertTrue(found == KEYS, operation)
 
+    @long("takes seconds")
     def test_entries(self) -> None:
         """An entry tells size, ETag, class and time."""
         entry = self.pages("list_objects_v2", PaginationConfig={"MaxItems": 1})[0]["Contents"][0]
@@ -103,6 +106,7 @@ class TenThousandKeysTests(S3Case):
         many = self.s3.list_objects_v2(Bucket=self.bucket, MaxKeys=1_000_000)
         self.assertEqual((many["KeyCount"], many["MaxKeys"]), (1000, 1000))
 
+    @long("takes seconds")
     def test_versions(self) -> None:
         """Every object of the bucket is listed as its latest version C{null}."""
         pages = self.pages("list_object_versions")

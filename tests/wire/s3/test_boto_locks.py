@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 from tests.support.clients import awsEnvironment, runTool
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_access import AccessCase, statement
 from tests.wire.s3.test_refusals import FormCase
@@ -470,6 +471,7 @@ class DecisionTests(AccessCase):
 class ToolTests(LockCase):
     """A program that knows of locks."""
 
+    @long("takes seconds")
     def test_awscli(self) -> None:
         """aws-cli sets and reads what keeps a version, and meets it."""
         environment = awsEnvironment(self.endpoint, self.makeDirectory())

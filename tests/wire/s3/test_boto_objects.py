@@ -10,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from tests.support.s3signer import ANSWER_SECONDS, Outgoing, wireBytes
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 
 KIB = 1 << 10
@@ -89,6 +90,7 @@ class SizeTests(S3Case):
             self.assertEqual((head["ContentLength"], head["ETag"]), (size, etag))
             self.assertHolds(bucket, str(size), body)
 
+    @long("takes seconds")
     def test_200MBTransfer(self) -> None:
         """A file of 200 MB goes up in parallel parts and comes down in parallel ranges, whole."""
         bucket = self.makeBucket()

@@ -1,6 +1,7 @@
 """Who a bucket is expected to belong to, and what a narrow key may see."""
 
 from tests.support.s3signer import Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.forms import formRequest
 
@@ -74,6 +75,7 @@ class NarrowKeyTests(S3Case):
         self.full.put_object(Bucket=self.names[0], Key="doc/a", Body=b"x")
         self.full.put_object(Bucket=self.names[0], Key="doc/a.secret", Body=b"x")
 
+    @long("takes seconds")
     def test_buckets(self) -> None:
         """A key for some buckets is told of no other."""
         client = self.impatient(self.issueKey("narrow", "--bucket", "narrow-a*"))
@@ -81,6 +83,7 @@ class NarrowKeyTests(S3Case):
         self.assertIn(self.names[0], listed)
         self.assertNotIn(self.names[1], listed)
 
+    @long("takes seconds")
     def test_lists(self) -> None:
         """A list that could show what the pattern does not match is refused in every form."""
         client = self.impatient(self.issueKey("narrow", "--prefix", "doc/?"))
@@ -94,6 +97,7 @@ class NarrowKeyTests(S3Case):
         ):
             self.assertRefused(403, "AccessDenied", call, **named, Prefix="doc/a")
 
+    @long("takes seconds")
     def test_prefix(self) -> None:
         """A key with a prefix reads, writes and lists what lies below it, and nothing else."""
         client = self.impatient(self.issueKey("narrow", "--prefix", "doc/"))
@@ -105,6 +109,7 @@ class NarrowKeyTests(S3Case):
             self.assertRefused(403, "AccessDenied", client.put_object, **named, Key=key)
         self.assertRefused(403, "AccessDenied", client.list_objects_v2, **named)
 
+    @long("takes seconds")
     def test_forms(self) -> None:
         """A form is narrowed like its signer's key, also where C{${filename}} makes the key."""
         account = self.issueKey("narrow", "--prefix", "doc/*")

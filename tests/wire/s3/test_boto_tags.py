@@ -5,6 +5,7 @@ from typing import Any
 from tests.support.clients import awsEnvironment, runTool
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_refusals import FormCase
 
@@ -137,6 +138,7 @@ class ObjectTagTests(S3Case):
         )
         self.assertEqual(self.tags(VersionId=new), {"below": "v"})
 
+    @long("takes seconds")
     def test_awscli(self) -> None:
         """aws-cli sets and reads tags."""
         tool, environment = needProgram("aws"), awsEnvironment(self.endpoint, self.makeDirectory())

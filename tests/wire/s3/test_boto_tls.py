@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.clients import botoClient
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
 MIB = 1 << 20
@@ -85,6 +86,7 @@ class TLSTests(S3Case):
         self.s3.download_file(self.bucket, "k", str(directory / "down"))
         self.assertTrue((directory / "down").read_bytes() == body)
 
+    @long("takes seconds")
     def test_headerWire(self) -> None:
         """What this file says of boto3 is so: the body it sends is chunked and unsigned."""
         seen: list[dict[str, str]] = []

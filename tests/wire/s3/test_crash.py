@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.daemon import DaemonFailed
 from tests.support.journal import Journal
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import isCollected, judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
@@ -20,6 +20,7 @@ ROUNDS = rounds(2, 20, soak=200)
 class CrashTests(SynchronousTestCase):
     """One store that dies again and again."""
 
+    @long("takes seconds")
     def test_killedUnderLoad(self) -> None:
         """After each kill all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
@@ -58,6 +59,7 @@ class CrashTests(SynchronousTestCase):
         daemon.stop()
         runStoragegate("fsck", "--data", daemon.data)
 
+    @long("takes seconds")
     def test_killedWhileStarting(self) -> None:
         """A start that is killed leaves nothing that keeps the next from starting."""
         daemon = makeDaemon(ownDirectory("crash") / "data")

@@ -11,6 +11,7 @@ from tests.support.clients import botoClient
 from tests.support.daemon import Daemon
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.selection import long
 from tests.support.syncs import endFailing, failSyncs
 from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, ownDirectory
 
@@ -75,6 +76,7 @@ class DiskFullTests(FullCase):
 
     options = "size=24m,nr_inodes=4000"
 
+    @long("takes seconds")
     def test_fullAndFreed(self) -> None:
         """A full disk is 507; nothing partial is there, reads and deletes go on, room is used."""
         stored = self.fill(MIB)
@@ -103,6 +105,7 @@ class DiskFullTests(FullCase):
         found = botoClient(self.full.url()).get_object(Bucket="full", Key=stored[-1])
         self.assertTrue(found["Body"].read() == b"f" * MIB)
 
+    @long("takes seconds")
     def test_catalogFull(self) -> None:
         """Small objects fill the catalog to the last page: it is no different."""
         self.fill(MIB)
@@ -120,6 +123,7 @@ class InodesFullTests(FullCase):
 
     options = "size=500m,nr_inodes=120"
 
+    @long("takes seconds")
     def test_fullAndFreed(self) -> None:
         """No file more is 507; small objects need none and go on; deletes make room for files."""
         stored = self.fill(70_000)
@@ -179,10 +183,12 @@ class FailedSyncTests(S3Case):
             self.assertTrue(found == b"k" * size)
         self.assertEqual(self.readiness(self.failing), 503)
 
+    @long("takes seconds")
     def test_smallObject(self) -> None:
         """The catalog's failed sync makes the store read-only, also when syncs work again."""
         self.failAndRecover(b"n" * 10)
 
+    @long("takes seconds")
     def test_largeObject(self) -> None:
         """A blob's failed sync makes the store read-only, also when syncs work again."""
         self.failAndRecover(b"n" * 300_000)

@@ -8,6 +8,7 @@ from tests.support.clients import awsEnvironment, botoClient, runTool
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, Signer, exchange
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
 
 Rule = dict[str, Any]
@@ -170,6 +171,7 @@ class ConfigurationTests(S3Case):
         other = self.s3.create_multipart_upload(Bucket=self.bucket, Key="b")
         self.assertNotIn("AbortDate", other)
 
+    @long("takes seconds")
     def test_awscli(self) -> None:
         """aws-cli sets and reads rules, also those of the documentation."""
         program, files = needProgram("aws"), self.makeDirectory()
@@ -262,6 +264,7 @@ class ScannerTests(S3Case):
                 found[name] = found.get(name, 0) + float(value)
         return found
 
+    @long("takes seconds")
     def test_expires(self) -> None:
         """What was there before is removed, with its uploads, and nothing else."""
         self.put("tmp/a", "tmp/b", "kept")
@@ -307,6 +310,7 @@ class ScannerTests(S3Case):
         self.assertTrue(eventually(lambda: not self.versions()))
         self.s3.delete_bucket(Bucket="bbb")
 
+    @long("takes seconds")
     def test_restart(self) -> None:
         """After the daemon was killed, and after it was stopped, the rules go on."""
         self.set({"Expiration": {"Days": 1}})
@@ -336,6 +340,7 @@ class ScannerTests(S3Case):
         self.assertEqual(self.keys(), ["k"])
 
 
+@long("takes seconds")
 class WorkersTests(ScannerTests):
     """The same with two processes of which one scans."""
 

@@ -14,6 +14,7 @@ from twisted.internet.threads import deferToThread
 from tests.support.clients import ROOT
 from tests.support.garbage import findCycles, withoutCollector
 from tests.support.s3signer import Outgoing, wireBytes
+from tests.support.selection import long
 from tests.wire.s3.test_observing import ObservingCase
 
 BODIES = (b"x" * 1000, b"x" * 3_000_000)
@@ -46,6 +47,7 @@ class LifetimeTests(ObservingCase):
 
         await self.assertFreed(act)
 
+    @long("takes seconds")
     async def test_success(self) -> None:
         """After requests that succeed."""
         await self.ask("PUT", "/bkt")
@@ -60,6 +62,7 @@ class LifetimeTests(ObservingCase):
         document = b"<Delete><Object><Key>z</Key></Object></Delete>"
         await self.asked(200, "POST", "/bkt?delete", document, content_md5=_md5(document))
 
+    @long("takes seconds")
     async def test_refused(self) -> None:
         """After errors."""
         await self.ask("PUT", "/bkt")
@@ -71,6 +74,7 @@ class LifetimeTests(ObservingCase):
             await self.asked(400, "PUT", "/bkt/k", body, x_amz_checksum_crc32="AAAAAA==")
         await self.asked(400, "POST", "/bkt?delete", b"<Delete", content_md5=_md5(b"<Delete"))
 
+    @long("takes seconds")
     async def test_aborted(self) -> None:
         """After clients that hang up in mid-body, and in the middle of a response."""
         await self.ask("PUT", "/bkt")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.clients import ROOT
 from tests.support.memory import peakMemory
 from tests.support.s3signer import ANSWER_SECONDS
-from tests.support.selection import soak
+from tests.support.selection import long, soak
 from tests.wire.s3.bulk import inParallel
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
@@ -62,6 +62,7 @@ class MemoryTests(S3Case):
         self.assertEqual(set(etags), {f'"{expected}"'})
         self.assertLess(peakMemory(self.measured.pid), PEAK_LIMIT_MIB * MIB)
 
+    @long("takes seconds")
     def test_parallelUploads(self) -> None:
         """32 uploads of 16 MiB at once keep the process under 300 MiB."""
         self.uploadAtOnce(32, 16 * MIB)

@@ -11,6 +11,7 @@ from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.request import Operation
 from tests.s3.clientparser import serviceModel
 from tests.support.s3signer import Answer, Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.modeltable import REFUSED_WITH_OPERATION, TABLE, Row
 
@@ -301,6 +302,7 @@ class AnswerTests(S3Case):
                 self.assertTrue(any(part in answer.code for part in absent), answer)
             self.restore(rowOf(operation).method.decode() if operation not in _FOREIGN else "GET")
 
+    @long("takes seconds")
     def test_obeyedHeaders(self) -> None:
         """A header that is obeyed changes the answer, or what is stored."""
         self.checkRows("header", "obeyed")
@@ -309,15 +311,18 @@ class AnswerTests(S3Case):
         """A parameter that is obeyed changes the answer."""
         self.checkRows("query", "obeyed")
 
+    @long("takes seconds")
     def test_obeyedElements(self) -> None:
         """An element that is obeyed changes the answer."""
         self.checkRows("element", "obeyed")
 
+    @long("takes seconds")
     def test_harmless(self) -> None:
         """What is harmless changes nothing."""
         for kind in ("header", "query", "element"):
             self.checkRows(kind, "harmless")
 
+    @long("takes seconds")
     def test_refused(self) -> None:
         """What is not built is refused."""
         for kind in ("header", "element"):

@@ -15,6 +15,7 @@ from tests.support.clients import (
 )
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 from tests.wire.s3.forms import formRequest
 from tests.wire.s3.test_access import ALL_USERS, AccessCase, statement
@@ -329,6 +330,7 @@ class ToolTests(ObjectAclCase):
         super().setUp()
         self.files = self.makeDirectory()
 
+    @long("takes seconds")
     def test_s3cmd(self) -> None:
         """setacl of objects, put with --acl-public, and cp, which sets the source's list."""
         program = needProgram("s3cmd")
@@ -357,6 +359,7 @@ class ToolTests(ObjectAclCase):
         s3cmd("cp", f"s3://{self.bucket}/new", f"s3://{self.bucket}/copy")
         self.assertEqual(self.status(self.ann, "get_object", Key="copy"), 200)
 
+    @long("takes seconds")
     def test_aws(self) -> None:
         """put-object-acl, get-object-acl, and cp with --acl and with --grants."""
         program = needProgram("aws")
