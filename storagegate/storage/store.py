@@ -114,7 +114,8 @@ class AccessKeySnapshot:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
     _begun: int = field(default=0, init=False)
     _taken: int = field(default=0, init=False)
-    _takenAt: float = field(default=0.0, init=False)
+    # Those that were never read are in doubt.
+    _takenAt: float = field(default=float("-inf"), init=False)
 
     @_notedAt.default
     def _makeNotedAt(self) -> float:
