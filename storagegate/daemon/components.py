@@ -178,6 +178,7 @@ class Components:
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
+        from storagegate.storage.clock import StoreClock
         from storagegate.storage.metrics import MeteredFiles, watchStore
 
         meters = self.meters if self._isMetered else None
@@ -185,6 +186,7 @@ class Components:
             "durability": options.durability,
             "verifyReads": options.verifyReads,
             "files": None if meters is None else MeteredFiles(meters),
+            "clock": StoreClock(),
         }
         if self._cluster is None:
             store = self._embeddedStore(directory, arguments)
@@ -192,6 +194,7 @@ class Components:
             if self._link is None:
                 self._lock = DirectoryLock.take(directory)
             store = self._clusterStore(directory, self._cluster[0], arguments)
+        self._watchClock(store)
         if meters is not None:
             watchStore(store, meters, directory)
         if self._link is not None:
@@ -263,6 +266,17 @@ class Components:
         if self._isCounting:
             self._counts.open()
         return store
+
+    def _watchClock(self, store: "ObjectStore") -> None:
+        """Compare the machine's clock with the catalog, where one of the processes keeps it."""
+        from storagegate.storage.clock import TOPIC, ClockRecorder, compareClock
+
+        clock = store.clock
+        assert clock is not None, "it was opened with one"
+        Deferred.fromCoroutine(compareClock(clock, store.catalog, self._reactor))
+        store.runInOne("clock", ClockRecorder(clock, store.catalog, self._reactor))
+        if self._link is not None:
+            self._link.subscribe(TOPIC, lambda payload: clock.confirm())
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
         """Remove what is due by the rules of buckets, in one of the processes."""
