@@ -57,6 +57,7 @@ DATES = {
     "services.objects": "the date of an object",
     "services.users": "the date of a user",
     "storage.blobs.filestore": "the dates of files; nothing is removed by them after a step",
+    "storage.clock": "watches it",
     "storage.commandresults": "the date of a result",
     "storage.store": "the date of the last use of a key",
     "telemetry.metrics": "the date of the start",

@@ -166,6 +166,7 @@ async def confirmClock(call: ConsoleCall) -> ClockConfirmed:
     wasStepped = clock is not None and clock.confirm()
     if services.link is not None:
         services.link.broadcast(TOPIC, None)
+    call.note(wasStepped=wasStepped)
     return ClockConfirmed(wasStepped, int(services.now() * 1000))
 
 

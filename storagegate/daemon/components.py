@@ -178,15 +178,18 @@ class Components:
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
-        from storagegate.storage.clock import StoreClock
+        from storagegate.storage.clock import TOPIC, StoreClock
         from storagegate.storage.metrics import MeteredFiles, watchStore
 
+        clock = StoreClock()
+        if self._link is not None:
+            self._link.subscribe(TOPIC, lambda payload: clock.confirm())
         meters = self.meters if self._isMetered else None
         arguments: dict[str, Any] = {
             "durability": options.durability,
             "verifyReads": options.verifyReads,
             "files": None if meters is None else MeteredFiles(meters),
-            "clock": StoreClock(),
+            "clock": clock,
         }
         if self._cluster is None:
             store = self._embeddedStore(directory, arguments)
@@ -194,7 +197,6 @@ class Components:
             if self._link is None:
                 self._lock = DirectoryLock.take(directory)
             store = self._clusterStore(directory, self._cluster[0], arguments)
-        self._watchClock(store)
         if meters is not None:
             watchStore(store, meters, directory)
         if self._link is not None:
@@ -266,17 +268,6 @@ class Components:
         if self._isCounting:
             self._counts.open()
         return store
-
-    def _watchClock(self, store: "ObjectStore") -> None:
-        """Compare the machine's clock with the catalog, where one of the processes keeps it."""
-        from storagegate.storage.clock import TOPIC, ClockRecorder, compareClock
-
-        clock = store.clock
-        assert clock is not None, "it was opened with one"
-        Deferred.fromCoroutine(compareClock(clock, store.catalog, self._reactor))
-        store.runInOne("clock", ClockRecorder(clock, store.catalog, self._reactor))
-        if self._link is not None:
-            self._link.subscribe(TOPIC, lambda payload: clock.confirm())
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
         """Remove what is due by the rules of buckets, in one of the processes."""

@@ -22,7 +22,6 @@ import msgspec
 from attrs import define, field
 from msgspec import Struct
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
@@ -45,7 +44,7 @@ TOPIC = "clock"
 """An operator's confirmation, which goes to all processes of the store."""
 
 _TASK = "clock"
-_AGAIN_SECONDS = 1.0
+_FIRST_SECONDS = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -92,6 +91,7 @@ class StoreClock:
     @ivar _passed: Returns seconds since the boot.
     @ivar _boot: Names the boot.
     @ivar onSettled: Called when the clock is trusted again.
+    @ivar isConfirmed: Whether L{confirm} was called, and the catalog does not have it yet.
     @ivar _trusted: The wall clock's lead over the time since the boot while it was trusted; L{None}
         before L{compare}.
     @ivar _steady: The lead since C{_since}, give or take L{STEP_SECONDS}.
@@ -104,6 +104,7 @@ class StoreClock:
     _passed: Callable[[], float] = bootSeconds
     _boot: str = field(factory=bootId)
     onSettled: Callable[[], object] = field(default=lambda: None, init=False)
+    isConfirmed: bool = field(default=False, init=False)
     _trusted: float | None = field(default=None, init=False)
     _steady: float = field(default=0.0, init=False)
     _since: float = field(default=0.0, init=False)
@@ -133,8 +134,6 @@ class StoreClock:
             ahead = self._steady - known
             side = "ahead of" if ahead > 0 else "behind"
             self._suspect(f"is {_formatSeconds(ahead)} {side} the newest date in the catalog")
-        else:
-            self.onSettled()
 
     @property
     def isStepped(self) -> bool:
@@ -185,17 +184,21 @@ class StoreClock:
             return False
         isStepped = self._isStepped
         self._newestMs = int(wall * 1000)
+        self.isConfirmed = True
         self._settle(wall - passed, passed)
         if isStepped:
             self._log.info("the clock was confirmed: removals by date go on")
         return isStepped
 
     def reading(self) -> ClockReading | None:
-        """Return both clocks, for the catalog; L{None} while the clock is not trusted."""
+        """
+        Return both clocks, for the catalog: after a step the date that was trusted, plus the time
+        since. L{None} before L{compare}.
+        """
         wall, passed = self._look()
-        if self._isStepped or self._trusted is None:
+        if self._trusted is None:
             return None
-        wallMs = int(wall * 1000)
+        wallMs = int((self._trusted + passed if self._isStepped else wall) * 1000)
         self._newestMs = max(self._newestMs, wallMs)
         return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot)
 
@@ -241,26 +244,12 @@ def _formatSeconds(seconds: float) -> str:
     return f"{whole} seconds"
 
 
-async def compareClock(clock: StoreClock, catalog: ICatalog, reactor: IReactorTime) -> None:
-    """
-    Compare a clock with the last reading in a catalog. At the start, in each process.
-
-    @param catalog: That of the store. While it does not answer, the clock is not trusted.
-    @param reactor: Measures the time between two tries.
-    """
-    while True:
-        try:
-            document = await catalog.progress(_TASK)
-        except StoreError:
-            await deferLater(reactor, _AGAIN_SECONDS)
-        else:
-            clock.compare(None if document is None else _decodeReading(document))
-            return
-
-
 @define(eq=False)
 class ClockRecorder:
-    """Keeps readings of a clock in the catalog, in one process of the store. Reactor thread."""
+    """
+    Compares a clock with the last reading in the catalog, and keeps newer ones there, in each
+    process of the store. Reactor thread.
+    """
 
     _log = Logger()
 
@@ -274,19 +263,29 @@ class ClockRecorder:
         return PeriodicTask("the recorder of the clock", self._reactor)
 
     def start(self) -> None:
-        """Save readings until L{stop}."""
+        """Compare now, as far as the catalog answers at once, and save readings until L{stop}."""
         self._clock.onSettled = self._task.wake
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """Save the last one."""
+        """Save the last reading."""
         self._clock.onSettled = lambda: None
         await self._task.stop()
         await self._save()
 
     async def _rounds(self) -> None:
+        while not self._task.isStopping:
+            try:
+                reading = await self._read()
+            except Exception as error:
+                # The clock is not trusted before the catalog answers.
+                self._log.info("the clock was not compared: {error}", error=str(error))
+                await self._task.pause(_FIRST_SECONDS)
+            else:
+                self._clock.compare(reading)
+                break
         # A daemon that starts has more urgent things to do.
-        await self._task.pause(1)
+        await self._task.pause(_FIRST_SECONDS)
         while not self._task.isStopping:
             await self._save()
             await self._task.pause(SAVE_SECONDS)
@@ -296,6 +295,24 @@ class ClockRecorder:
         if reading is None:
             return
         try:
-            await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
+            found = await self._read()
+            # In a cluster: a machine whose clock is behind does not hide a newer date of another.
+            isNewer = found is not None and found.newestMs > reading.newestMs
+            if (
+                found is None
+                or found.boot == reading.boot
+                or not isNewer
+                or self._clock.isConfirmed
+            ):
+                await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
+                self._clock.isConfirmed = False
         except StoreError as error:
             self._log.info("the clock was not noted: {error}", error=str(error))
+
+    async def _read(self) -> ClockReading | None:
+        """Read the last reading; L{None} if there is none that this program understands."""
+        document = await self._catalog.progress(_TASK)
+        try:
+            return None if document is None else _decodeReading(document)
+        except msgspec.DecodeError:
+            return None

@@ -39,7 +39,7 @@ from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
 from storagegate.storage.catalog.reserve import Reserve
-from storagegate.storage.clock import StoreClock
+from storagegate.storage.clock import ClockRecorder, StoreClock
 from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import HeldBlobs
@@ -277,6 +277,10 @@ class ObjectStore:
         node.runInOne("scrub", self.scrubber)
         self.accessKeys = AccessKeySnapshot(catalog, reactor, catalog.keysStaleSeconds)
         self.accessKeys.start()
+        self._recorder: ClockRecorder | None = None
+        if self.clock is not None:
+            self._recorder = ClockRecorder(self.clock, catalog, reactor)
+            self._recorder.start()
         catalog.onKeysChanged = self.accessKeys.notice
 
     def runInOne(self, name: str, task: BackgroundTask) -> None:
@@ -455,12 +459,35 @@ class ObjectStore:
         @param atMs: See L{settledMs}.
         """
 
+        settledMs = self.settledMs(atMs)
+        named = [entry for entry in entries if entry[1] is not None]
+        if settledMs == atMs or not named:
+            return self._delete(bucket, entries, account, atMs)
+        if len(named) == len(entries):
+            return self._delete(bucket, entries, account, settledMs)
+
+        async def delete() -> list[Removal | Exception]:
+            # Locks are judged by the one date, and delete markers have the other.
+            unnamed = [entry for entry in entries if entry[1] is None]
+            made = iter(await self._delete(bucket, unnamed, account, atMs))
+            removed = iter(await self._delete(bucket, named, account, settledMs))
+            return [next(made if entry[1] is None else removed) for entry in entries]
+
+        return Deferred.fromCoroutine(delete())
+
+    def _delete(
+        self,
+        bucket: str,
+        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
+        account: str,
+        atMs: int,
+    ) -> Deferred[list[Removal | Exception]]:
         def notify(results: list[Removal | Exception]) -> None:
             for (key, _, _), result in zip(entries, results, strict=True):
                 if isinstance(result, Removal) and result.isChanged:
                     self._node.committed(ObjectChange(bucket, key, result.current))
 
-        args = (bucket, entries, account, self.settledMs(atMs))
+        args = (bucket, entries, account, atMs)
         return self._write({}, notify, self.catalog.deleteObjects, *args)
 
     def settledMs(self, atMs: int) -> int:
@@ -538,6 +565,8 @@ class ObjectStore:
         """Finish all writes, then release the directory. Once."""
         try:
             await self.accessKeys.stop()
+            if self._recorder is not None:
+                await self._recorder.stop()
             await self._node.stop()
             await self.blobs.close()
             await self._node.leave()

@@ -1,9 +1,19 @@
 """The clock of a store, on clocks that the test sets."""
 
-from attrs import define
+import os
 
-from storagegate.storage.clock import AGREED_SECONDS, ClockReading, StoreClock
+import msgspec
+from attrs import define
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading, StoreClock
+from storagegate.storage.files import Files
+from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED
+from storagegate.storage.recovery import removeUnconfirmed
 from tests.support.log import LogCase
+from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
 
 DAY = 86400
 NOW = 20_000 * DAY
@@ -78,7 +88,7 @@ class StoreClockTests(LogCase):
         self.machine.passed += 1
         self.assertEqual(self.clock.settledMs(), before + 1000)
         self.assertIn("was set 365 days ahead", self.clock.problem or "")
-        self.assertIsNone(self.clock.reading())
+        self.assertEqual(self.reading().wallMs, before + 1000)
         self.machine.lead -= 365 * DAY
         self.machine.passed += 1
         self.assertEqual(self.clock.settledMs(), before + 2000)
@@ -147,3 +157,176 @@ class StoreClockTests(LogCase):
         self.clock.confirm()
         self.assertEqual(self.clock.behindMs(), 0)
         self.assertEqual(self.reading().newestMs, self.reading().wallMs)
+
+
+class StoreTests(SynchronousTestCase):
+    """A store whose machine's clock is set: what is locked, what is removed, what is noted."""
+
+    def setUp(self) -> None:
+        """Open a store with a bucket whose versions are locked for a day."""
+        self.machine = Machine()
+        self.driver = StoreDriver(
+            fastDirectory(self), Files(), clock=StoreClock(self.wall, self.passed, "one")
+        )
+        self.addCleanup(lambda: self.driver.close())
+        self.driver.createBucket("b")
+        self.driver.setVersioning("b", VERSIONING_ENABLED)
+        self.driver.setObjectLock("b", COMPLIANCE)
+        self.put()
+
+    def wall(self) -> float:
+        """Read the wall clock."""
+        return self.machine.passed + self.machine.lead
+
+    def passed(self) -> float:
+        """Read the time since the boot."""
+        return self.machine.passed
+
+    def put(self) -> None:
+        """Store a version, by the clock."""
+        self.driver.setTime(int(self.wall() * 1000))
+        self.driver.put("b", b"k", b"x")
+
+    def delete(self) -> bool | Exception:
+        """Try to remove the newest version, by the clock."""
+        self.driver.setTime(int(self.wall() * 1000))
+        return self.driver.deleteVersions("b", [(b"k", 0)])[0]
+
+    def restart(self) -> None:
+        """Stop and start the process."""
+        self.driver.close()
+        self.driver.clock = StoreClock(self.wall, self.passed, self.machine.boot)
+        self.driver.open()
+
+    def test_ended(self) -> None:
+        """A lock that has ended by both clocks holds nothing, also after a step."""
+        self.machine.passed += 2 * DAY
+        self.machine.lead += 365 * DAY
+        self.assertIs(self.delete(), True)
+
+    def test_notEnded(self) -> None:
+        """One that has ended by the wall clock alone holds, until an hour has passed."""
+        self.machine.lead += 2 * DAY
+        self.assertIs(self.delete(), False)
+        self.restart()
+        self.assertIs(self.delete(), False)
+        self.machine.passed += AGREED_SECONDS
+        self.assertIs(self.delete(), True)
+
+    def test_mixed(self) -> None:
+        """A marker has the date of the wall clock, in one request with a version that is locked."""
+        self.machine.lead += 2 * DAY
+        nowMs = int(self.wall() * 1000)
+        version = self.driver.versionId("b", b"k", 0)
+        entries = [(b"k", version, ALWAYS), (b"l", None, ALWAYS), (b"k", version, ALWAYS)]
+        found = self.driver.reactor.settle(
+            self.driver.store.deleteObjects("b", entries, "account", nowMs)
+        )
+        kinds = [type(each).__name__ for each in found]
+        self.assertEqual(kinds, ["ObjectLocked", "Removal", "ObjectLocked"])
+        marker, _ = self.driver.listed("b", prefix=b"l")
+        self.assertEqual([each.modifiedMs for each in marker], [nowMs])
+
+    def test_behind(self) -> None:
+        """The default counts from the newest date that was seen, in the same process and later."""
+        for isRestarted in (False, True):
+            self.machine.lead -= 3 * DAY
+            if isRestarted:
+                self.restart()
+            self.put()
+            self.machine.lead += 3 * DAY
+            self.assertIs(self.delete(), False)
+            record = self.driver.find("b", b"k")
+            assert record is not None
+            self.assertEqual(record.modifiedMs, (NOW - 3 * DAY) * 1000)
+            self.assertEqual(record.attributes.lock.untilMs, (NOW + DAY) * 1000)
+
+    def test_behindWithoutLock(self) -> None:
+        """Objects of buckets without a default are as they are."""
+        self.driver.createBucket("c")
+        self.driver.setVersioning("c", VERSIONING_ENABLED)
+        self.driver.setObjectLock("c", "")
+        self.driver.createBucket("d")
+        self.machine.lead -= 3 * DAY
+        for bucket in ("c", "d"):
+            self.driver.put(bucket, b"k", b"x" * 1000)
+            record = self.driver.find(bucket, b"k")
+            assert record is not None
+            self.assertFalse(record.attributes.lock.mode)
+
+    def test_lifecycle(self) -> None:
+        """The scanner waits, whatever the date is."""
+        self.driver.createBucket("c")
+        self.driver.put("c", b"k", b"x")
+        self.driver.setRules("c", (LifecycleRule("e", True, days=30),))
+        self.machine.lead += 365 * DAY
+        self.driver.setTime(int(self.wall() * 1000))
+        self.assertEqual(self.driver.scan(), (0, 0))
+        self.assertEqual(self.driver.listing("c", b""), [b"k"])
+        assert self.driver.clock is not None
+        self.driver.clock.confirm()
+        self.assertEqual(self.driver.scan(), (1, 0))
+
+    def test_unconfirmed(self) -> None:
+        """A blob that seems to be old may be of an upload in progress."""
+        _, content = self.driver.upload(b"x" * 1000, 0)
+        [blob] = [segment.blob for segment in content.segments]
+        path = BlobLayout(self.driver.directory).stagingPath(blob)
+        os.utime(path, (0, 0))
+        store, clock = self.driver.store, self.driver.clock
+        assert clock is not None
+        self.machine.lead += 365 * DAY
+        for isTrusted in (False, True):
+            if isTrusted:
+                clock.confirm()
+            swept = self.driver.reactor.settle(removeUnconfirmed(store.catalog, store.blobs, clock))
+            self.assertEqual(swept.removed, int(isTrusted))
+
+    def note(self, newest: float, boot: str) -> None:
+        """Have the reading of a machine in the catalog."""
+        reading = ClockReading(int(newest * 1000), int(newest * 1000), 0, boot)
+        document = msgspec.json.encode(reading)
+        self.driver.reactor.settle(self.driver.store.catalog.putProgress("clock", document))
+
+    def noted(self) -> ClockReading:
+        """Stop and start the process; give the reading that it had noted."""
+        self.restart()
+        catalog = self.driver.store.catalog
+        document = self.driver.reactor.settle(catalog.progress("clock"))
+        return msgspec.json.decode(document or b"", type=ClockReading)
+
+    def test_otherMachines(self) -> None:
+        """The newer date of another machine stays, unless an operator has confirmed this clock."""
+        self.note(NOW + DAY, "other")
+        self.assertEqual(self.noted().newestMs, (NOW + DAY) * 1000)
+        self.assertIn("is 24 hours behind", self.driver.store.warnings()["clock"] or "")
+        assert self.driver.clock is not None
+        self.driver.clock.confirm()
+        self.assertEqual(self.noted(), ClockReading(NOW * 1000, NOW * 1000, 1_000_000, "one"))
+        self.assertIsNone(self.driver.store.warnings()["clock"])
+        self.note(NOW - DAY, "other")
+        self.assertEqual(self.noted().boot, "one")
+
+    def test_unreadable(self) -> None:
+        """A reading that this program does not understand is as none."""
+        catalog = self.driver.store.catalog
+        self.driver.reactor.settle(catalog.putProgress("clock", b"[]"))
+        self.assertEqual(self.noted().boot, "one")
+
+    def test_noted(self) -> None:
+        """Both clocks are in the catalog soon after the start, and then every two minutes."""
+        catalog, reactor = self.driver.store.catalog, self.driver.reactor
+        self.assertIsNone(reactor.settle(catalog.progress("clock")))
+        found = []
+        for seconds in (1, SAVE_SECONDS):
+            self.machine.passed += seconds
+            reactor.advance(seconds)
+            reactor.settle(catalog.putProgress("other", b""))
+            found.append(reactor.settle(catalog.progress("clock")))
+            self.machine.lead += DAY
+        first, second = (msgspec.json.decode(each or b"", type=ClockReading) for each in found)
+        self.assertEqual((first.wallMs, first.bootMs), ((NOW + 1) * 1000, 1_001_000))
+        # A day ahead, the date that was trusted before goes on.
+        passedMs = int(SAVE_SECONDS * 1000)
+        self.assertEqual(second.wallMs, first.wallMs + passedMs)
+        self.assertEqual(second.newestMs, second.wallMs)

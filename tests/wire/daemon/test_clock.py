@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import md5
 from pathlib import Path
 from threading import Event
@@ -89,17 +90,19 @@ class StepTests(SynchronousTestCase):
         data = Path(self.mktemp()).absolute()
         self.clock = FakeTime(data.with_suffix(".clock"))
         short = {"STORAGEGATE_LIFECYCLE_DAY_SECONDS": "1"}
-        environment = {**ENVIRONMENT, **self.clock.environment, **short}
-        self.daemon = Daemon(data, "--workers", str(self.workers), environment=environment)
+        self.daemon = self.makeDaemon(data, {**ENVIRONMENT, **self.clock.environment, **short})
         self.addCleanup(self.daemon.kill)
         self.daemon.start()
 
-    def send(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
+    def makeDaemon(self, data: Path, environment: Mapping[str, str]) -> Daemon:
+        """Make the daemon."""
+        return Daemon(data, "--workers", str(self.workers), environment=environment)
+
+    def send(
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] = {}
+    ) -> Answer:
         """Send a request with the root pair, which has no date."""
-        fields = {
-            **ROOT.plainHeaders(),
-            **{name.replace("_", "-"): v for name, v in headers.items()},
-        }
+        fields = {**ROOT.plainHeaders(), **headers}
         if body:
             fields["content-md5"] = b64encode(md5(body).digest()).decode()
         return exchange(self.daemon.address(), Outgoing(method, target, fields, body))
@@ -125,8 +128,8 @@ class StepTests(SynchronousTestCase):
         document = f"<LifecycleConfiguration>{rule}</LifecycleConfiguration>".encode()
         self.assertEqual(self.send("PUT", "/expiring?lifecycle", document).status, 200)
         self.assertEqual(self.send("PUT", "/expiring/k", b"x").status, 200)
-        lock = {"x_amz_bucket_object_lock_enabled": "true"}
-        self.assertEqual(self.send("PUT", "/locked", **lock).status, 200)
+        lock = {"x-amz-bucket-object-lock-enabled": "true"}
+        self.assertEqual(self.send("PUT", "/locked", headers=lock).status, 200)
         return self.putLocked()
 
     def putLocked(self) -> str:
