@@ -29,8 +29,8 @@ listener, or where a proxy has the console. The key pair is that of ``STORAGEGAT
 ``STORAGEGATE_SECRET_KEY``, or that of ``--profile``: a table of
 ``~/.config/storagegate/profiles.toml`` (mode 0600), with ``url``, ``accessKey``, ``secretKey`` and
 ``caFile``, all optional. It is sent over TLS or to this machine only. What only a running daemon
-can do (``trace``, ``call``, ``share``, ``keys judge``, ``config reload``) is done by the one of the
-data directory, without ``--url``, with its root pair.
+can do (``trace``, ``call``, ``share``, ``keys judge``, ``config reload``, ``clock confirm``) is
+done by the one of the data directory, without ``--url``, with its root pair.
 
 Without a command the script prints its commands, and the state of the daemon in a line. Secrets are
 read from standard input or the environment. With ``--json`` a command prints one object, ``trace``

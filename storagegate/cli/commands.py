@@ -343,6 +343,11 @@ COMMANDS: tuple[Command, ...] = (
         "config reload", "configuration:reload", "have the daemon read it again, as SIGHUP does"
     ),
     Command(
+        "clock confirm",
+        "maintenance:confirmClock",
+        "trust the clock after it was set, so that removals by date go on",
+    ),
+    Command(
         "connect",
         "connect:connect",
         "print what a client needs to use the store, and where it belongs",
@@ -463,6 +468,7 @@ GROUPS = {
     "keys": "issue, list, change and revoke access keys",
     "buckets": "list, create and delete buckets",
     "config": "look at the configuration, and have it read again",
+    "clock": "have the daemon trust the clock of its machine",
     "cluster": "make and look at a store over several machines",
     "cluster shard": "have further PostgreSQLs for buckets",
 }

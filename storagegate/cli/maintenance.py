@@ -1,11 +1,13 @@
-"""The commands for the data of one machine: C{fsck}, C{recover} and C{backup}."""
+"""The commands for the data of one machine: C{fsck}, C{recover}, C{backup}, C{clock confirm}."""
 
 import os
 import signal
 import sys
 
 from storagegate.cli.administration import catalogPath, refuseCluster
+from storagegate.cli.daemonclient import apiOf
 from storagegate.cli.invocation import FAILED, Invocation
+from storagegate.cli.output import formatTime
 
 
 def fsck(invocation: Invocation) -> int:
@@ -40,6 +42,14 @@ def recover(invocation: Invocation) -> int:
     failed = recover(invocation.data, to, invocation.output.line)
     invocation.output.result({"to": to, "problems": failed})
     return FAILED if failed else 0
+
+
+def confirmClock(invocation: Invocation) -> int:
+    """Have the daemon trust the clock of its machine."""
+    found = apiOf(invocation).request("POST", "clock/confirm")
+    state = "removals by date go on" if found["wasStepped"] else "it was trusted already"
+    invocation.output.result(found, [f"the clock is {formatTime(found['nowMs'])}: {state}"])
+    return 0
 
 
 def backup(invocation: Invocation) -> int:

@@ -272,7 +272,8 @@ class JobManager:
             return state
         # Without workers there is no other process that may run it.
         isOthers = self._services.link is not None
-        isAlive = isOthers and self._nowMs() - wroteMs < _DEAD_SECONDS * 1000
+        # A date in the future was written before the clock was set back.
+        isAlive = isOthers and abs(self._nowMs() - wroteMs) < _DEAD_SECONDS * 1000
         return "running" if isAlive or id in self._own else "interrupted"
 
     def _nowMs(self) -> int:

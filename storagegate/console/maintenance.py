@@ -1,4 +1,4 @@
-"""Scrubbing, damage, the commands that check and copy, the log of the catalog; and the doctor."""
+"""Scrubbing, damage, the commands that check and copy, the log of the catalog; doctor and clock."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from storagegate.console.call import ConsoleCall
 from storagegate.console.services import ConsoleServices
+from storagegate.storage.clock import TOPIC
 from storagegate.storage.commandresults import CommandResult, readResult
 from storagegate.storage.scrub import BYTES_PER_SECOND
 from storagegate.telemetry.metrics import MetricFamily
@@ -144,6 +145,29 @@ async def runDoctor(call: ConsoleCall) -> Findings:
     """Run the doctor in a process of its own."""
     found = msgspec.convert(await call.services.daemon.doctor(), list[DoctorFinding])
     return Findings(all(each.level != "problem" for each in found), found)
+
+
+class ClockConfirmed(Struct):
+    """
+    What the confirmation of the clock has done.
+
+    @ivar wasStepped: Whether the clock was set, and removals by date waited.
+    @ivar nowMs: The clock, in milliseconds since 1970.
+    """
+
+    wasStepped: bool
+    nowMs: int
+
+
+async def confirmClock(call: ConsoleCall) -> ClockConfirmed:
+    """Trust the machine's clock as it is, in all processes of this machine."""
+    services = call.services
+    clock = services.store.clock
+    wasStepped = clock is not None and clock.confirm()
+    if services.link is not None:
+        services.link.broadcast(TOPIC, None)
+    call.note(wasStepped=wasStepped)
+    return ClockConfirmed(wasStepped, int(services.now() * 1000))
 
 
 def _total(families: Mapping[str, MetricFamily], name: str) -> float:

@@ -201,6 +201,7 @@ OPERATIONS: tuple[APIOperation, ...] = (
         "maintenance",
         ("GET", "maintenance", "showMaintenance", "auditor", "Scrubbing, damage and disk"),
         ("POST", "doctor", "runDoctor", "admin", "The findings of the doctor"),
+        ("POST", "clock/confirm", "confirmClock", "admin", "Trust the machine's clock as it is"),
     ),
     *_rows(
         "configuration",

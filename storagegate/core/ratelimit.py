@@ -106,14 +106,16 @@ class MemoryRateLimitStore:
 
         @param windowMs: The length of a window in milliseconds.
         @param maxKeys: The largest number of keys.
+        @param now: Returns seconds since 1970. Windows are measured by the monotonic clock, or by
+            the replacement of C{time.time} that is given here.
         @raise ValueError: If a window has no length, or C{maxKeys} is less than one.
         """
         checkWindow(windowMs)
         if maxKeys < 1:
             raise ValueError(f"maxKeys is a positive number, not {maxKeys!r}")
         self._seconds = windowMs / 1000
-        self._now = now
-        self._windows: TTLCache[str, _Window] = TTLCache(maxKeys, now, self._seconds)
+        self._clock = time.monotonic if now is time.time else now
+        self._windows: TTLCache[str, _Window] = TTLCache(maxKeys, self._clock, self._seconds)
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -123,10 +125,10 @@ class MemoryRateLimitStore:
         """Count a request, see L{IRateLimitStore.increment}."""
         window = self._windows.get(key)
         if window is None:
-            window = _Window(self._now() + self._seconds)
+            window = _Window(self._clock() + self._seconds)
             self._windows.put(key, window, window.end)
         window.hits += 1
-        return window.hits, window.end
+        return window.hits, _dateOf(window.end, self._clock)
 
     def decrement(self, key: str) -> None:
         """Take one request back."""
@@ -141,7 +143,20 @@ class MemoryRateLimitStore:
     def get(self, key: str) -> Count | None:
         """Return the count of a key, C{None} if it has no open window."""
         window = self._windows.get(key)
-        return None if window is None else (window.hits, window.end)
+        return None if window is None else (window.hits, _dateOf(window.end, self._clock))
+
+
+def _dateOf(end: float, clock: Callable[[], float]) -> float:
+    """
+    Return the end of a window as seconds since 1970.
+
+    @param clock: That of C{end}; any other than C{time.monotonic} counts from 1970 itself.
+    """
+    if clock is not time.monotonic:
+        return end
+    # In this order, so that no window seems to be longer than it is.
+    now = time.time()
+    return now + end - time.monotonic()
 
 
 ROWS = 200_000
@@ -205,6 +220,8 @@ class SharedRateLimitStore:
         self._busy = TableBusy
         self._seconds = windowMs / 1000
         self._prefix = f"{prefix}\0{float(windowMs)!r}\0".encode()
+        # On the clock of the table, which may be monotonic: only the counts are used of it, and the
+        # end where the table is busy.
         self._own = MemoryRateLimitStore(windowMs, now=table.now)
 
     def increment(self, key: str) -> Count:
@@ -213,11 +230,11 @@ class SharedRateLimitStore:
         try:
             change = self._table.change(name, partial(self._add, 1 + apart))
         except self._busy:
-            return _together(self._own.increment(key), self._table.peek(name))
+            return self._together(self._own.increment(key), self._table.peek(name))
         if apart:
             self._own.resetKey(key)
         assert change is not None
-        return _count(change)
+        return self._count(change)
 
     def decrement(self, key: str) -> None:
         """Take one request back."""
@@ -247,8 +264,8 @@ class SharedRateLimitStore:
         except self._busy:
             found = self._table.peek(name)
         if own is not None:
-            return _together(own, found)
-        return None if found is None else _count(found)
+            return self._together(own, found)
+        return None if found is None else self._count(found)
 
     def _apart(self, key: str) -> int:
         """Return how many requests of an open window are not in the table yet."""
@@ -264,17 +281,15 @@ class SharedRateLimitStore:
             return hits.to_bytes(_BYTES, "little"), now + self._seconds
         return (int.from_bytes(record, "little") + hits).to_bytes(_BYTES, "little"), until
 
+    def _count(self, record: "Change") -> Count:
+        return int.from_bytes(record[0], "little"), _dateOf(record[1], self._table.now)
 
-def _count(record: "Change") -> Count:
-    return int.from_bytes(record[0], "little"), record[1]
-
-
-def _together(own: Count, shared: "Change | None") -> Count:
-    """Add the count of this process to that of the table, whose window applies."""
-    if shared is None:
-        return own
-    hits, until = _count(shared)
-    return own[0] + hits, until
+    def _together(self, own: Count, shared: "Change | None") -> Count:
+        """Add the count of this process to that of the table, whose window applies."""
+        if shared is None:
+            return own
+        hits, until = self._count(shared)
+        return own[0] + hits, until
 
 
 def _takeBack(record: bytes | None, until: float, now: float) -> "Change | None":

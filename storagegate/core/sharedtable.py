@@ -127,7 +127,7 @@ class SharedTable:
     def __init__(
         self,
         fd: int,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -135,7 +135,8 @@ class SharedTable:
 
         @param fd: The descriptor of L{make}, perhaps inherited. It has to stay open as long as the
             table is used; the caller closes it.
-        @param now: Returns seconds of a clock that all processes share.
+        @param now: Returns seconds of a clock that all processes share. The monotonic clock is the
+            same for all processes of a machine.
         @param seconds: Returns seconds of a monotonic clock.
         @raise ValueError: If there is no table.
         """

@@ -178,13 +178,18 @@ class Components:
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
+        from storagegate.storage.clock import TOPIC, StoreClock
         from storagegate.storage.metrics import MeteredFiles, watchStore
 
+        clock = StoreClock()
+        if self._link is not None:
+            self._link.subscribe(TOPIC, lambda payload: clock.confirm())
         meters = self.meters if self._isMetered else None
         arguments: dict[str, Any] = {
             "durability": options.durability,
             "verifyReads": options.verifyReads,
             "files": None if meters is None else MeteredFiles(meters),
+            "clock": clock,
         }
         if self._cluster is None:
             store = self._embeddedStore(directory, arguments)

@@ -5,12 +5,14 @@ An address that another process has bound is C{inherited:FD} for descriptor FD, 
 C{inherited:FD:DESCRIPTION}, where the description of an endpoint gives the layers above the socket,
 such as C{inherited:7:ssl:443:privateKey=key.pem}. Datagrams have C{HOST:PORT} or C{inherited:FD}.
 
-The one module that imports the process's reactor, and runs it for scripts.
+The one module that imports the process's reactor, puts it on monotonic time, and runs it for
+scripts.
 """
 
 import re
 import socket
 import sys
+import time
 from asyncio import events
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -19,6 +21,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString, wrapServerTLS
 from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
@@ -402,7 +405,29 @@ def processReactor(given: Any = None) -> Any:
         from storagegate.net.asyncioreactor import joinAsyncio
 
         joinAsyncio(given)
+    measureMonotonically(given)
     return given
+
+
+def measureMonotonically(reactor: Any) -> None:
+    """
+    Let a reactor measure time by the monotonic clock, which is never set.
+
+    Twisted's reactors measure by C{time.time}: set back by an hour, it stops every timer for an
+    hour; set ahead, it fires all of them. C{reactor.seconds()} is no date after this. Calls that
+    were scheduled before keep the time that is left. Does nothing to a reactor that measures in
+    another way, such as a C{Clock} of tests, nor a second time.
+
+    @param reactor: Of any kind.
+    """
+    if not isinstance(reactor, ReactorBase) or reactor.seconds is not time.time:
+        return
+    passed = time.monotonic() - time.time()
+    # The same shift for all: their order in the reactor's heap stays right.
+    for call in (*reactor._pendingTimedCalls, *reactor._newTimedCalls):
+        call.time += passed
+        call.seconds = time.monotonic
+    reactor.seconds = time.monotonic
 
 
 def chooseReactor(name: str | None) -> Any:

@@ -214,7 +214,10 @@ class AccessKeyStore:
         self._keys = keys
         self._now = now
         self._generation = -1
-        # When the next key expires.
+        # Whether any key expires; if so, when the keys were judged, and when the next one expires.
+        # Expired keys are valid again when a clock that was ahead is set right.
+        self._areLimited = False
+        self._judgedAt = 0.0
         self._expiry = inf
         self._issued: dict[str, AccountKey] = {}
         self._names: dict[str, str] = {}
@@ -239,7 +242,7 @@ class AccessKeyStore:
         if keys.isInDoubt:
             raise StoreBusy(f"access keys were not read: {keys.problem or 'no answer'}")
         if keys.generation != self._generation or (
-            self._expiry is not inf and self._now() >= self._expiry
+            self._areLimited and not self._judgedAt <= self._now() < self._expiry
         ):
             self._readKeys()
         return self._issued.get(accessKey)
@@ -255,6 +258,8 @@ class AccessKeyStore:
         """Take over the keys that are valid now."""
         before, self._issued = self._issued, {}
         now, self._expiry = self._now(), inf
+        self._judgedAt = now
+        self._areLimited = any(key.expiresMs for key in self._keys.keys.values())
         for name, key in self._keys.keys.items():
             expiry = key.expiresMs / 1000 if key.expiresMs else inf
             if key.disabled or expiry <= now:

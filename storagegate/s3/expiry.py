@@ -4,7 +4,8 @@ The scanner of life cycles: it removes what is due by the rules of the buckets, 
 A round goes through the versions and uploads of each bucket with rules, in pages, which are read
 and judged in threads. What is due is removed as a client would remove it, and once more compared
 with what was judged, in the transaction that removes it. Where the round has come to is kept in the
-catalog: after a restart it goes on there.
+catalog: after a restart it goes on there. A round waits while the machine's clock is not trusted,
+see L{storagegate.storage.clock}.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -138,6 +139,8 @@ class LifecycleScanner:
 
     async def scan(self) -> None:
         """Go on with the round of today, or begin it; nothing if it is over."""
+        if self._mustEnd:
+            return
         if self._round is None:
             document = await self._store.catalog.progress(_TASK)
             self._round = None if document is None else _decodeRound(document)
@@ -153,7 +156,13 @@ class LifecycleScanner:
             await self._save(isEnd=True)
 
     def _nowMs(self) -> int:
-        return int(self._now() * 1000)
+        return self._store.settledMs(int(self._now() * 1000))
+
+    @property
+    def _mustEnd(self) -> bool:
+        """Whether nothing more may be removed now: this stops, or dates are not to be trusted."""
+        clock = self._store.clock
+        return self._task.isStopping or (clock is not None and clock.isStepped)
 
     async def _rounds(self) -> None:
         daySeconds = self._calendar.dayMs / 1000
@@ -192,7 +201,7 @@ class LifecycleScanner:
         assert self._round is not None, "it runs"
         if not self._round.isBucketDone:
             await self._bucket(self._round.bucket)
-        while not self._task.isStopping:
+        while not self._mustEnd:
             names = await self._store.catalog.bucketsWith(LIFECYCLE, self._round.bucket, 1)
             if not names:
                 # Without rules nothing is written.
@@ -219,11 +228,11 @@ class LifecycleScanner:
         isDone = False
         try:
             if self._round.upload is None:
-                while not isDone and not self._task.isStopping:
+                while not isDone and not self._mustEnd:
                     await self._giveWay()
                     isDone = await self._versions(name)
             isDone = False
-            while not isDone and not self._task.isStopping:
+            while not isDone and not self._mustEnd:
                 await self._giveWay()
                 isDone = await self._uploads(name)
         except NoSuchBucket:
@@ -307,7 +316,7 @@ class LifecycleScanner:
             return found
 
         for each in await self._store.run(judge):
-            if self._task.isStopping:
+            if self._mustEnd:
                 return False
             try:
                 await self._store.catalog.abortUpload(

@@ -747,7 +747,7 @@ class ObjectService:
         checkLock(home, lock, now)
         bypass = bypass and await self._mayBypass(caller, home, key, versionId)
         await self._catalog.putRetention(
-            bucket, key, versionId, lock.mode, lock.untilMs, now, bypass
+            bucket, key, versionId, lock.mode, lock.untilMs, self.store.settledMs(now), bypass
         )
 
     async def putLegalHold(

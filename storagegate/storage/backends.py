@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from storagegate.storage.clock import StoreClock
 from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.threadpool import BoundedThreadPool
@@ -57,6 +58,7 @@ class BackEndContext:
     @ivar catalogState: The state that the embedded catalog shares with the other processes that
         serve the directory; L{None} if this process is alone.
     @ivar owner: The bytes that the ids of new blobs end with, if there are several processes.
+    @ivar clock: Notices that the machine's clock was set; L{None}: all dates are trusted.
     @ivar options: What back ends on a network are configured with: C{blobs} is C{rados:POOL},
         C{s3:URL} or C{files:DIRECTORY}. The embedded ones ignore it.
     """
@@ -71,6 +73,7 @@ class BackEndContext:
     latch: FailStopLatch
     catalogState: Any
     owner: bytes
+    clock: StoreClock | None = None
     options: Mapping[str, Any] = field(factory=dict)
 
 

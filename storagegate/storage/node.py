@@ -173,7 +173,7 @@ class EmbeddedNode:
             reactor,
             None if group is None else group.peers,
             catalog.graceSeconds,
-            partial(removeUnconfirmed, catalog, blobs),
+            partial(removeUnconfirmed, catalog, blobs, context.clock),
         )
         self.hold, self.reclaim = self._collector.hold, self._collector.reclaim
         # Not now, for that would start a thread, and a process may fork before it serves.

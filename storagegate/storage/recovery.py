@@ -12,6 +12,7 @@ from attrs import define
 from twisted.logger import Logger
 
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
+from storagegate.storage.clock import StoreClock
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobStore, ICatalog
 
@@ -117,18 +118,24 @@ def sweepLeft(
 
 
 async def removeUnconfirmed(
-    catalog: ICatalog, blobs: IBlobStore, olderThanSeconds: float = _UNCONFIRMED_SECONDS
+    catalog: ICatalog,
+    blobs: IBlobStore,
+    clock: StoreClock | None = None,
+    olderThanSeconds: float = _UNCONFIRMED_SECONDS,
 ) -> Swept:
     """
     Remove blobs that were written and never committed, and confirm those that were committed.
 
     @param olderThanSeconds: Longer than an upload may last.
+    @param clock: While it is not trusted nothing is removed: an upload in progress may seem old.
     @param catalog: Decides which blobs were committed.
     @param blobs: Lists those that were never confirmed, and confirms or removes them.
     @raise StoreError: The catalog or the blobs cannot be read, or written, now.
     @raise OSError: The disk refuses.
     """
     swept = Swept()
+    if clock is not None and clock.isStepped:
+        return swept
     for batch in _batches(await blobs.unconfirmed(olderThanSeconds)):
         known = await catalog.knownBlobs(batch)
         unknown = [blob for blob in batch if blob not in known]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from attrs import define, field
+from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -38,6 +39,7 @@ from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
 from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.clock import ClockRecorder, StoreClock
 from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import HeldBlobs
@@ -45,14 +47,17 @@ from storagegate.storage.identity import claimBlobs, refuseLostCatalog
 from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
 from storagegate.storage.node import BackgroundTask, EmbeddedNode, IStoreNode
 from storagegate.storage.records import (
+    DEFAULT_RETENTION,
     INLINE_LIMIT,
     AccessKey,
+    Bucket,
     Content,
     ObjectChange,
     ObjectRecord,
     Part,
     Removal,
     WriteCondition,
+    readDefault,
 )
 from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
@@ -114,7 +119,8 @@ class AccessKeySnapshot:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
     _begun: int = field(default=0, init=False)
     _taken: int = field(default=0, init=False)
-    _takenAt: float = field(default=0.0, init=False)
+    # Those that were never read are in doubt.
+    _takenAt: float = field(default=float("-inf"), init=False)
 
     @_notedAt.default
     def _makeNotedAt(self) -> float:
@@ -221,6 +227,7 @@ class ObjectStore:
         records have no bytes. They must return quickly.
     @ivar admit: See L{IStoreNode}; so is C{watches}.
     @ivar inlineLimit: New objects up to this size are rows of the catalog.
+    @ivar clock: See L{open}.
     """
 
     _log = Logger()
@@ -254,6 +261,7 @@ class ObjectStore:
         self._node = node
         self.admit = node.admit
         self.inlineLimit = inlineLimit
+        self.clock = context.clock
         self.watches = node.watches
         self._holdBlobs = node.hold
         self._resources = resources
@@ -269,6 +277,10 @@ class ObjectStore:
         node.runInOne("scrub", self.scrubber)
         self.accessKeys = AccessKeySnapshot(catalog, reactor, catalog.keysStaleSeconds)
         self.accessKeys.start()
+        self._recorder: ClockRecorder | None = None
+        if self.clock is not None:
+            self._recorder = ClockRecorder(self.clock, catalog, reactor)
+            self._recorder.start()
         catalog.onKeysChanged = self.accessKeys.notice
 
     def runInOne(self, name: str, task: BackgroundTask) -> None:
@@ -297,6 +309,7 @@ class ObjectStore:
         options: Mapping[str, Any] | None = None,
         node: NodeMaker | None = None,
         inlineLimit: int = INLINE_LIMIT,
+        clock: StoreClock | None = None,
     ) -> "ObjectStore":
         """
         Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
@@ -317,6 +330,7 @@ class ObjectStore:
         @param node: Makes the part of this process in a store over several machines, of which
             nothing lies in the data directory; L{None} for a store on this machine.
         @param inlineLimit: New objects up to this size are rows of the catalog.
+        @param clock: Notices that the machine's clock was set; L{None}: all dates are trusted.
         @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line gives the reason.
@@ -339,6 +353,7 @@ class ObjectStore:
                 FailStopLatch() if group is None else group.latch,
                 None if group is None else group.catalogState,
                 b"" if group is None else group.owner,
+                clock,
                 options or {},
             )
             parts = _openBackEnds(context, catalog, blobs)
@@ -403,8 +418,8 @@ class ObjectStore:
         @param record: See L{ICatalog.putObject}; so is C{condition}.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
-        args = (record, condition, newBlobs)
-        return self._write(newBlobs, self._notifyCreated, self.catalog.putObject, *args)
+        args = (condition, newBlobs)
+        return self._create(newBlobs, self.catalog.putObject, record, *args)
 
     def putPart(
         self, bucket: str, key: bytes, uploadId: str, part: Part, writer: IBlobWriter | None
@@ -427,8 +442,8 @@ class ObjectStore:
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
         """Turn parts into an object; see L{ICatalog.completeUpload}."""
-        args = (uploadId, record, parts, condition)
-        return self._write({}, self._notifyCreated, self.catalog.completeUpload, *args)
+        complete = partial(self.catalog.completeUpload, uploadId)
+        return self._create({}, complete, record, parts, condition)
 
     def deleteObjects(
         self,
@@ -441,8 +456,32 @@ class ObjectStore:
         Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background.
 
         @param entries: See L{ICatalog.deleteObjects}; so are C{account} and C{atMs}.
+        @param atMs: See L{settledMs}.
         """
 
+        settledMs = self.settledMs(atMs)
+        named = [entry for entry in entries if entry[1] is not None]
+        if settledMs == atMs or not named:
+            return self._delete(bucket, entries, account, atMs)
+        if len(named) == len(entries):
+            return self._delete(bucket, entries, account, settledMs)
+
+        async def delete() -> list[Removal | Exception]:
+            # Locks are judged by the one date, and delete markers have the other.
+            unnamed = [entry for entry in entries if entry[1] is None]
+            made = iter(await self._delete(bucket, unnamed, account, atMs))
+            removed = iter(await self._delete(bucket, named, account, settledMs))
+            return [next(made if entry[1] is None else removed) for entry in entries]
+
+        return Deferred.fromCoroutine(delete())
+
+    def _delete(
+        self,
+        bucket: str,
+        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
+        account: str,
+        atMs: int,
+    ) -> Deferred[list[Removal | Exception]]:
         def notify(results: list[Removal | Exception]) -> None:
             for (key, _, _), result in zip(entries, results, strict=True):
                 if isinstance(result, Removal) and result.isChanged:
@@ -450,6 +489,15 @@ class ObjectStore:
 
         args = (bucket, entries, account, atMs)
         return self._write({}, notify, self.catalog.deleteObjects, *args)
+
+    def settledMs(self, atMs: int) -> int:
+        """
+        Return the date by which it is judged whether a retention has ended.
+
+        @param atMs: The date by the machine's clock, in milliseconds since 1970.
+        @return: An earlier one if that clock was set ahead and is not trusted.
+        """
+        return atMs if self.clock is None else min(atMs, self.clock.settledMs())
 
     async def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
@@ -496,7 +544,8 @@ class ObjectStore:
         """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
         corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
-        return {"corrupt": corrupt, **self._node.warnings()}
+        found = {"corrupt": corrupt, **self._node.warnings()}
+        return found if self.clock is None else {**found, "clock": self.clock.problem}
 
     @property
     def damagedCount(self) -> int:
@@ -516,6 +565,8 @@ class ObjectStore:
         """Finish all writes, then release the directory. Once."""
         try:
             await self.accessKeys.stop()
+            if self._recorder is not None:
+                await self._recorder.stop()
             await self._node.stop()
             await self.blobs.close()
             await self._node.leave()
@@ -534,6 +585,46 @@ class ObjectStore:
             except Exception:
                 # The change is committed nevertheless.
                 self._log.failure("an observer of the store failed")
+
+    def _create(
+        self,
+        newBlobs: Mapping[str, int],
+        mutate: Callable[..., Deferred[ObjectRecord]],
+        record: ObjectRecord,
+        *args: Any,
+    ) -> Deferred[ObjectRecord]:
+        """
+        Store an object. Its retention ends no earlier than its length after the newest date that
+        the store has seen, also if the clock is behind.
+        """
+        behindMs = 0 if self.clock is None else self.clock.behindMs()
+        if not behindMs:
+            return self._write(newBlobs, self._notifyCreated, mutate, record, *args)
+
+        async def create() -> ObjectRecord:
+            try:
+                retained = await self._retained(record, behindMs)
+            except BaseException:
+                self._removeNew(newBlobs)
+                raise
+            return await self._write(newBlobs, self._notifyCreated, mutate, retained, *args)
+
+        return Deferred.fromCoroutine(create())
+
+    async def _retained(self, record: ObjectRecord, behindMs: int) -> ObjectRecord:
+        """Add the default of the bucket to an object that names no retention, with its date."""
+        bucket: Bucket | None = await self.catalog.bucket(record.bucket)
+        lock = record.attributes.lock
+        if bucket is None or not bucket.lockEnabled or lock.mode:
+            return record
+        _, documents = await self.catalog.settings(record.bucket)
+        document = documents.get(DEFAULT_RETENTION)
+        if document is None:
+            return record
+        default = readDefault(document)
+        untilMs = default.until(record.modifiedMs + behindMs)
+        lock = replace(lock, mode=default.mode, untilMs=untilMs)
+        return replace(record, attributes=replace(record.attributes, lock=lock))
 
     def _write(
         self,

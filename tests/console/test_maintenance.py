@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from typing import Any
 
@@ -113,6 +114,14 @@ class MaintenanceTests(OwnDaemonCase):
         self.assertIn("durability", refused.json["message"])
         self.assertEqual(self.configuration()["region"]["value"], "eu-test-2")
         self.daemon.waitForLog("console: reloadConfiguration")
+
+    def test_clock(self) -> None:
+        """A clock that was not set is confirmed, and it is noted who did."""
+        before = int(time.time() * 1000)
+        found = self.call("POST", "clock/confirm").json
+        self.assertFalse(found["wasStepped"])
+        self.assertTrue(before <= found["nowMs"] <= time.time() * 1000, found)
+        self.daemon.waitForLog("console: confirmClock")
 
     @long("takes seconds")
     def test_doctor(self) -> None:

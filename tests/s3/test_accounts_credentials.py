@@ -74,6 +74,17 @@ class CredentialsTests(SynchronousTestCase):
         self.assertIsNone(self.credentials.find("ROOT"))
         self.assertIsNotNone(self.credentials.find("NEW"))
 
+    def test_clockSetRight(self) -> None:
+        """A key that a clock which was ahead has ended is valid when the clock is right again."""
+        key = AccessKey("K", "secret-of-k", "account", expiresMs=2_000_000)
+        self.issued.keys, self.issued.generation = [key], 1
+        self.keys.start()
+        self.assertIsNotNone(self.credentials.find("K"))
+        self.now += 365 * 86400
+        self.assertIsNone(self.credentials.find("K"))
+        self.now -= 365 * 86400
+        self.assertIsNotNone(self.credentials.find("K"))
+
     def test_issuedAndRevokedWithinASecond(self) -> None:
         """A key works, and stops working, within a second of the operator's word."""
         self.keys.start()

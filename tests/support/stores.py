@@ -12,6 +12,7 @@ from storagegate.s3.expiry import LifecycleScanner
 from storagegate.s3.lifecycle import LIFECYCLE, Calendar, LifecycleRule
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.clock import StoreClock
 from storagegate.storage.errors import NoSuchKey, ObjectLocked
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
@@ -66,7 +67,9 @@ class StoreDriver:
         durability: str = "full",
         catalog: str = DEFAULT_CATALOG,
         blobs: str = DEFAULT_BLOBS,
+        clock: StoreClock | None = None,
     ) -> None:
+        self.clock = clock
         self.directory = directory
         self.files = files
         self.durability = durability
@@ -87,6 +90,7 @@ class StoreDriver:
             files=self.files,
             catalog=self.catalog,
             blobs=self.blobs,
+            clock=self.clock,
         )
 
     def close(self) -> None:

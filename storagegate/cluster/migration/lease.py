@@ -13,10 +13,11 @@ from psycopg.errors import DivisionByZero
 
 from storagegate.cluster.migration.tables import MigrationError
 from storagegate.storage.blobids import blobId, readBlobId
-from storagegate.storage.catalog.postgresql.leases import NodeLease, bootSeconds
+from storagegate.storage.catalog.postgresql.leases import NodeLease
 from storagegate.storage.catalog.postgresql.locks import LEASE_LOCKS
 from storagegate.storage.catalog.postgresql.schema import CONNECT_SECONDS
 from storagegate.storage.catalog.postgresql.statements import CLUSTER, FENCE, LOOKUPS, WRITES
+from storagegate.storage.clock import bootSeconds
 from storagegate.storage.errors import StoreReadOnly
 
 _RENEWALS = 3

@@ -311,7 +311,9 @@ class SQLiteSessionStore(JobQueue[_Operation]):
             )
             if isWriting:
                 self._writes += len(operations)
-                if now >= self._sweepAt or self._writes >= _SWEEP_WRITES:
+                # More than a minute ahead, the clock was set back since.
+                isDue = not 0 < self._sweepAt - now <= _SWEEP_SECONDS
+                if isDue or self._writes >= _SWEEP_WRITES:
                     self._file.perform(lambda: self._sweep(now), writes=True)
         except sqlite3.Error as error:
             raise SessionFileError(f"{self._file.path} cannot keep sessions: {error}") from error

@@ -145,6 +145,7 @@ class JSONTests(CommandCase):
             "config show": (),
             "config check": (),
             "config reload": (),
+            "clock confirm": (),
             "connect": ("aws",),
             "completion": ("bash",),
             "backup": ("--to", str(copy)),

@@ -25,7 +25,7 @@ from storagegate.storage.catalog.postgresql.connection import Connection
 from storagegate.storage.catalog.postgresql.eventfunctions import EVENTS
 from storagegate.storage.catalog.postgresql.events import ChangeJournal
 from storagegate.storage.catalog.postgresql.garbage import Cleanup
-from storagegate.storage.catalog.postgresql.leases import BLOCK, Leases, bootSeconds
+from storagegate.storage.catalog.postgresql.leases import BLOCK, Leases
 from storagegate.storage.catalog.postgresql.lists import Lists
 from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks, Locks
 from storagegate.storage.catalog.postgresql.lookups import Lookups
@@ -42,6 +42,7 @@ from storagegate.storage.catalog.postgresql.schema import (
 )
 from storagegate.storage.catalog.postgresql.statements import CLUSTER, LISTS, LOOKUPS
 from storagegate.storage.catalog.postgresql.writer import PendingMutation, Writer
+from storagegate.storage.clock import bootSeconds
 from storagegate.storage.clustercatalog import REQUEST_LEASE, IClusterCatalog
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import (

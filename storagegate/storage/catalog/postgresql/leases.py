@@ -10,7 +10,6 @@ When the lease is over, the blobs of the numbers between are in the catalog, or 
 """
 
 from collections.abc import Callable
-from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
 
 from attrs import define, field
@@ -22,6 +21,7 @@ from storagegate.storage.blobids import blobId, readBlobId
 from storagegate.storage.catalog.postgresql.connection import StatementRefused
 from storagegate.storage.catalog.postgresql.primary import PersistentConnection
 from storagegate.storage.catalog.postgresql.values import float8, int8, integer
+from storagegate.storage.clock import bootSeconds
 from storagegate.storage.clustercatalog import INodeLeases
 from storagegate.storage.errors import StoreBusy, StoreReadOnly
 
@@ -30,11 +30,6 @@ BLOCK = 4096
 Numbers that are reserved at once; the next ones when half of them are used. Two seconds of one
 processor that only makes blobs.
 """
-
-
-def bootSeconds() -> float:
-    """Return a time that is never set, and passes while the machine sleeps."""
-    return clock_gettime(CLOCK_BOOTTIME)
 
 
 @define(eq=False)

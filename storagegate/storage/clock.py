@@ -1,0 +1,318 @@
+"""
+The clock of a store, which notices that the machine's clock was set.
+
+Dates are read from the wall clock, which an operator, a time server or a broken battery may set.
+A L{StoreClock} compares it with the time that has passed since the boot, and with the newest date
+that the store has seen, which a L{ClockRecorder} keeps in the catalog.
+
+After a step of more than five minutes, everything that destroys by date waits: the scanner of life
+cycles, and the search for blobs that were never committed. Retentions end by the earlier of two
+dates, the date of the wall clock and the date before the step plus the time since. This lasts until
+both clocks have agreed for an hour, or an operator confirms the clock.
+
+While the clock is behind, the default retention of a bucket counts from the newest date that the
+store has seen.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from attrs import define, field
+from msgspec import Struct
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from storagegate.storage.errors import StoreError
+from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.periodic import PeriodicTask
+
+STEP_SECONDS = 300.0
+"""Time servers and leap seconds move a clock by less, and no retention is shorter."""
+
+AGREED_SECONDS = 3600.0
+"""For so long both clocks have to agree after a step: time for an operator to look."""
+
+SAVE_SECONDS = 120.0
+"""
+Time between two readings in the catalog. Together with the minutes of a boot it is less than
+L{STEP_SECONDS}, so that a restart of the machine is no step.
+"""
+
+TOPIC = "clock"
+"""An operator's confirmation, which goes to all processes of the store."""
+
+_TASK = "clock"
+_FIRST_SECONDS = 1.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def bootSeconds() -> float:
+    """Return a time that is never set, and passes while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def bootId() -> str:
+    """Return what names this boot of the machine; empty if the kernel does not say."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+class ClockReading(Struct, frozen=True):
+    """
+    Both clocks at one moment, as they are kept in the catalog.
+
+    @ivar newestMs: The newest date that the store has seen, in milliseconds since 1970.
+    @ivar wallMs: In milliseconds since 1970.
+    @ivar bootMs: In milliseconds since the boot.
+    @ivar boot: Names the boot.
+    """
+
+    newestMs: int
+    wallMs: int
+    bootMs: int
+    boot: str
+
+
+_decodeReading = msgspec.json.Decoder(ClockReading).decode
+
+
+@define(eq=False)
+class StoreClock:
+    """
+    The clock of a store in this process. Reactor thread.
+
+    Each method compares the clocks first, so that no step is missed between two looks that matters.
+
+    @ivar _wall: Returns seconds since 1970.
+    @ivar _passed: Returns seconds since the boot.
+    @ivar _boot: Names the boot.
+    @ivar onSettled: Called when the clock is trusted again.
+    @ivar isConfirmed: Whether L{confirm} was called, and the catalog does not have it yet.
+    @ivar _trusted: The wall clock's lead over the time since the boot while it was trusted; L{None}
+        before L{compare}.
+    @ivar _steady: The lead since C{_since}, give or take L{STEP_SECONDS}.
+    @ivar _newestMs: The newest date, as of the last reading.
+    """
+
+    _log = Logger()
+
+    _wall: Callable[[], float] = time.time
+    _passed: Callable[[], float] = bootSeconds
+    _boot: str = field(factory=bootId)
+    onSettled: Callable[[], object] = field(default=lambda: None, init=False)
+    isConfirmed: bool = field(default=False, init=False)
+    _trusted: float | None = field(default=None, init=False)
+    _steady: float = field(default=0.0, init=False)
+    _since: float = field(default=0.0, init=False)
+    _isStepped: bool = field(default=False, init=False)
+    _reason: str = field(default="", init=False)
+    _newestMs: int = field(default=0, init=False)
+
+    def compare(self, reading: ClockReading | None) -> None:
+        """
+        Compare the clock with the last reading. Once, at the start.
+
+        @param reading: That of the catalog; L{None} if there is none.
+        """
+        wall, passed = self._wall(), self._passed()
+        self._trusted = self._steady = wall - passed
+        self._since = passed
+        if reading is None:
+            return
+        self._newestMs = reading.newestMs
+        if reading.boot and reading.boot == self._boot:
+            known = (reading.wallMs - reading.bootMs) / 1000
+        else:
+            # How long the machine was off is not known: the date must be close to the last one.
+            known = reading.newestMs / 1000 - passed
+        if abs(self._steady - known) > STEP_SECONDS:
+            self._trusted = known
+            ahead = self._steady - known
+            side = "ahead of" if ahead > 0 else "behind"
+            self._suspect(f"is {_formatSeconds(ahead)} {side} the newest date in the catalog")
+
+    @property
+    def isStepped(self) -> bool:
+        """Whether the clock was set and is not trusted; also before L{compare}."""
+        self._look()
+        return self._isStepped or self._trusted is None
+
+    @property
+    def problem(self) -> str | None:
+        """Why removals by date wait; L{None} if they do not."""
+        self._look()
+        if not self._isStepped:
+            return None
+        return (
+            f"the clock {self._reason}: life cycles, retentions that end and other removals by date"
+            " wait until it has run steadily for an hour, or until storagegate clock confirm"
+        )
+
+    def settledMs(self) -> int:
+        """
+        Return the date by which something may be destroyed, in milliseconds since 1970: after a
+        step the earlier one of both clocks; 0 before L{compare}.
+        """
+        wall, passed = self._look()
+        if self._trusted is None:
+            return 0
+        return int((min(wall, self._trusted + passed) if self._isStepped else wall) * 1000)
+
+    def behindMs(self) -> int:
+        """
+        Return by how many milliseconds the wall clock is behind the newest date that the store has
+        seen, and the time that has passed since; 0 up to L{STEP_SECONDS}.
+        """
+        wall, passed = self._look()
+        if self._trusted is None:
+            return 0
+        behind = max(self._newestMs / 1000, self._trusted + passed) - wall
+        return int(behind * 1000) if behind > STEP_SECONDS else 0
+
+    def confirm(self) -> bool:
+        """
+        Trust the wall clock as it is now: an operator has looked. The newest date is that of now.
+
+        @return: Whether it was not trusted.
+        """
+        wall, passed = self._look()
+        if self._trusted is None:
+            return False
+        isStepped = self._isStepped
+        self._newestMs = int(wall * 1000)
+        self.isConfirmed = True
+        self._settle(wall - passed, passed)
+        if isStepped:
+            self._log.info("the clock was confirmed: removals by date go on")
+        return isStepped
+
+    def reading(self) -> ClockReading | None:
+        """
+        Return both clocks, for the catalog: after a step the date that was trusted, plus the time
+        since. L{None} before L{compare}.
+        """
+        wall, passed = self._look()
+        if self._trusted is None:
+            return None
+        wallMs = int((self._trusted + passed if self._isStepped else wall) * 1000)
+        self._newestMs = max(self._newestMs, wallMs)
+        return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot)
+
+    def _look(self) -> tuple[float, float]:
+        """Compare the clocks, and return the wall clock and the time since the boot."""
+        wall, passed = self._wall(), self._passed()
+        if self._trusted is not None:
+            lead = wall - passed
+            if abs(lead - self._steady) > STEP_SECONDS:
+                ahead = lead - self._steady
+                side = "ahead" if ahead > 0 else "back"
+                self._suspect(f"was set {_formatSeconds(ahead)} {side}")
+                self._steady, self._since = lead, passed
+            elif passed - self._since >= AGREED_SECONDS:
+                if self._isStepped:
+                    self._log.info("the clock has run steadily for an hour: removals by date go on")
+                self._settle(lead, passed)
+        return wall, passed
+
+    def _suspect(self, reason: str) -> None:
+        self._isStepped = True
+        self._reason = reason
+        self._log.warn(
+            "the clock {reason}: removals by date wait until it has run steadily for an hour, or"
+            " until storagegate clock confirm",
+            reason=self._reason,
+        )
+
+    def _settle(self, lead: float, passed: float) -> None:
+        wasStepped, self._isStepped = self._isStepped, False
+        self._trusted = self._steady = lead
+        self._since = passed
+        if wasStepped:
+            self.onSettled()
+
+
+def _formatSeconds(seconds: float) -> str:
+    """Format a length of time in its largest unit."""
+    whole = abs(round(seconds))
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size} {unit}"
+    return f"{whole} seconds"
+
+
+@define(eq=False)
+class ClockRecorder:
+    """
+    Compares a clock with the last reading in the catalog, and keeps newer ones there, in each
+    process of the store. Reactor thread.
+    """
+
+    _log = Logger()
+
+    _clock: StoreClock
+    _catalog: ICatalog
+    _reactor: IReactorTime
+    _task: PeriodicTask = field(init=False)
+
+    @_task.default
+    def _makeTask(self) -> PeriodicTask:
+        return PeriodicTask("the recorder of the clock", self._reactor)
+
+    def start(self) -> None:
+        """Compare now, as far as the catalog answers at once, and save readings until L{stop}."""
+        self._clock.onSettled = self._task.wake
+        self._task.start(self._rounds)
+
+    async def stop(self) -> None:
+        """Save the last reading."""
+        self._clock.onSettled = lambda: None
+        await self._task.stop()
+        await self._save()
+
+    async def _rounds(self) -> None:
+        while not self._task.isStopping:
+            try:
+                reading = await self._read()
+            except Exception as error:
+                # The clock is not trusted before the catalog answers.
+                self._log.info("the clock was not compared: {error}", error=str(error))
+                await self._task.pause(_FIRST_SECONDS)
+            else:
+                self._clock.compare(reading)
+                break
+        # A daemon that starts has more urgent things to do.
+        await self._task.pause(_FIRST_SECONDS)
+        while not self._task.isStopping:
+            await self._save()
+            await self._task.pause(SAVE_SECONDS)
+
+    async def _save(self) -> None:
+        reading = self._clock.reading()
+        if reading is None:
+            return
+        try:
+            found = await self._read()
+            # In a cluster: a machine whose clock is behind does not hide a newer date of another.
+            isNewer = found is not None and found.newestMs > reading.newestMs
+            if (
+                found is None
+                or found.boot == reading.boot
+                or not isNewer
+                or self._clock.isConfirmed
+            ):
+                await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
+                self._clock.isConfirmed = False
+        except StoreError as error:
+            self._log.info("the clock was not noted: {error}", error=str(error))
+
+    async def _read(self) -> ClockReading | None:
+        """Read the last reading; L{None} if there is none that this program understands."""
+        document = await self._catalog.progress(_TASK)
+        try:
+            return None if document is None else _decodeReading(document)
+        except msgspec.DecodeError:
+            return None

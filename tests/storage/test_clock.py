@@ -1,0 +1,332 @@
+"""The clock of a store, on clocks that the test sets."""
+
+import os
+
+import msgspec
+from attrs import define
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading, StoreClock
+from storagegate.storage.files import Files
+from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED
+from storagegate.storage.recovery import removeUnconfirmed
+from tests.support.log import LogCase
+from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
+
+DAY = 86400
+NOW = 20_000 * DAY
+
+
+@define
+class Machine:
+    """
+    The clocks of a machine.
+
+    @ivar lead: The wall clock's lead over the time since the boot.
+    """
+
+    passed: float = 1000.0
+    lead: float = NOW - 1000.0
+    boot: str = "one"
+
+    def clock(self) -> StoreClock:
+        """Make the clock of a process."""
+        return StoreClock(lambda: self.passed + self.lead, lambda: self.passed, self.boot)
+
+
+class StoreClockTests(LogCase):
+    """L{StoreClock}."""
+
+    def setUp(self) -> None:
+        """Have a clock that runs."""
+        super().setUp()
+        self.machine = Machine()
+        self.clock = self.machine.clock()
+        self.clock.compare(None)
+
+    def restarted(self, reading: ClockReading | None) -> StoreClock:
+        """Give the clock of another process, after it has read the catalog."""
+        clock = self.machine.clock()
+        clock.compare(reading)
+        return clock
+
+    def reading(self) -> ClockReading:
+        """Give the reading for the catalog."""
+        found = self.clock.reading()
+        assert found is not None
+        return found
+
+    def test_steady(self) -> None:
+        """A clock that runs is trusted, and so is one that a time server moves slowly."""
+        for _ in range(48):
+            self.machine.passed += AGREED_SECONDS
+            self.machine.lead += 60
+            self.assertFalse(self.clock.isStepped)
+        self.assertEqual(self.clock.settledMs(), (self.machine.passed + self.machine.lead) * 1000)
+        self.assertEqual((self.clock.problem, self.clock.behindMs()), (None, 0))
+        self.assertEqual(self.logged(), [])
+
+    def test_manySteps(self) -> None:
+        """Steps that are small each, and large together within an hour, are one."""
+        for _ in range(2):
+            self.machine.lead += 200
+            self.clock.settledMs()
+        self.assertTrue(self.clock.isStepped)
+
+    def test_uncompared(self) -> None:
+        """Before the catalog is read nothing has ended."""
+        clock = self.machine.clock()
+        self.assertEqual((clock.isStepped, clock.settledMs(), clock.reading()), (True, 0, None))
+        self.assertEqual((clock.problem, clock.behindMs(), clock.confirm()), (None, 0, False))
+
+    def test_ahead(self) -> None:
+        """A year ahead for a second: time goes on as before, and after an hour all is as before."""
+        before = self.clock.settledMs()
+        self.machine.lead += 365 * DAY
+        self.machine.passed += 1
+        self.assertEqual(self.clock.settledMs(), before + 1000)
+        self.assertIn("was set 365 days ahead", self.clock.problem or "")
+        self.assertEqual(self.reading().wallMs, before + 1000)
+        self.machine.lead -= 365 * DAY
+        self.machine.passed += 1
+        self.assertEqual(self.clock.settledMs(), before + 2000)
+        self.assertIn("was set 365 days back", self.clock.problem or "")
+        self.machine.passed += AGREED_SECONDS - 1
+        self.assertTrue(self.clock.isStepped)
+        self.machine.passed += 1
+        self.assertFalse(self.clock.isStepped)
+        self.assertEqual(len(self.logged()), 3)
+
+    def test_aheadForGood(self) -> None:
+        """After an hour of agreement the later date counts."""
+        settled: list[int] = []
+        self.clock.onSettled = lambda: settled.append(1)
+        self.machine.lead += 2 * DAY
+        self.assertEqual(self.clock.settledMs(), NOW * 1000)
+        self.machine.passed += AGREED_SECONDS
+        self.assertEqual(self.clock.settledMs(), (NOW + 2 * DAY + 3600) * 1000)
+        self.assertEqual(settled, [1])
+
+    def test_confirmed(self) -> None:
+        """An operator's word ends the wait at once."""
+        self.machine.lead += 2 * DAY
+        self.assertTrue(self.clock.isStepped)
+        self.assertTrue(self.clock.confirm())
+        self.assertEqual(self.clock.settledMs(), (NOW + 2 * DAY) * 1000)
+        self.assertFalse(self.clock.confirm())
+
+    def test_behind(self) -> None:
+        """Two days behind: what is retained counts from where the clock was."""
+        self.machine.lead -= 2 * DAY
+        self.machine.passed += 10
+        self.assertEqual(self.clock.behindMs(), 2 * DAY * 1000)
+        self.assertEqual(self.clock.settledMs(), (NOW + 10 - 2 * DAY) * 1000)
+
+    def test_restart(self) -> None:
+        """Another process of the same boot knows exactly, however long there was none."""
+        reading = self.reading()
+        self.machine.passed += 30 * DAY
+        self.assertFalse(self.restarted(reading).isStepped)
+        self.machine.lead += 400
+        clock = self.restarted(reading)
+        self.assertIn("is 6 minutes ahead of the newest date", clock.problem or "")
+        self.assertEqual(clock.settledMs(), (NOW + 30 * DAY) * 1000)
+
+    def test_reboot(self) -> None:
+        """After a boot the date has to be close to the newest one, in both directions."""
+        reading = self.reading()
+        self.machine.boot = "two"
+        for days, isStepped in ((0.001, False), (365, True), (-2, True)):
+            self.machine.passed, self.machine.lead = 50, NOW - 50 + days * DAY
+            clock = self.restarted(reading)
+            self.assertEqual(clock.isStepped, isStepped, days)
+            if isStepped:
+                self.assertLessEqual(clock.settledMs(), NOW * 1000)
+        self.assertEqual(clock.behindMs(), 2 * DAY * 1000)
+
+    def test_newest(self) -> None:
+        """After an hour two days behind, the newest date that was seen still counts."""
+        reading = self.reading()
+        self.machine.lead -= 2 * DAY
+        self.clock = self.restarted(reading)
+        self.machine.passed += AGREED_SECONDS
+        self.assertEqual(self.clock.behindMs(), (2 * DAY - 3600) * 1000)
+        self.assertEqual(self.reading().newestMs, NOW * 1000)
+        self.clock.confirm()
+        self.assertEqual(self.clock.behindMs(), 0)
+        self.assertEqual(self.reading().newestMs, self.reading().wallMs)
+
+
+class StoreTests(SynchronousTestCase):
+    """A store whose machine's clock is set: what is locked, what is removed, what is noted."""
+
+    def setUp(self) -> None:
+        """Open a store with a bucket whose versions are locked for a day."""
+        self.machine = Machine()
+        self.driver = StoreDriver(
+            fastDirectory(self), Files(), clock=StoreClock(self.wall, self.passed, "one")
+        )
+        self.addCleanup(lambda: self.driver.close())
+        self.driver.createBucket("b")
+        self.driver.setVersioning("b", VERSIONING_ENABLED)
+        self.driver.setObjectLock("b", COMPLIANCE)
+        self.put()
+
+    def wall(self) -> float:
+        """Read the wall clock."""
+        return self.machine.passed + self.machine.lead
+
+    def passed(self) -> float:
+        """Read the time since the boot."""
+        return self.machine.passed
+
+    def put(self) -> None:
+        """Store a version, by the clock."""
+        self.driver.setTime(int(self.wall() * 1000))
+        self.driver.put("b", b"k", b"x")
+
+    def delete(self) -> bool | Exception:
+        """Try to remove the newest version, by the clock."""
+        self.driver.setTime(int(self.wall() * 1000))
+        return self.driver.deleteVersions("b", [(b"k", 0)])[0]
+
+    def restart(self) -> None:
+        """Stop and start the process."""
+        self.driver.close()
+        self.driver.clock = StoreClock(self.wall, self.passed, self.machine.boot)
+        self.driver.open()
+
+    def test_ended(self) -> None:
+        """A lock that has ended by both clocks holds nothing, also after a step."""
+        self.machine.passed += 2 * DAY
+        self.machine.lead += 365 * DAY
+        self.assertIs(self.delete(), True)
+
+    def test_notEnded(self) -> None:
+        """One that has ended by the wall clock alone holds, until an hour has passed."""
+        self.machine.lead += 2 * DAY
+        self.assertIs(self.delete(), False)
+        self.restart()
+        self.assertIs(self.delete(), False)
+        self.machine.passed += AGREED_SECONDS
+        self.assertIs(self.delete(), True)
+
+    def test_mixed(self) -> None:
+        """A marker has the date of the wall clock, in one request with a version that is locked."""
+        self.machine.lead += 2 * DAY
+        nowMs = int(self.wall() * 1000)
+        version = self.driver.versionId("b", b"k", 0)
+        entries = [(b"k", version, ALWAYS), (b"l", None, ALWAYS), (b"k", version, ALWAYS)]
+        found = self.driver.reactor.settle(
+            self.driver.store.deleteObjects("b", entries, "account", nowMs)
+        )
+        kinds = [type(each).__name__ for each in found]
+        self.assertEqual(kinds, ["ObjectLocked", "Removal", "ObjectLocked"])
+        marker, _ = self.driver.listed("b", prefix=b"l")
+        self.assertEqual([each.modifiedMs for each in marker], [nowMs])
+
+    def test_behind(self) -> None:
+        """The default counts from the newest date that was seen, in the same process and later."""
+        for isRestarted in (False, True):
+            self.machine.lead -= 3 * DAY
+            if isRestarted:
+                self.restart()
+            self.put()
+            self.machine.lead += 3 * DAY
+            self.assertIs(self.delete(), False)
+            record = self.driver.find("b", b"k")
+            assert record is not None
+            self.assertEqual(record.modifiedMs, (NOW - 3 * DAY) * 1000)
+            self.assertEqual(record.attributes.lock.untilMs, (NOW + DAY) * 1000)
+
+    def test_behindWithoutLock(self) -> None:
+        """Objects of buckets without a default are as they are."""
+        self.driver.createBucket("c")
+        self.driver.setVersioning("c", VERSIONING_ENABLED)
+        self.driver.setObjectLock("c", "")
+        self.driver.createBucket("d")
+        self.machine.lead -= 3 * DAY
+        for bucket in ("c", "d"):
+            self.driver.put(bucket, b"k", b"x" * 1000)
+            record = self.driver.find(bucket, b"k")
+            assert record is not None
+            self.assertFalse(record.attributes.lock.mode)
+
+    def test_lifecycle(self) -> None:
+        """The scanner waits, whatever the date is."""
+        self.driver.createBucket("c")
+        self.driver.put("c", b"k", b"x")
+        self.driver.setRules("c", (LifecycleRule("e", True, days=30),))
+        self.machine.lead += 365 * DAY
+        self.driver.setTime(int(self.wall() * 1000))
+        self.assertEqual(self.driver.scan(), (0, 0))
+        self.assertEqual(self.driver.listing("c", b""), [b"k"])
+        assert self.driver.clock is not None
+        self.driver.clock.confirm()
+        self.assertEqual(self.driver.scan(), (1, 0))
+
+    def test_unconfirmed(self) -> None:
+        """A blob that seems to be old may be of an upload in progress."""
+        _, content = self.driver.upload(b"x" * 1000, 0)
+        [blob] = [segment.blob for segment in content.segments]
+        path = BlobLayout(self.driver.directory).stagingPath(blob)
+        os.utime(path, (0, 0))
+        store, clock = self.driver.store, self.driver.clock
+        assert clock is not None
+        self.machine.lead += 365 * DAY
+        for isTrusted in (False, True):
+            if isTrusted:
+                clock.confirm()
+            swept = self.driver.reactor.settle(removeUnconfirmed(store.catalog, store.blobs, clock))
+            self.assertEqual(swept.removed, int(isTrusted))
+
+    def note(self, newest: float, boot: str) -> None:
+        """Have the reading of a machine in the catalog."""
+        reading = ClockReading(int(newest * 1000), int(newest * 1000), 0, boot)
+        document = msgspec.json.encode(reading)
+        self.driver.reactor.settle(self.driver.store.catalog.putProgress("clock", document))
+
+    def noted(self) -> ClockReading:
+        """Stop and start the process; give the reading that it had noted."""
+        self.restart()
+        catalog = self.driver.store.catalog
+        document = self.driver.reactor.settle(catalog.progress("clock"))
+        return msgspec.json.decode(document or b"", type=ClockReading)
+
+    def test_otherMachines(self) -> None:
+        """The newer date of another machine stays, unless an operator has confirmed this clock."""
+        self.note(NOW + DAY, "other")
+        self.assertEqual(self.noted().newestMs, (NOW + DAY) * 1000)
+        self.assertIn("is 24 hours behind", self.driver.store.warnings()["clock"] or "")
+        assert self.driver.clock is not None
+        self.driver.clock.confirm()
+        self.assertEqual(self.noted(), ClockReading(NOW * 1000, NOW * 1000, 1_000_000, "one"))
+        self.assertIsNone(self.driver.store.warnings()["clock"])
+        self.note(NOW - DAY, "other")
+        self.assertEqual(self.noted().boot, "one")
+
+    def test_unreadable(self) -> None:
+        """A reading that this program does not understand is as none."""
+        catalog = self.driver.store.catalog
+        self.driver.reactor.settle(catalog.putProgress("clock", b"[]"))
+        self.assertEqual(self.noted().boot, "one")
+
+    def test_noted(self) -> None:
+        """Both clocks are in the catalog soon after the start, and then every two minutes."""
+        catalog, reactor = self.driver.store.catalog, self.driver.reactor
+        self.assertIsNone(reactor.settle(catalog.progress("clock")))
+        found = []
+        for seconds in (1, SAVE_SECONDS):
+            self.machine.passed += seconds
+            reactor.advance(seconds)
+            reactor.settle(catalog.putProgress("other", b""))
+            found.append(reactor.settle(catalog.progress("clock")))
+            self.machine.lead += DAY
+        first, second = (msgspec.json.decode(each or b"", type=ClockReading) for each in found)
+        self.assertEqual((first.wallMs, first.bootMs), ((NOW + 1) * 1000, 1_001_000))
+        # A day ahead, the date that was trusted before goes on.
+        passedMs = int(SAVE_SECONDS * 1000)
+        self.assertEqual(second.wallMs, first.wallMs + passedMs)
+        self.assertEqual(second.newestMs, second.wallMs)
