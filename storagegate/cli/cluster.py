@@ -8,6 +8,7 @@ from typing import Any
 from attrs import asdict
 from psycopg.conninfo import conninfo_to_dict
 
+from storagegate.cli.etcdmembers import EtcdMember, readMembers
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cluster.initialisation import initialise
 from storagegate.cluster.options import ClusterOptions, readServers
@@ -80,6 +81,7 @@ def _read(admin: ClusterAdmin, options: ClusterOptions) -> dict[str, Any]:
         "store": storeId(admin.secrets().store),
         **_readShard(admin, options),
         "shards": shards,
+        "etcd": [asdict(each) for each in readMembers(options.etcd)],
         "synchronous": options.synchronous,
         "blobs": options.blobs,
         "time": time.time(),
@@ -112,6 +114,20 @@ def _lines(found: dict[str, Any]) -> list[str]:
     for each in found["shards"]:
         lines.append(f"shard {each['number']}{'' if each['takesBuckets'] else ', closed'}")
         lines += _shardLines(each)
+    return lines + _etcdLines([EtcdMember(**each) for each in found["etcd"]])
+
+
+def _etcdLines(members: list[EtcdMember]) -> list[str]:
+    lines = [
+        f"etcd {each.name or 'without a name'} {each.url} {each.problem or 'healthy'}"
+        for each in members
+    ]
+    away = sum(each.problem is not None for each in members)
+    if away:
+        lines.append(
+            f"warning: {away} of {len(members)} members of etcd are missing: without more than half"
+            " of them no primary is elected"
+        )
     return lines
 
 

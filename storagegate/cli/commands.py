@@ -175,6 +175,9 @@ COMMANDS: tuple[Command, ...] = (
             _arg("--data", metavar="DIR", help="the data directory; asked for on a terminal"),
             _arg("--config", metavar="FILE", help="the configuration to write"),
             _arg("--unit", metavar="FILE", help="the unit to write; without it there is none"),
+            _arg(
+                "--user", metavar="NAME", help="the user of the unit; root's default: storagegate"
+            ),
             _arg("--s3", metavar="ENDPOINT", help="the S3 listener"),
             _arg("--admin", metavar="ENDPOINT", help="the admin listener"),
             _switch("--yes", "ask nothing"),

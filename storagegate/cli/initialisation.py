@@ -6,7 +6,6 @@ repeated. Questions are asked on a terminal only, and have the flags' meanings.
 """
 
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from attrs import define, field
 
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
 from storagegate.cli.output import ask, isAsking
+from storagegate.cli.unit import ensureUser, giveData, serviceUser, unitText
 from storagegate.core.files import readSmallFile
 from storagegate.daemon.config import KEYS, ConfigurationError, load
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
@@ -60,13 +60,22 @@ def init(invocation: Invocation) -> int:
     _check(values)
     made = _Made()
     data = Path(values["data"])
-    made.note(data, not data.exists())
+    text = user = ""
+    if options.unit:
+        # Before anything is made: a unit may be impossible.
+        user = serviceUser(data, options.user)
+        text = unitText(config, data, user)
+        if ensureUser(user, data):
+            made.made.append(f"user {user}")
+    isNewData = not data.exists()
+    made.note(data, isNewData)
     makeDirectory(str(data), 0o700)
     made.note(config, _write(config, _configurationText(values), 0o600))
-    if options.unit:
-        unit = Path(options.unit).absolute()
-        made.note(unit, _write(unit, unitText(config, data), 0o644))
     pair, isNew = _rootPair(data, values)
+    if options.unit:
+        giveData(data, config, user, isNewData)
+        unit = Path(options.unit).absolute()
+        made.note(unit, _write(unit, text, 0o644))
     shown = {"accessKey": pair.accessKey, "secretKey": pair.secretKey} if isNew else {}
     lines = [*(f"made {each}" for each in made.made), *(f"kept {each}" for each in made.kept)]
     if isNew:
@@ -143,83 +152,3 @@ def _toml(value: str) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False)
-
-
-def unitText(config: Path, data: Path) -> str:
-    """
-    Write a unit of systemd that serves with this Python.
-
-    @param config: The configuration, an absolute path.
-    @param data: The data directory, an absolute path.
-    """
-    python, file = (_unitWord(str(each)).replace("$", "$$") for each in (sys.executable, config))
-    started = f"{python} -m storagegate serve --config {file}"
-    return f"""\
-# Made by storagegate init.
-
-[Unit]
-Description=storagegate: S3 server and protocol gateway
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-Type=notify
-NotifyAccess=main
-ExecStart={started}
-ExecReload=kill -HUP $MAINPID
-KillMode=mixed
-User={_owner(data)}
-EnvironmentFile=-/etc/storagegate/environment
-UMask=0077
-TimeoutStartSec=300
-TimeoutStopSec=45
-WatchdogSec=30
-Restart=on-failure
-RestartSec=1
-LimitNOFILE=1048576
-LimitCORE=0
-ProtectSystem=strict
-ReadWritePaths={_unitWord(str(data))}
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-NoNewPrivileges=yes
-RestrictSUIDSGID=yes
-RestrictRealtime=yes
-RestrictNamespaces=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-LockPersonality=yes
-RemoveIPC=yes
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def _unitWord(text: str) -> str:
-    """
-    Quote a word of a unit: percent signs and spaces have meanings there, dollar signs in commands.
-
-    @raise CommandError: A unit cannot have it.
-    """
-    if not text.isprintable():
-        raise CommandError(f"{text!a}: a unit cannot have this path", MISUSED)
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"' if escaped != text or " " in text else text
-
-
-def _owner(path: Path) -> str:
-    """Return the name of the owner of a directory; its number if it has none."""
-    import pwd
-
-    number = path.stat().st_uid
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

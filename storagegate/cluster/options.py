@@ -1,5 +1,6 @@
 """The table C{[cluster]} of the configuration."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from storagegate.core.options import (
 
 _MOST_SERVERS = 16
 """Each look for the primary asks all of them."""
+
+_ETCD_URL = re.compile(r"https?://[^\s/@?#]+:[0-9]{1,5}", re.ASCII)
 
 _MOST_INLINE = 1 << 20
 """A larger row costs the catalog more than the bytes cost a store of blobs."""
@@ -43,6 +46,19 @@ def readServers(value: Any) -> tuple[str, ...]:
             raise ValueError(f"is a list of conninfos, and number {number} is none")
         if "," in str(parsed.get("host", "")):
             raise ValueError(f"is a list of one conninfo a server, and number {number} has several")
+    return tuple(value)
+
+
+def _readEtcd(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [each.strip() for each in value.split(";")]
+    if not isinstance(value, list | tuple) or len(value) > _MOST_SERVERS:
+        raise ValueError(f"is a list of at most {_MOST_SERVERS} URLs, one a member of etcd")
+    for number, each in enumerate(value, 1):
+        if not isinstance(each, str) or not _ETCD_URL.fullmatch(each):
+            raise ValueError(
+                f'is a list of URLs such as "http://10.0.0.1:2379", and number {number} is none'
+            )
     return tuple(value)
 
 
@@ -91,6 +107,8 @@ class ClusterOptions:
     @ivar inlineLimit: Objects up to this size are rows of the catalog.
     @ivar synchronous: C{"required"}: nothing is written while no standby confirms commits;
         C{"off"}: what was acknowledged last may be lost with the primary.
+    @ivar etcd: The client URL of each member of Patroni's etcd. C{cluster status} asks them which
+        members are missing; nodes do not use them.
     """
 
     catalog: tuple[str, ...] = field(converter=readServers, repr=False)
@@ -99,6 +117,7 @@ class ClusterOptions:
     leaseSeconds: int = field(default=10, converter=_readSeconds)
     inlineLimit: int = field(default=16 << 10, converter=_readInlineLimit)
     synchronous: str = optionField("required", readWord, ("required", "off"))
+    etcd: tuple[str, ...] = field(default=(), converter=_readEtcd)
 
     def secrets(self, servers: Iterable[str] = ()) -> Iterator[str]:
         """

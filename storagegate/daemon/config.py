@@ -42,6 +42,7 @@ CLUSTER_VARIABLES = {
         ("LEASE_SECONDS", "leaseSeconds"),
         ("INLINE_LIMIT", "inlineLimit"),
         ("SYNCHRONOUS", "synchronous"),
+        ("ETCD", "etcd"),
     )
 }
 """The variables of the options of the table C{cluster}: they win over the file."""

@@ -14,9 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.connect import checkedAddress
-from storagegate.cli.initialisation import unitText
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.cli.main import main
+from storagegate.cli.unit import unitText
 from storagegate.s3.issuedkeys import KeyPair
 from tests.support.selection import long
 
@@ -138,9 +138,9 @@ class TextTests(SynchronousTestCase):
         """A dollar sign or a percent sign in a path names no variable of the unit."""
         data = Path(self.mktemp()).absolute() / "a$b%c"
         data.mkdir(parents=True)
-        lines = unitText(Path("/etc/a$b%c.toml"), data).splitlines()
+        lines = unitText(Path("/etc/a$b%c.toml"), data, "nobody").splitlines()
         started = next(each for each in lines if each.startswith("ExecStart="))
         self.assertTrue(started.endswith('"/etc/a$$b%%c.toml"'), started)
         written = next(each for each in lines if each.startswith("ReadWritePaths="))
         self.assertTrue(written.endswith('/a$b%%c"'), written)
-        self.assertRaises(CommandError, unitText, Path("/etc/a\nExecStartPre=b"), data)
+        self.assertRaises(CommandError, unitText, Path("/etc/a\nExecStartPre=b"), data, "a")

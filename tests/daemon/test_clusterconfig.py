@@ -65,6 +65,19 @@ class ClusterTableTests(SynchronousTestCase):
         self.assertEqual((found.counts, found.synchronous), ("postgresql", "required"))
         self.assertEqual((found.leaseSeconds, found.inlineLimit), (10, 16384))
 
+    def test_etcd(self) -> None:
+        """The members of etcd, in the file and in the variable; by default none are known."""
+        good = 'catalog = "host=a"\nblobs = "files:/b"\n'
+        found = self.load(good).cluster
+        assert found is not None
+        self.assertEqual(found.etcd, ())
+        found = self.load(good + 'etcd = ["http://a:2379", "https://b:2379"]').cluster
+        assert found is not None
+        self.assertEqual(found.etcd, ("http://a:2379", "https://b:2379"))
+        found = self.load(good, ETCD="http://a:2379; http://b:2379").cluster
+        assert found is not None
+        self.assertEqual(found.etcd, ("http://a:2379", "http://b:2379"))
+
     def test_variables(self) -> None:
         """Variables win over the file, and do without one; several conninfos have semicolons."""
         both = {"CATALOG": "host=x; host=y", "LEASE_SECONDS": "7", "INLINE_LIMIT": "0"}
@@ -90,6 +103,11 @@ class ClusterTableTests(SynchronousTestCase):
             ("leaseSeconds = true", "cluster.leaseSeconds is a number of seconds from 2 to 300"),
             ('inlineLimit = "2mb"', "cluster.inlineLimit is a size of at most 1 MiB"),
             ('synchronous = "on"', 'cluster.synchronous is "required" or "off"'),
+            (
+                'etcd = "x"',
+                'cluster.etcd is a list of URLs such as "http://10.0.0.1:2379", and number',
+            ),
+            ('etcd = ["http://a:b@c:1"]', "cluster.etcd is a list of URLs"),
             (f'counts = "{PASSWORD}"', 'cluster.counts is "postgresql" or "valkey:URL"'),
         ):
             self.assertIn(f"cluster (file F): {expected}", self.refused(good + text))

@@ -1,0 +1,136 @@
+"""
+The members of the etcd that Patroni uses, for C{storagegate cluster status}. All functions block.
+
+A member whose machine came back with an empty disk never joins by itself, while the other two keep
+everything running: only the next failure shows it. So each member is asked for its health, and one
+that answers for the list of members.
+"""
+
+import json
+import ssl
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import frozen
+
+_SECONDS = 2.0
+"""For each request. A healthy member answers within milliseconds."""
+
+_THREADS = 16
+"""More members than any etcd has."""
+
+_LIMIT = 1 << 20
+"""Bytes of an answer: a member has some 200."""
+
+_LIST = "/v3/cluster/member/list"
+
+
+@frozen
+class EtcdMember:
+    """
+    A member, or a URL of the configuration that belongs to none.
+
+    @ivar name: Empty for a member that never started, and for a URL without a member.
+    @ivar url: Its client URL; its peer URL if it never started.
+    @ivar problem: Why it does not take part; L{None} if it does.
+    """
+
+    name: str
+    url: str
+    problem: str | None
+
+
+def readMembers(urls: Iterable[str]) -> list[EtcdMember]:
+    """
+    Return all members that etcd or the configuration names.
+
+    @param urls: The client URLs of the configuration.
+    """
+    given = [each.rstrip("/") for each in urls]
+    problems = _problems(given)
+    listed: list[dict[str, Any]] = []
+    for url in given:
+        if problems[url] is None:
+            try:
+                listed = _request(url, _LIST, {})["members"]
+                break
+            except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+                problems[url] = _text(error)
+    unknown = {
+        url for member in listed for url in _urls(member, "clientURLs")[:1] if url not in problems
+    }
+    problems.update(_problems(unknown))
+    members = [_member(each, problems) for each in listed]
+    known = {url for each in listed for url in _urls(each, "clientURLs")}
+    # An added member that never started has its peer URL alone.
+    added = {urlsplit(each.url).hostname for each in members if not each.name}
+    members += [
+        EtcdMember("", url, problems[url] or ("is no member" if listed else None))
+        for url in given
+        if url not in known and urlsplit(url).hostname not in added
+    ]
+    return sorted(members, key=lambda each: (each.name, each.url))
+
+
+def _member(found: Mapping[str, Any], problems: Mapping[str, str | None]) -> EtcdMember:
+    clients = _urls(found, "clientURLs")
+    if not clients:
+        # A member tells its name and its client URLs when it starts.
+        peers = _urls(found, "peerURLs")
+        return EtcdMember("", peers[0] if peers else "", "was added and has never started")
+    url = next((each for each in clients if each in problems), clients[0])
+    return EtcdMember(str(found.get("name", "")), url, problems.get(url))
+
+
+def _urls(member: Mapping[str, Any], name: str) -> list[str]:
+    return [str(each).rstrip("/") for each in member.get(name) or ()]
+
+
+def _problems(urls: Iterable[str]) -> dict[str, str | None]:
+    """Ask members for their health, all at once: those that are away take the whole time."""
+    asked = list(urls)
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(min(len(asked), _THREADS)) as pool:
+        return dict(zip(asked, pool.map(_problem, asked), strict=True))
+
+
+def _problem(url: str) -> str | None:
+    try:
+        health = _request(url, "/health")
+        return None if health["health"] == "true" else f"is unhealthy {health.get('reason', '')}"
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        return _text(error)
+
+
+def _request(url: str, path: str, message: Mapping[str, Any] | None = None) -> Any:
+    """Send a request, a POST if it has a message; return the document of the answer."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+    else:
+        connection = HTTPConnection(host, port, timeout=_SECONDS)
+    try:
+        body = None if message is None else json.dumps(message)
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        content = response.read(_LIMIT)
+        # A member without a leader answers 503 with a document.
+        if response.status not in (200, 503):
+            raise HTTPException(f"answers with {response.status}")
+        return json.loads(content)
+    finally:
+        connection.close()
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return f"does not answer: {error.strerror or error}"
+    if isinstance(error, HTTPException) and str(error):
+        return str(error)
+    return "gives no answer of etcd"

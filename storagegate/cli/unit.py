@@ -1,0 +1,175 @@
+"""
+The unit of systemd that C{storagegate init --unit} makes, and the user that its service runs as.
+
+It is the unit of C{deploy/}, with the places and the user of this installation: C{tests} compare
+both, line by line.
+"""
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+from storagegate.cli.invocation import MISUSED, CommandError
+
+SERVICE_USER = "storagegate"
+"""The user of a unit that root makes, as in C{deploy/storagegate.sysusers}."""
+
+_HOMES = ("/home", "/root", "/run/user")
+"""What C{ProtectHome=yes} hides."""
+
+_CREATE_SECONDS = 60.0
+
+
+def unitText(config: Path, data: Path, user: str) -> str:
+    """
+    Write a unit of systemd that serves with this Python.
+
+    @param config: The configuration, an absolute path.
+    @param data: The data directory, an absolute path.
+    @param user: The user of the service.
+    @raise CommandError: A unit cannot have one of the paths.
+    """
+    python, file = (_unitWord(str(each)).replace("$", "$$") for each in (sys.executable, config))
+    isAtHome = any(_isAtHome(each) for each in (Path(sys.executable), config, data))
+    return f"""\
+# Made by storagegate init.
+
+[Unit]
+Description=storagegate: S3 server and protocol gateway
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={python} -m storagegate serve --config {file}
+ExecReload=kill -HUP $MAINPID
+KillMode=mixed
+User={user}
+EnvironmentFile=-/etc/storagegate/environment
+UMask=0077
+TimeoutStartSec=300
+TimeoutStopSec=45
+WatchdogSec=30
+Restart=on-failure
+RestartSec=1
+LimitNOFILE=1048576
+LimitCORE=0
+ProtectSystem=strict
+ReadWritePaths={_unitWord(str(data))}
+ProtectHome={"read-only" if isAtHome else "yes"}
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateUsers=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+RestrictRealtime=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+LockPersonality=yes
+RemoveIPC=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _unitWord(text: str) -> str:
+    """
+    Quote a word of a unit: percent signs and spaces have meanings there, dollar signs in commands.
+
+    @raise CommandError: A unit cannot have it.
+    """
+    if not text.isprintable():
+        raise CommandError(f"{text!a}: a unit cannot have this path", MISUSED)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if escaped != text or " " in text else text
+
+
+def _isAtHome(path: Path) -> bool:
+    return any(path.is_relative_to(each) for each in _HOMES)
+
+
+def serviceUser(data: Path, given: str | None) -> str:
+    """
+    Return the name of the user that a unit made now runs as.
+
+    @param data: The data directory; it need not exist.
+    @param given: The user that was asked for.
+    """
+    if given is not None:
+        return given
+    owner = data.stat().st_uid if data.exists() else os.geteuid()
+    if owner == 0:
+        # The daemon never needs root.
+        return SERVICE_USER
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
+
+
+def ensureUser(user: str, data: Path) -> bool:
+    """
+    Create a system user, if this process is root's and there is none of that name.
+
+    @param data: Its home.
+    @return: Whether it was created.
+    @raise CommandError: It cannot be created.
+    """
+    try:
+        pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
+        return False
+    except KeyError:
+        if os.geteuid() or user.isdecimal():
+            raise CommandError(f"there is no user {user}", MISUSED) from None
+    command = ["useradd", "--system", "--user-group", "--no-create-home"]
+    command += ["--home-dir", str(data), "--shell", "/usr/sbin/nologin", "--", user]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_CREATE_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandError(f"user {user} cannot be created: {error}") from error
+    if done.returncode:
+        raise CommandError(f"user {user} cannot be created: {' '.join(done.stderr.split())}")
+    return True
+
+
+def giveData(data: Path, config: Path, user: str, isNew: bool) -> None:
+    """
+    Let the user of the service have what root has made.
+
+    @param isNew: Whether the data directory was made now.
+    @raise CommandError: The data directory was root's before.
+    """
+    if os.geteuid():
+        return
+    found = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
+    if found.pw_uid == 0:
+        return
+    if not isNew and data.stat().st_uid != found.pw_uid:
+        raise CommandError(
+            f"{data} does not belong to the user of the service: chown -R {user}: {data}"
+        )
+    for path in (data, *data.iterdir()):
+        os.chown(path, found.pw_uid, found.pw_gid, follow_symlinks=False)
+    if config.stat().st_uid == 0:
+        # It is read by the service, and written by root.
+        os.chown(config, 0, found.pw_gid)
+        config.chmod(0o640)
