@@ -110,13 +110,16 @@ def initialise(
     @param accessKey: Of the root key pair, if there is none yet; so is C{secretKey}.
     @param reactor: Need not run.
     @return: The id of the store, and whether the pair is its root key pair now.
-    @raise StoreError: It is not possible, or the blobs are another store's; one line gives the
-        reason.
+    @raise StoreError: It is not possible, the blobs are another store's, or the cluster is made and
+        its blobs are elsewhere; one line gives the reason.
     """
     with closing(openForTools(options.catalog, mayCreate=True)) as admin:
         store = storeId(admin.storeSecret())
         with connectedPieces(options, reactor) as pieces:
-            waitFor(pieces, claimPieces(pieces, store))
+            # A cluster that is made has its blobs where the first call has claimed them. Another
+            # place, after a slip in the configuration, must not become a second one.
+            check = claimPieces if admin.root() is None else checkPieces
+            waitFor(pieces, check(pieces, store))
         checkCounts(options.counts, options.catalog)
         # Last: nodes start when there are secrets.
         made = admin.makeSecrets(accessKey, secretKey, secrets.token_bytes(AFFINITY_BYTES))
