@@ -41,6 +41,7 @@ CLUSTER_VARIABLES = {
         ("BLOBS", "blobs"),
         ("COUNTS", "counts"),
         ("LEASE_SECONDS", "leaseSeconds"),
+        ("CONNECT_WAIT", "connectWait"),
         ("INLINE_LIMIT", "inlineLimit"),
         ("SYNCHRONOUS", "synchronous"),
     )

@@ -40,11 +40,20 @@ from storagegate.storage.blobs.pieces import (
     removeBlob,
 )
 from storagegate.storage.blobs.writer import BlobWriter, bufferSize
-from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.errors import (
+    BlobsRefused,
+    CorruptBlob,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.identity import ForeignBlobs, storeId
 from storagegate.storage.records import Segment
 from storagegate.storage.threadpool import IWorkPool
+
+_log = Logger()
 
 READ = 1 << 20
 """Bytes of one read: fewer operations, while there are few readers."""
@@ -638,7 +647,8 @@ async def claimPieces(pieces: IPieceStore, store: str) -> None:
 
 def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore) -> RemoteBlobs:
     """
-    Open the blobs of a catalog in a store of pieces. Blocks, before the reactor runs.
+    Open the blobs of a catalog in a store of pieces. Blocks, before the reactor runs. Blobs that do
+    not answer are opened all the same, and not written to until they are known to be the store's.
 
     @param context: The reactor, pool and latch of the store; C{options["isNew"]} is whether the
         store of pieces is claimed.
@@ -648,12 +658,28 @@ def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore
     @raise StoreError: The store of pieces cannot be used; one line gives the reason.
     """
     store = storeId(opened.catalog.secret())
-    check = claimPieces if context.options.get("isNew") else checkPieces
+    isNew = bool(context.options.get("isNew"))
+    check = claimPieces if isNew else checkPieces
+    isChecked = True
     try:
         pieces.wait(Deferred.fromCoroutine(check(pieces, store)))
     except OSError as error:
         raise StoreError(f"{pieces.name} cannot be used: {error}") from error
+    except BlobsRefused:
+        raise
+    except StoreBusy as error:
+        if isNew:
+            raise
+        # What does not need the blobs can be served without them.
+        isChecked = False
+        _log.warn("the blobs do not answer yet: {error}", error=str(error))
     pieces.detach()
     return RemoteBlobs(
-        pieces, context.pool, context.reactor, opened.catalog.newBlobId, store, context.latch
+        pieces,
+        context.pool,
+        context.reactor,
+        opened.catalog.newBlobId,
+        store,
+        context.latch,
+        isChecked=isChecked,
     )

@@ -47,7 +47,7 @@ from storagegate.storage.blobs.s3answers import (
     S3Answer,
     hexMD5,
 )
-from storagegate.storage.errors import StoreBusy, StoreError, StoreFull
+from storagegate.storage.errors import BlobsRefused, StoreBusy, StoreError, StoreFull
 from storagegate.storage.threadpool import IWorkPool
 
 T = TypeVar("T")
@@ -550,7 +550,8 @@ class BucketPieces:
         if status == 507 or code in _FULL:
             raise self._failed(StoreFull(f"{self.name} is full"))
         text = code or ("without an ETag" if status < 300 else "")
-        raise self._failed(StoreBusy(f"{self.name} answered {status} {text}".rstrip()))
+        kind = BlobsRefused if answer.isRefusal else StoreBusy
+        raise self._failed(kind(f"{self.name} answered {status} {text}".rstrip()))
 
     def _broken(self, failure: Failure) -> Any:
         if failure.check(CancelledError):

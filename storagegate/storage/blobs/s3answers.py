@@ -37,6 +37,9 @@ _CODE = re.compile(rb"<Error\b.{0,400}?<Code>([A-Za-z0-9.]{1,80})</Code>", re.DO
 
 _GOOGLE_CRC = re.compile(r"(?:^|,)\s*crc32c=([A-Za-z0-9+/=]+)")
 
+_PASSING = frozenset({408, 409, 412, 429})
+"""Statuses of a conflict, or of a server that has too much to do."""
+
 _REQUEST_IDS = ("x-amz-request-id", "x-amz-id-2")
 
 
@@ -93,6 +96,12 @@ class S3Answer:
     def isMissing(self) -> bool:
         """Whether the server says that there is no such object."""
         return self.status == 404 and self.code == "NoSuchKey"
+
+    @property
+    def isRefusal(self) -> bool:
+        """Whether the server refuses such requests: the same would be refused later, too."""
+        isLasting = 300 <= self.status < 500 and self.status not in _PASSING
+        return isLasting and (bool(self.code) or (self.status == 403 and self.hasRequestId))
 
     @property
     def hasRequestId(self) -> bool:
