@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from storagegate.core.files import crc32c
+from storagegate.core.files import combineCRC32C, crc32c
 from storagegate.core.options import parseDecimal
 from storagegate.net.transport import Buffer
 
@@ -49,12 +49,21 @@ class ChunkSums:
     sums: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: str, buffers: Sequence[Buffer]) -> "ChunkSums":
-        """Compute the checksums of a piece."""
+    def of(cls, name: str, buffers: Sequence[Buffer]) -> tuple["ChunkSums", int]:
+        """
+        Compute the checksums of a piece, and the CRC of its bytes, in one pass over them.
+
+        @param name: The name of the piece.
+        @param buffers: All of its bytes.
+        """
         size, chunk = sum(map(len, buffers)), CHUNK
         while size > chunk * _MOST_CHUNKS:
             chunk *= 2
-        return cls(chunk, tuple(_sums(name, 0, chunk, buffers)))
+        sums, whole = [], 0
+        for number, (crc, length) in enumerate(_chunkCRCs(chunk, buffers)):
+            sums.append(combineCRC32C(_seed(name, number), crc, length))
+            whole = combineCRC32C(whole, crc, length)
+        return cls(chunk, tuple(sums)), whole
 
     @classmethod
     def parse(cls, text: str) -> "ChunkSums":
@@ -95,13 +104,16 @@ class ChunkSums:
         if end % self.chunk and end != size:
             return False
         first = offset // self.chunk
-        expected = self.sums[first : first + -(-len(body) // self.chunk)]
-        return expected == tuple(_sums(name, first, self.chunk, [body]))
+        view = memoryview(body)
+        return all(
+            crc32c(view[at : at + self.chunk], _seed(name, number)) == self.sums[number]
+            for number, at in enumerate(range(0, len(body), self.chunk), first)
+        )
 
 
-def _sums(name: str, number: int, chunk: int, buffers: Sequence[Buffer]) -> Iterator[int]:
-    """Compute the CRC of each chunk, the first of which has this number."""
-    crc, missing = _seed(name, number), chunk
+def _chunkCRCs(chunk: int, buffers: Sequence[Buffer]) -> Iterator[tuple[int, int]]:
+    """Compute the CRC of the bytes of each chunk; yield it with the length of the chunk."""
+    crc, missing = 0, chunk
     for buffer in buffers:
         view = memoryview(buffer)
         while len(view):
@@ -109,11 +121,10 @@ def _sums(name: str, number: int, chunk: int, buffers: Sequence[Buffer]) -> Iter
             taken = min(missing, len(view))
             view, missing = view[taken:], missing - taken
             if not missing:
-                yield crc
-                number += 1
-                crc, missing = _seed(name, number), chunk
+                yield crc, chunk
+                crc, missing = 0, chunk
     if missing < chunk:
-        yield crc
+        yield crc, chunk - missing
 
 
 def _seed(name: str, number: int) -> int:

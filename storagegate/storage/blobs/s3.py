@@ -27,7 +27,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.core.files import crc32c
 from storagegate.net.transport import Buffer
 from storagegate.storage.backends import BackEndContext, OpenCatalog
 from storagegate.storage.blobs.chunksums import CHUNK, ChunkSums, crcHeader
@@ -359,14 +358,12 @@ class BucketPieces:
         expected: Sequence[int] = (),
     ) -> Deferred[S3Answer]:
         """Write an object; the answer is one that was expected, or confirms the bytes."""
-        crc = 0
-        for buffer in body:
-            crc = crc32c(buffer, crc)
+        sums, crc = ChunkSums.of(name, body)
         upload = ObjectDigest(sum(map(len, body)), crcHeader(crc))
         fields = (
             ("Content-Length", f"{upload.size}"),
             (CHECKSUM_HEADER, upload.checksum),
-            (SUMS_HEADER, ChunkSums.of(name, body).text()),
+            (SUMS_HEADER, sums.text()),
             *headers,
         )
         end = self._clock.seconds() + OPERATION_SECONDS

@@ -4,6 +4,7 @@ import hashlib
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.files import crc32c
 from storagegate.storage.blobs.chunksums import CHUNK, ChunkSums
 from storagegate.storage.blobs.s3answers import ObjectDigest, S3Answer, hexMD5
 from tests.support.lyingupstream import crcOf, md5Of
@@ -64,7 +65,8 @@ class ChunkSumsTests(SynchronousTestCase):
         """Bytes of any size in any buffers match, and no others."""
         for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 130 * CHUNK):
             body = bytes(size)
-            sums = ChunkSums.of("a", [body[:5], body[5:CHUNK], body[CHUNK:]])
+            sums, crc = ChunkSums.of("a", [body[:5], body[5:CHUNK], body[CHUNK:]])
+            self.assertEqual(crc, crc32c(body))
             self.assertEqual(ChunkSums.parse(sums.text()), sums)
             self.assertLess(len(sums.text()), 1000)
             self.assertTrue(sums.matches("a", 0, body, size))
@@ -76,7 +78,7 @@ class ChunkSumsTests(SynchronousTestCase):
     def test_ranges(self) -> None:
         """A range matches in its own place, from the beginning of a chunk to the end of one."""
         body = bytes(3 * CHUNK + 5)
-        sums = ChunkSums.of("a", [body])
+        sums, _ = ChunkSums.of("a", [body])
         last = body[2 * CHUNK :]
         self.assertTrue(sums.matches("a", 2 * CHUNK, last, len(body)))
         self.assertTrue(sums.matches("a", CHUNK, body[:CHUNK], len(body)))
