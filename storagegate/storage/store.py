@@ -48,6 +48,7 @@ from storagegate.storage.node import BackgroundTask, EmbeddedNode, IStoreNode
 from storagegate.storage.records import (
     INLINE_LIMIT,
     AccessKey,
+    BlobRow,
     Content,
     ObjectChange,
     ObjectRecord,
@@ -601,13 +602,13 @@ class ObjectStore:
 
     def _markShort(self, blob: str, size: int) -> None:
         """Record a blob that a reader has found short."""
-        self._mark(blob, f"has {size} bytes")
+        self._mark(blob, lambda row: f"has {size} bytes, not {row.size}")
 
     def _markDamaged(self, blob: str) -> None:
         """Record a blob whose bytes a reader has found wrong."""
-        self._mark(blob, "does not hold the bytes that were written")
+        self._mark(blob, lambda row: "does not hold the bytes that were written")
 
-    def _mark(self, blob: str, problem: str) -> None:
+    def _mark(self, blob: str, problem: Callable[[BlobRow], str]) -> None:
         """Record damage that a reader has found."""
 
         async def record() -> None:
@@ -616,7 +617,7 @@ class ObjectStore:
                 # It was deleted meanwhile.
                 self.blobs.forget([blob])
             else:
-                await self._corruption.add(row, problem)
+                await self._corruption.add(row, problem(row))
 
         self._markCorrupt([blob])
         Deferred.fromCoroutine(record()).addErrback(

@@ -9,7 +9,7 @@ from storagegate.core.files import crc32c
 from storagegate.storage.blobs.pieces import PieceRange
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.records import BlobRow, Segment
-from storagegate.storage.scrub import CorruptionLog, Reexamination, VerifyingReader
+from storagegate.storage.scrub import CorruptionLog, Reexamination, Scrubber, VerifyingReader
 from tests.contract.blobs import store
 from tests.storage.blobs.test_pieces import PieceCase
 
@@ -104,6 +104,18 @@ class RemoteReadTests(PieceCase):
         self.assertRefused(StoreBusy)
         self.assertEqual((self.catalog.marked, self.blobs.corrupt), ([], frozenset()))
         self.assertEqual(self.read(), BODY)
+
+    def test_scrub(self) -> None:
+        """The scrubber reads a blob once more before it marks the blob, and takes a mark away."""
+        clock = Clock()
+        scrubber = Scrubber(self.catalog, self.blobs, clock, self.report, 1 << 40)
+        for wrong, marked in ((1, []), (99, [self.segment.blob]), (0, [])):
+            self.wrong = {"1": wrong}
+            done = Deferred.fromCoroutine(scrubber._check(self.catalog.row))
+            clock.pump([1] * 9)
+            self.successResultOf(done)
+            self.assertEqual(self.catalog.marked, marked)
+            self.assertEqual(sorted(self.blobs.corrupt), marked)
 
     def test_wrongAlways(self) -> None:
         """A blob that stays wrong is marked, and read again when it may be right."""
