@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from storagegate.cli.commands import parser
 from storagegate.cli.invocation import FAILED, CommandError, Invocation
 from storagegate.cli.output import CommandOutput, escape
+from storagegate.core.extras import missingExtra
 
 INTERRUPTED = 130
 
@@ -44,10 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        if not _isExpected(error):
+        reason = _reasonOf(error)
+        if reason is None:
             raise
-        # Some errors of the store have no text.
-        reason = str(error) or type(error).__name__
         print(escape(" ".join(f"storagegate: {reason}".split())), file=sys.stderr)
         return error.code if isinstance(error, CommandError) else FAILED
 
@@ -59,10 +59,13 @@ def _openClosed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
-def _isExpected(error: Exception) -> bool:
-    """Return whether an error is one line for the operator, and no defect."""
+def _reasonOf(error: Exception) -> str | None:
+    """Return an error as one line for the operator; L{None}: it is a defect."""
+    if isinstance(error, ImportError):
+        return missingExtra(error)
     from storagegate.storage.errors import StoreError
 
     # Arguments may be no UTF-8.
     expected = CommandError | StoreError | sqlite3.Error | OSError | UnicodeEncodeError
-    return isinstance(error, expected)
+    # Some errors of the store have no text.
+    return (str(error) or type(error).__name__) if isinstance(error, expected) else None

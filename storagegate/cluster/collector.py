@@ -14,9 +14,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from storagegate.core.backoff import Backoff
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.clustercatalog import IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
-from storagegate.storage.interfaces import IBlobStore
 from storagegate.storage.periodic import PeriodicTask
 
 COLLECT_SECONDS = 1.0

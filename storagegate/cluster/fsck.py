@@ -2,12 +2,13 @@
 C{storagegate cluster fsck}: whether the catalog agrees with itself and with the blobs, beside nodes
 that serve.
 
-Blobs without references are no problem here: nodes remove them. Nor are those that no row names:
-each was made under a lease, and what a lease has left is swept when it is over.
+Blobs without references are no problem here: nodes remove them. Each new blob is made under a
+lease, and what a lease has left is swept when it is over; until then no row names it. With
+C{--verify} the store of the blobs is listed, for objects that neither a row nor a lease explains.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,7 +18,9 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 from storagegate.cluster.initialisation import connectedPieces, waitFor
 from storagegate.cluster.options import ClusterOptions
 from storagegate.core.files import crc32c
+from storagegate.storage.blobids import readBlobId
 from storagegate.storage.blobs.pieces import (
+    MARKER,
     UNLIMITED,
     IPieceStore,
     MissingPiece,
@@ -26,6 +29,7 @@ from storagegate.storage.blobs.pieces import (
 )
 from storagegate.storage.blobs.remote import checkPieces
 from storagegate.storage.catalog.postgresql.admin import ClusterAdmin, Shard, openForTools
+from storagegate.storage.fsck import foundBefore, rightAgain
 from storagegate.storage.identity import ForeignBlobs, storeId
 from storagegate.storage.records import BlobRow
 from storagegate.storage.scrub import checkBlob
@@ -50,6 +54,19 @@ _ROWS = (
 # Not what is garbage already: in a backup its bytes may be gone.
 _IS_NEEDED = """
     SELECT FROM blobs WHERE id = %s AND refs > (SELECT count(*) FROM freed WHERE blob = blobs.id)
+"""
+
+_KNOWN = """
+    SELECT id FROM blobs WHERE id = ANY (%s)
+    UNION ALL SELECT id FROM arrivedblobs WHERE id = ANY (%s)
+"""
+
+# Nodes that serve learn of it.
+_CLEAR = """
+    WITH cleared AS (
+        UPDATE blobs SET damaged = false WHERE damaged AND id = %s RETURNING id
+    )
+    SELECT pg_notify('blobs', id) FROM cleared
 """
 
 _SEGMENTS = """
@@ -141,32 +158,84 @@ def check(options: ClusterOptions, repair: bool, verify: bool, report: Report, r
     with (
         closing(openForTools(options.catalog)) as admin,
         connectedPieces(options, reactor) as pieces,
+        ExitStack() as stack,
     ):
         problems = 0
+        opened = []
+        isForeign = False
         for shard in admin.shards():
-            with admin.opened(shard) as each:
-                check = ClusterCheck(each, pieces, repair, report)
-                if shard.number:
-                    check.directory(admin, shard)
-                problems += check.run(verify)
+            each = stack.enter_context(admin.opened(shard))
+            opened.append(each)
+            check = ClusterCheck(each, pieces, repair, report)
+            if shard.number:
+                check.directory(admin, shard)
+            problems += check.run(verify)
+            isForeign = isForeign or check.isForeign
+        if verify and not isForeign:
+            for line in unnamed(opened, pieces):
+                report(line)
+                problems += 1
         return problems
+
+
+def unnamed(shards: Sequence[ClusterAdmin], pieces: IPieceStore) -> Iterator[str]:
+    """
+    Find objects in the store of the blobs that no row of the catalog names. Blocks.
+
+    Blobs under leases that are not swept yet are left out: nodes remove them.
+
+    @param shards: All shards of the catalog, open.
+    @return: A line for each object.
+    """
+    names = pieces.names()
+    while (page := waitFor(pieces, _nextPage(names))) is not None:
+        blobs = sorted({name.partition(".")[0] for name in page if name != MARKER})
+        # The leases first: a node that ends commits before its lease is forgotten.
+        leases = {id for shard in shards for (id,) in shard.rows("SELECT id FROM leases")}
+        known = {id for shard in shards for (id,) in shard.rows(_KNOWN, blobs, blobs)}
+        for name in page:
+            blob = name.partition(".")[0]
+            lease, _ = readBlobId(blob) or (0, 0)
+            if name == MARKER or blob in known or lease in leases:
+                continue
+            # A node may have removed it since it was listed.
+            size = waitFor(pieces, _sizeOf(pieces, name))
+            if size is not None:
+                yield f"object {name} of {size} bytes is named by no row"
+
+
+async def _nextPage(names: AsyncIterator[Sequence[str]]) -> Sequence[str] | None:
+    return await anext(names, None)
+
+
+async def _sizeOf(pieces: IPieceStore, name: str) -> int | None:
+    try:
+        return await pieces.size(name)
+    except MissingPiece:
+        return None
 
 
 @define(eq=False)
 class ClusterCheck:
-    """One check of one shard of a cluster."""
+    """
+    One check of one shard of a cluster.
+
+    @ivar isForeign: Whether the blobs are not those of the catalog.
+    """
 
     _admin: ClusterAdmin
     _pieces: IPieceStore
     _repair: bool
     _report: Report
     _left: int = field(default=0, init=False)
+    isForeign: bool = field(default=False, init=False)
 
     def run(self, verify: bool) -> int:
         """Check everything; return how many problems are left."""
         try:
             self._wait(partial(checkPieces, self._pieces, storeId(self._admin.storeSecret())))
         except ForeignBlobs as error:
+            self.isForeign = True
             self._problem(str(error))
             return self._left
         self._usage()
@@ -252,9 +321,16 @@ class ClusterCheck:
         @param found: Where the blob is, or why that is not known.
         """
         problem = self._compare(row, found, verify)
+        if problem is not None:
+            # One wrong answer of the network is no damage.
+            [found] = self._wait(partial(self._locateAll, [row]))
+            problem = self._compare(row, found, verify)
         if problem is None:
-            if row.damaged:
-                self._problem(f"blob {row.id} was found damaged before")
+            if row.damaged and verify:
+                self._admin.execute(_CLEAR, row.id)
+                self._report(rightAgain(row.id))
+            elif row.damaged:
+                self._problem(foundBefore(row.id))
         # A node may have removed it meanwhile.
         elif self._admin.rows(_IS_NEEDED, row.id):
             self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
@@ -271,7 +347,7 @@ class ClusterCheck:
             offset = crc = 0
             while offset < place.size:
                 name, within, length = place.piece(offset, min(_READ, place.size - offset))
-                body, _ = self._pieces.wait(self._pieces.get(name, within, length))
+                body, _, _ = self._pieces.wait(self._pieces.get(name, within, length))
                 if not body:
                     break
                 crc = crc32c(body, crc)

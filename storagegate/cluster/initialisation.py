@@ -15,7 +15,7 @@ from storagegate.cluster.options import BACK_ENDS, ClusterOptions
 from storagegate.storage.blobs.pieces import InPlace, IPieceStore
 from storagegate.storage.blobs.remote import checkPieces, claimPieces
 from storagegate.storage.catalog.postgresql.admin import ClusterSecrets, openForTools
-from storagegate.storage.errors import StoreBusy, StoreError
+from storagegate.storage.errors import BlobsRefused, StoreBusy, StoreError
 from storagegate.storage.identity import storeId
 
 T = TypeVar("T")
@@ -81,13 +81,15 @@ def waitFor(pieces: IPieceStore, work: Coroutine[Any, Any, T]) -> T:
         raise StoreBusy(f"{pieces.name}: {error}") from error
 
 
-def checkCluster(options: ClusterOptions, reactor: Any) -> ClusterSecrets:
+def checkCluster(options: ClusterOptions, reactor: Any, needsBlobs: bool = True) -> ClusterSecrets:
     """
     Check that the catalog and the blobs can be used, and are of one store.
 
     @param reactor: Need not run.
+    @param needsBlobs: Whether blobs that do not answer are an error; otherwise they are compared
+        with the catalog before anything is written to them.
     @return: The secrets of the nodes.
-    @raise StoreError: They are not; one line gives the reason.
+    @raise StoreError: They are not; one line gives the reason. C{StoreBusy} if time may mend it.
     """
     with closing(openForTools(options.catalog)) as admin:
         found = admin.secrets()
@@ -95,7 +97,13 @@ def checkCluster(options: ClusterOptions, reactor: Any) -> ClusterSecrets:
             with admin.opened(shard):
                 pass
     with connectedPieces(options, reactor) as pieces:
-        waitFor(pieces, checkPieces(pieces, storeId(found.store)))
+        try:
+            waitFor(pieces, checkPieces(pieces, storeId(found.store)))
+        except BlobsRefused as error:
+            raise StoreError(str(error)) from error
+        except StoreBusy:
+            if needsBlobs:
+                raise
     checkCounts(options.counts, options.catalog)
     return found
 
@@ -110,13 +118,16 @@ def initialise(
     @param accessKey: Of the root key pair, if there is none yet; so is C{secretKey}.
     @param reactor: Need not run.
     @return: The id of the store, and whether the pair is its root key pair now.
-    @raise StoreError: It is not possible, or the blobs are another store's; one line gives the
-        reason.
+    @raise StoreError: It is not possible, the blobs are another store's, or the cluster is made and
+        its blobs are elsewhere; one line gives the reason.
     """
     with closing(openForTools(options.catalog, mayCreate=True)) as admin:
         store = storeId(admin.storeSecret())
         with connectedPieces(options, reactor) as pieces:
-            waitFor(pieces, claimPieces(pieces, store))
+            # A cluster that is made has its blobs where the first call has claimed them. Another
+            # place, after a slip in the configuration, must not become a second one.
+            check = claimPieces if admin.root() is None else checkPieces
+            waitFor(pieces, check(pieces, store))
         checkCounts(options.counts, options.catalog)
         # Last: nodes start when there are secrets.
         made = admin.makeSecrets(accessKey, secretKey, secrets.token_bytes(AFFINITY_BYTES))

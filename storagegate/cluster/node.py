@@ -22,11 +22,12 @@ from storagegate.cluster.lease import LEASE_SECONDS, LeaseKeeper
 from storagegate.cluster.reads import OpenReads
 from storagegate.cluster.sweeper import Sweeper
 from storagegate.storage.backends import BackEndContext
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.remote import LATE_SECONDS, RemoteBlobs
 from storagegate.storage.clustercatalog import REQUEST_LEASE, IClusterCatalog
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.gc import BlobLease, HeldBlobs
-from storagegate.storage.interfaces import IBlobStore, ICatalog
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.node import BackgroundTask, IStoreNode
 from storagegate.storage.records import ObjectChange
 
@@ -96,6 +97,7 @@ class ClusterNode:
         self.watches = ChangeFollower(self._clock, self._catalog)
         if isinstance(blobs, RemoteBlobs):
             blobs.onRemoved = self._leases.settle
+        shared.onBlobCleared = lambda blob: blobs.clearCorrupt([blob])
 
     def admit(self) -> None:
         """
@@ -141,6 +143,9 @@ class ClusterNode:
 
     def corrupted(self, ids: Sequence[str]) -> None:
         """Do nothing: the catalog has the mark, and other nodes find the damage as this one did."""
+
+    def cleared(self, ids: Sequence[str]) -> None:
+        """Do nothing: the catalog notifies all nodes."""
 
     def full(self) -> None:
         """Note that the blobs' storage is full. Any thread."""

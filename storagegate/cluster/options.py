@@ -87,6 +87,13 @@ def _readSeconds(value: Any) -> int:
         raise ValueError("is a number of seconds from 2 to 300") from None
 
 
+def _readWait(value: Any) -> int:
+    try:
+        return readNumber(parseDecimal(value, 3600) if isinstance(value, str) else value, 0, 3600)
+    except ValueError:
+        raise ValueError("is a number of seconds from 0 to 3600") from None
+
+
 def _readInlineLimit(value: Any) -> int:
     size = readSize(value)
     if size > _MOST_INLINE:
@@ -104,6 +111,8 @@ class ClusterOptions:
         C{"files:DIRECTORY"} on a file system that all nodes have mounted.
     @ivar counts: Where rate limits and sessions are counted for all nodes.
     @ivar leaseSeconds: How long the lease of a node is valid; it is renewed three times as often.
+    @ivar connectWait: How many seconds a node that starts waits for the catalog. It starts without
+        the blobs, and serves what it can.
     @ivar inlineLimit: Objects up to this size are rows of the catalog.
     @ivar synchronous: C{"required"}: nothing is written while no standby confirms commits;
         C{"off"}: what was acknowledged last may be lost with the primary.
@@ -115,6 +124,7 @@ class ClusterOptions:
     blobs: str = field(converter=_readBlobs)
     counts: str = field(default="postgresql", converter=_readCounts, repr=False)
     leaseSeconds: int = field(default=10, converter=_readSeconds)
+    connectWait: int = field(default=60, converter=_readWait)
     inlineLimit: int = field(default=16 << 10, converter=_readInlineLimit)
     synchronous: str = optionField("required", readWord, ("required", "off"))
     etcd: tuple[str, ...] = field(default=(), converter=_readEtcd)

@@ -16,11 +16,12 @@ from zope.interface import implementer
 from storagegate.cluster.node import ClusterNode
 from storagegate.storage.backends import BackEndContext
 from storagegate.storage.blobids import shardOf
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.remote import RemoteBlobs
 from storagegate.storage.clustercatalog import REQUEST_LEASE, REQUEST_LEASES, IShardedCatalog
 from storagegate.storage.errors import NoSuchBucket
 from storagegate.storage.gc import HeldBlobs
-from storagegate.storage.interfaces import IBlobStore, ICatalog
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.node import BackgroundTask, IBucketWatches, IStoreNode
 from storagegate.storage.records import ObjectChange
 
@@ -144,6 +145,9 @@ class ShardedNode:
 
     def committed(self, change: ObjectChange) -> None:
         """Do nothing: the journal of the catalog has it, for this process too."""
+
+    def cleared(self, ids: Sequence[str]) -> None:
+        """Do nothing: the catalogs notify all nodes."""
 
     def corrupted(self, ids: Sequence[str]) -> None:
         """Do nothing: the catalog has the mark, and other nodes find the damage as this one did."""

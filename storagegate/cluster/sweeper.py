@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from storagegate.storage.blobids import blobIds
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.remote import LATE_SECONDS
 from storagegate.storage.clustercatalog import EndedLease, IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
-from storagegate.storage.interfaces import IBlobStore
 from storagegate.storage.periodic import PeriodicTask
 
 SWEEP_SECONDS = 3.0

@@ -103,12 +103,13 @@ class Components:
         """
         Check the catalog and the blobs of a cluster, before anything is served. Blocks.
 
-        @raise StoreError: They cannot be used; one line gives the reason.
+        @raise StoreError: They cannot be used; one line gives the reason. C{StoreBusy} if the
+            catalog does not answer.
         """
         from storagegate.cluster.counts import Counts, readCounts
         from storagegate.cluster.initialisation import checkCluster
 
-        self._cluster = (options, checkCluster(options, self._reactor))
+        self._cluster = (options, checkCluster(options, self._reactor, needsBlobs=False))
         found = self._cluster[1]
         self.logs.redactor.hide(found.secretKey, *options.secrets(found.servers))
         make = readCounts(options.counts, options.catalog)

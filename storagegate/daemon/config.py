@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from attrs import asdict, evolve, field, frozen
 
+from storagegate.core.extras import missingExtra
 from storagegate.core.files import readSmallFile
 from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import OptionError, makeOptions, parseDecimal, readSize
@@ -40,6 +41,7 @@ CLUSTER_VARIABLES = {
         ("BLOBS", "blobs"),
         ("COUNTS", "counts"),
         ("LEASE_SECONDS", "leaseSeconds"),
+        ("CONNECT_WAIT", "connectWait"),
         ("INLINE_LIMIT", "inlineLimit"),
         ("SYNCHRONOUS", "synchronous"),
         ("ETCD", "etcd"),
@@ -655,9 +657,10 @@ def _readCluster(
 
         return makeOptions(ClusterOptions, given, f"{_CLUSTER}.")
     except ImportError as error:
-        raise ConfigurationError(
-            f"{_CLUSTER}: {error.name} is missing: pip install 'storagegate[cluster]'"
-        ) from error
+        reason = missingExtra(error)
+        if reason is None:
+            raise
+        raise ConfigurationError(f"{_CLUSTER}: {reason}") from error
     except OptionError as error:
         wrong = [name for name in given if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
         origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))

@@ -9,6 +9,7 @@ on C{SIGHUP}, and stop in order.
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,12 +33,15 @@ from storagegate.net.endpoints import (
     isLoopback,
 )
 from storagegate.s3.issuedkeys import KeyPair
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.files import makeDirectory
 from storagegate.version import __version__
 
 ROOT_FILE = "root-credentials"
 """The file of the root key pair in the data directory."""
+
+_JOIN_SECONDS = 1.0
+"""Between two looks at a catalog that does not answer at the start."""
 
 # Addresses that mean "every interface" cannot be connected to everywhere.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -220,16 +224,30 @@ class ProcessService(Service):
 
     def _joinCluster(self) -> None:
         """
-        Check the cluster, if there is one: before any port is open.
+        Check the cluster, if there is one: before any port is open. A catalog that does not answer
+        is waited for.
 
         @raise ConfigurationError: It cannot be used.
         """
         options = self._configuration.cluster
-        if options is not None:
+        if options is None:
+            return
+        end = time.monotonic() + options.connectWait
+        isTold = False
+        while True:
             try:
                 self._parts.joinCluster(options)
+                return
             except StoreError as error:
-                raise ConfigurationError(f"cannot open the store: {error}") from error
+                left = end - time.monotonic()
+                if not isinstance(error, StoreBusy) or left <= 0 or self._signals.isStopping:
+                    raise ConfigurationError(f"cannot open the store: {error}") from error
+                text = f"waiting {left:.0f} s for the cluster: {error}"
+            if not isTold:
+                isTold = True
+                self._log.warn("{text}", text=text)
+            self._notifier.starting(text, left)
+            time.sleep(min(left, _JOIN_SECONDS))
 
     @contextmanager
     def _openingData(self) -> Iterator[str]:

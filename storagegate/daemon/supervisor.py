@@ -53,12 +53,15 @@ _MAX_TEXT = 4096
 """Bytes of an error: a pipe accepts so many in one write."""
 
 
-def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None:
+def preflight(
+    act: Callable[[], object], isUnwanted: Callable[[], bool], moreSeconds: float = 0.0
+) -> None:
     """
     Call a function in a forked child.
 
     @param act: Checks the configuration; the child exits after it.
     @param isUnwanted: Returns whether to give up waiting.
+    @param moreSeconds: How long the function may wait besides, for other machines.
     @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. Other
         errors are ignored: the workers will report them.
     """
@@ -76,13 +79,13 @@ def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None
             # Without the exit handlers of the parent.
             os._exit(0)
     os.close(writer)
-    end = time.monotonic() + LIMIT_SECONDS
+    end = time.monotonic() + LIMIT_SECONDS + moreSeconds
     try:
         while not select.select([reader], [], [], _LOOK_SECONDS)[0]:
             if isUnwanted():
                 return
             if time.monotonic() >= end:
-                seconds = f"{LIMIT_SECONDS:.0f} s"
+                seconds = f"{LIMIT_SECONDS + moreSeconds:.0f} s"
                 raise ConfigurationError(f"the services were not imported within {seconds}")
         wrong = os.read(reader, _MAX_TEXT).decode("utf-8", "replace")
     finally:
@@ -119,13 +122,19 @@ class Supervisor(ProcessService):
         # Services and tables are checked before any port is open. That takes a second, and the
         # reference services need no check.
         if configuration.gateway or configuration.services or configuration.cluster:
+            cluster = configuration.cluster
+            moreSeconds = 0.0 if cluster is None else float(cluster.connectWait)
+            if cluster is not None:
+                self._notifier.starting("looking for the cluster", moreSeconds)
 
             def check() -> None:
+                # The service manager listens to the parent alone.
+                self._notifier.close()
                 self._joinCluster()
                 self._parts.gateway(configuration)
 
             try:
-                preflight(check, lambda: self._signals.isStopping)
+                preflight(check, lambda: self._signals.isStopping, moreSeconds)
             except ConfigurationError as error:
                 raise self._refusal(error) from error
         listeners = configuration.listeners

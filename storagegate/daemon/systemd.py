@@ -6,6 +6,7 @@ A message is a datagram of lines C{NAME=VALUE}::
     READY=1                         requests are served, or a reload is done
     RELOADING=1  MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock
     STOPPING=1                      no new request is accepted
+    EXTEND_TIMEOUT_USEC=N           the start may take so much longer from now on
     STATUS=TEXT                     what C{systemctl status} shows
     WATCHDOG=1                      the reactor runs
 
@@ -35,6 +36,9 @@ _REPEATED = ("STATUS=", "WATCHDOG=")
 """The beginnings of messages of which only the newest matters."""
 
 _AGAIN_SECONDS = 0.1
+
+_START_SECONDS = 60.0
+"""What a start takes at most besides what it waits for."""
 
 # One line of a terminal shows less.
 _STATUS_CHARACTERS = 1000
@@ -81,6 +85,16 @@ class Notifier:
         isWatched = self._address and self._watchdogSeconds and self._watchedPID in (0, os.getpid())
         if self._beat is None and isWatched:
             self._beatOnce()
+
+    def starting(self, status: str, seconds: float) -> None:
+        """
+        Report that the start takes longer.
+
+        @param status: Why, in a line.
+        @param seconds: How much longer it may take; some more are given to the rest of the start.
+        """
+        usec = int((seconds + _START_SECONDS) * 1_000_000)
+        self._send(_statusLine(status), f"EXTEND_TIMEOUT_USEC={usec}")
 
     def reloading(self) -> None:
         """Report that a reload has begun; L{ready} has to follow, even if it fails."""

@@ -11,6 +11,7 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from storagegate.core.extras import installHint
 from storagegate.core.options import (
     changeOptions,
     readFlag,
@@ -109,7 +110,7 @@ def _views(value: Any) -> Views:
         from jinja2 import Environment, FileSystemLoader
     except ImportError:
         raise ValueError(
-            "is a directory of templates, which needs Jinja2: pip install 'storagegate[jinja2]'"
+            f"is a directory of templates, which needs Jinja2: {installHint('jinja2')}"
         ) from None
     # Templates stay in memory after their first use.
     environment = Environment(loader=FileSystemLoader(value), autoescape=True)

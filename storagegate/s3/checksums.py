@@ -36,7 +36,7 @@ from attrs import frozen
 from storagegate.core import files
 from storagegate.net.http.parser import RequestBody
 from storagegate.s3.errors import S3Error
-from storagegate.storage.interfaces import Hasher, IBlobStore, IBlobWriter
+from storagegate.storage.blobinterfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
 
 if TYPE_CHECKING:

@@ -283,6 +283,9 @@ class IClusterCatalog(ICatalog):
     leases: INodeLeases = Attribute("The lease of this node, which its owner renews.")
     cleanup: ICleanup = Attribute("The work for all nodes.")
     journal: IChangeJournal = Attribute("The changes of buckets that nodes watch.")
+    onBlobCleared: Callable[[str], object] = Attribute(
+        "Called with a blob that any node, or the fsck, has found right again."
+    )
     onBucketChanged: Callable[[str], object] = Attribute(
         "Called with the name of a bucket that any node has changed, made or removed, and with an"
         " empty name if some may have been missed."

@@ -89,6 +89,13 @@ class StoreBusy(StoreError):
     """The queue of the store is full."""
 
 
+class BlobsRefused(StoreBusy):
+    """
+    The server of the blobs has understood a request and refuses it: the bucket, the credentials or
+    the region is wrong, which time does not mend.
+    """
+
+
 class CommitUnknown(StoreBusy):
     """
     The catalog may have committed the change or not, and it must not be made a second time. Its

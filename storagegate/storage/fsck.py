@@ -124,6 +124,16 @@ Report = Callable[[str], object]
 Progress = Callable[[int, int], object]
 
 
+def rightAgain(blob: str) -> str:
+    """Return the line about a damaged blob that was read whole."""
+    return f"blob {blob} was found damaged before, and is right: it is served again"
+
+
+def foundBefore(blob: str) -> str:
+    """Return the line about a damaged blob that was not read."""
+    return f"blob {blob} was found damaged before: --verify finds out whether it is right again"
+
+
 def noProgress(done: int, total: int) -> None:
     """Show nothing of what is done."""
 
@@ -271,8 +281,11 @@ class _Check:
                     self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
                     if self._repair:
                         self._mutate(refcounts.markCorrupt, row.id)
+                elif row.damaged and verify:
+                    self._mutate(refcounts.clearCorrupt, row.id)
+                    self._report(rightAgain(row.id))
                 elif row.damaged:
-                    self._problem(f"blob {row.id} was found damaged before")
+                    self._problem(foundBefore(row.id))
 
     def _compare(self, row: BlobRow, verify: bool) -> str | None:
         """Return the problem with a blob that has references."""

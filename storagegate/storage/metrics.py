@@ -180,6 +180,16 @@ def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
         ("commits", "Transactions of the catalog.", commits),
         ("scrubbed_bytes", "Bytes read again to find damage.", scrubber.bytesRead),
         ("scrub_rounds", "Times that everything was read again.", scrubber.rounds),
+        (
+            "unconfirmed_writes",
+            "Writes that the server of the blobs has answered without confirming the bytes.",
+            store.blobs.unconfirmedWrites,
+        ),
+        (
+            "blob_rereads",
+            "Reads of blobs that were made once more because the bytes were wrong.",
+            store.blobs.rereads,
+        ),
     ):
         yield counterFamily(f"storagegate_store_{name}_total", help, (), [((), value)])
     try:

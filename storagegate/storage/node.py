@@ -14,9 +14,10 @@ from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
 from storagegate.storage.backends import BackEndContext
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.files import Files
 from storagegate.storage.gc import GarbageCollector, HeldBlobs
-from storagegate.storage.interfaces import IBlobStore, ICatalog
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import INLINE_LIMIT, ObjectChange
 from storagegate.storage.recovery import removeUnconfirmed
 
@@ -109,6 +110,9 @@ class IStoreNode(Interface):
 
     def corrupted(ids: Sequence[str]) -> None:
         """Publish that blobs were found corrupt."""
+
+    def cleared(ids: Sequence[str]) -> None:
+        """Publish that blobs are right again that were found corrupt."""
 
     def full() -> None:
         """Note that a write was refused because the blobs' storage is full. Any thread."""
@@ -208,6 +212,11 @@ class EmbeddedNode:
         """Publish corrupt blobs to the other processes."""
         if self._group is not None:
             self._group.broadcastCorrupt(ids)
+
+    def cleared(self, ids: Sequence[str]) -> None:
+        """Publish to the other processes that blobs are right again."""
+        if self._group is not None:
+            self._group.broadcastCleared(ids)
 
     def full(self) -> None:
         """Note that the disk is full. Any thread."""

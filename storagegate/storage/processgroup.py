@@ -42,6 +42,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened
@@ -50,7 +51,6 @@ from storagegate.storage.catalog.wal import WALSizeCounter
 from storagegate.storage.catalog.writer import WriteLock
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
-from storagegate.storage.interfaces import IBlobStore
 from storagegate.storage.records import Bucket, Content, ObjectChange, ObjectRecord
 from storagegate.storage.recovery import sweepLeft
 from storagegate.storage.sharedmemory import (
@@ -394,6 +394,7 @@ class SharedWALSizeCounter(WALSizeCounter):
 _CHANGES = "store.changes"
 _REMOVED = "store.gone"
 _CORRUPT = "store.damaged"
+_CLEARED = "store.cleared"
 
 _MAX_CHANGES = 100
 """Changes in one message: half a megabyte if all have the longest metadata."""
@@ -497,6 +498,7 @@ class ProcessGroup:
 
         self._sharing.subscribe(_REMOVED, blobs.forget)
         self._sharing.subscribe(_CORRUPT, blobs.markCorrupt)
+        self._sharing.subscribe(_CLEARED, blobs.clearCorrupt)
         self._sharing.subscribe(_CHANGES, receive)
 
     def broadcastChange(self, change: ObjectChange) -> None:
@@ -522,6 +524,10 @@ class ProcessGroup:
     def broadcastCorrupt(self, blobs: Sequence[str]) -> None:
         """Notify the other processes of blobs that are corrupt."""
         self._sharing.broadcast(_CORRUPT, list(blobs))
+
+    def broadcastCleared(self, blobs: Sequence[str]) -> None:
+        """Notify the other processes of blobs that are right again."""
+        self._sharing.broadcast(_CLEARED, list(blobs))
 
     def leave(self) -> None:
         """Send changes that wait, and free the slot. Once."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from attrs import define
 from twisted.logger import Logger
 
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
 from storagegate.storage.clock import StoreClock
 from storagegate.storage.files import Files, unlinkIfThere
-from storagegate.storage.interfaces import IBlobStore, ICatalog
+from storagegate.storage.interfaces import ICatalog
 
 _BATCH = 500
 """Ids in one query of the catalog."""

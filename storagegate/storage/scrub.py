@@ -7,19 +7,28 @@ would not be known until the last good copy elsewhere is deleted.
 The catalog has a checksum of the whole blob. A verified read of a whole blob compares it while the
 bytes are sent, and its last piece is sent after the comparison. A part of a blob is sent after the
 whole of it has been compared: such a read takes a second one, of the whole blob.
+
+Over a network a second read may bring other bytes than the first. Where the store of pieces does
+not compare each range by itself (see L{storagegate.storage.blobs.chunksums}), the checksum of the
+bytes that are sent is combined with the checksums of the bytes before and after them.
+
+A mark of damage is not for ever: a reader that finds the whole blob right takes it away.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from attrs import define, field
-from twisted.internet.defer import Deferred
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from storagegate.core.files import combineCRC32C
+from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore
 from storagegate.storage.blobs.writer import BlobChecksum
-from storagegate.storage.errors import CorruptBlob, StoreError
-from storagegate.storage.interfaces import IBlobReader, IBlobStore, ICatalog
+from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreReadOnly
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import BlobRow, InlinePosition, Segment
 
@@ -47,12 +56,14 @@ class CorruptionLog:
     Records corrupt blobs, so that their bytes are not sent again. Reactor thread.
 
     @ivar _onCorrupt: Called with the blobs, which must not be opened again.
+    @ivar _onRight: Called with blobs that are right again, which may be opened.
     """
 
     _log = Logger()
 
     _catalog: ICatalog
     _onCorrupt: Callable[[Sequence[str]], object]
+    _onRight: Callable[[Sequence[str]], object] = lambda blobs: None
 
     async def add(self, row: BlobRow, problem: str) -> None:
         """
@@ -67,6 +78,16 @@ class CorruptionLog:
             self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
             self._onCorrupt([row.id])
             await self._catalog.markCorrupt(row.id)
+
+    async def remove(self, blob: str) -> None:
+        """
+        Take the mark of a blob away that was read whole and is right.
+
+        @raise StoreError: It could not be recorded in the catalog.
+        """
+        self._log.info("blob {blob} is right again", blob=blob)
+        self._onRight([blob])
+        await self._catalog.clearCorrupt(blob)
 
 
 BYTES_PER_SECOND = 8 * 1024 * 1024
@@ -179,6 +200,9 @@ class Scrubber:
     async def _check(self, row: BlobRow) -> None:
         try:
             problem = await self._read(row)
+            if problem is not None and self._blobs.isRemote:
+                # One wrong answer of a network is no damage.
+                problem = await readProblem(self._blobs, row)
         except CorruptBlob:
             problem = "is missing"
         except OSError as error:
@@ -186,6 +210,8 @@ class Scrubber:
         # Where no blob can be read, this one may be whole.
         if problem is not None and not any(self._blobs.health().values()):
             await self._report.add(row, problem)
+        elif problem is None and row.id in self._blobs.corrupt and not self._task.isStopping:
+            await self._report.remove(row.id)
 
     async def _read(self, row: BlobRow) -> str | None:
         """Read a blob at the configured rate; return the problem with it."""
@@ -204,8 +230,89 @@ class Scrubber:
             blob.close()
 
 
+_REEXAMINE_SECONDS = 10.0
+"""Between two readings of a blob that stays wrong: each costs a read of the whole."""
+
+_REEXAMINED = 4
+"""Blobs that are read at one time to find out whether they are right again."""
+
+
+@define(eq=False)
+class Reexamination:
+    """
+    Reads blobs once more that are marked as corrupt, when a reader wants them. Reactor thread.
+
+    Bytes may be put back from a backup, and a network may have answered wrongly: a mark is no
+    reason to refuse a blob without a look.
+    """
+
+    _catalog: ICatalog
+    _blobs: IBlobStore
+    _clock: IReactorTime
+    _report: CorruptionLog
+    _running: int = field(default=0, init=False)
+    # When each was read last, of the marked ones, which are few.
+    _readAt: dict[str, float] = field(factory=dict, init=False)
+
+    def examine(self, blob: str) -> Deferred[bool]:
+        """
+        Read a marked blob whole, and take its mark away if it is right.
+
+        @return: Whether it is. False also if it was read a few seconds ago, or others are being
+            read.
+        """
+        now = self._clock.seconds()
+        self._readAt = {
+            each: at for each, at in self._readAt.items() if now - at < _REEXAMINE_SECONDS
+        }
+        if blob in self._readAt or self._running >= _REEXAMINED:
+            return succeed(False)
+        self._readAt[blob] = now
+        self._running += 1
+        return Deferred.fromCoroutine(self._examine(blob)).addBoth(self._ended)
+
+    def _ended(self, result: Any) -> Any:
+        self._running -= 1
+        return result
+
+    async def _examine(self, blob: str) -> bool:
+        try:
+            row: BlobRow | None = await self._catalog.blobRow(blob)
+            if row is None or await readProblem(self._blobs, row) is not None:
+                return False
+            await self._report.remove(blob)
+        except StoreReadOnly:
+            # The mark stays in the catalog; the bytes are right nevertheless.
+            return True
+        except OSError:
+            return False
+        return True
+
+
+async def readProblem(blobs: IBlobStore, row: BlobRow) -> str | None:
+    """
+    Read a blob whole, as fast as possible.
+
+    @return: The problem with it, or L{None}.
+    @raise OSError: It cannot be read.
+    @raise StoreBusy: The blobs cannot be reached now.
+    """
+    try:
+        reader = await blobs.openUncached(row.id)
+    except CorruptBlob:
+        return "is missing"
+    crc = BlobChecksum()
+    try:
+        count = await reader.digest([crc], 0, reader.size)
+    except CorruptBlob as error:
+        return str(error)
+    finally:
+        reader.close()
+    return checkBlob(row.size, row.crc, count, crc.value)
+
+
 PIECE = 256 * 1024
-"""Bytes read at a time; as many are in memory for each response."""
+"""Bytes read at a time from this machine; as many are in memory for each response."""
 
 Sink = Callable[[bytes], Deferred[None] | None]
 """Receives a piece; a returned Deferred must fire before the next."""
@@ -218,23 +325,86 @@ async def _send(sink: Sink, piece: bytes) -> None:
         await sent
 
 
+_RANGE_MOST = 8 << 20
+"""A range of a larger blob that has no checksums of its chunks is not verified."""
+
+
+@define(eq=False)
+class _HeldSink:
+    """
+    Passes chunks on, each when the next one has come: the last is kept.
+
+    @ivar crc: The checksum of all chunks.
+    @ivar isSent: Whether any chunk was passed on.
+    """
+
+    _sink: Sink
+    crc: BlobChecksum = field(factory=BlobChecksum, init=False)
+    isSent: bool = field(default=False, init=False)
+    held: bytes = field(default=b"", init=False)
+
+    def send(self, chunk: bytes) -> Deferred[None] | None:
+        """See L{ByteSink.send<storagegate.storage.blobinterfaces.ByteSink.send>}."""
+        self.crc.update(chunk)
+        held, self.held = self.held, chunk
+        if not held:
+            return None
+        self.isSent = True
+        return self._sink(held)
+
+    async def sendFile(self, *arguments: Any) -> None:
+        """Is not called: the bytes come over a network."""
+        raise NotImplementedError
+
+
+@frozen
+class _PlainSink:
+    """The interface of a response, for a function that receives chunks."""
+
+    send: Sink
+
+    async def sendFile(self, *arguments: Any) -> None:
+        """Is not called: the bytes come over a network."""
+        raise NotImplementedError
+
+
 @define(eq=False)
 class VerifyingReader:
-    """Reads segments of blobs and verifies them. Methods: reactor thread."""
+    """
+    Reads segments of blobs and verifies them. Methods: reactor thread.
+
+    Bytes from a network are verified in any case. Where the store compares each range with
+    checksums that it keeps with the bytes, nothing else is done. The others (RADOS, shared files,
+    and objects of a bucket that have no such checksums) are compared with the checksum of the
+    catalog: a whole blob while it is sent, and a range with the rest of its blob, if the blob is
+    not larger than L{_RANGE_MOST} or C{verifyReads} is set.
+
+    @ivar _isForced: Whether C{verifyReads} is set: all is compared with the catalog.
+    """
 
     _log = Logger()
 
     _catalog: ICatalog
     _blobs: IBlobStore
     _report: CorruptionLog
+    _isForced: bool = True
 
     async def read(self, segment: Segment, sink: Sink) -> None:
         """
         Send a segment, piece by piece.
 
-        @param sink: Receives pieces of 256 KiB at most.
+        @param sink: Receives pieces of 256 KiB at most from this machine, of a MiB at most from a
+            network.
         @raise CorruptBlob: The blob is corrupt; C{sink} has not received the last piece.
+        @raise StoreBusy: The answer was wrong and another is right, but some of it was sent.
         """
+        if self._blobs.isRemote:
+            reader = await self._blobs.open(segment)
+            try:
+                await self._readRemote(reader, segment, sink)
+            finally:
+                reader.close()
+            return
         row: BlobRow | None = await self._catalog.blobRow(segment.blob)
         if row is None:
             raise CorruptBlob(f"blob {segment.blob} is not known")
@@ -247,6 +417,48 @@ class VerifyingReader:
                 await self._send(reader, segment, sink)
         finally:
             reader.close()
+
+    async def _readRemote(self, reader: IBlobReader, segment: Segment, sink: Sink) -> None:
+        offset, length = segment.offset, segment.length
+        isPart = length < reader.size
+        if not self._isForced and (reader.isVerified or (isPart and reader.size > _RANGE_MOST)):
+            await reader.sendTo(_PlainSink(sink), offset, length)
+            return
+        # It is needed only at the end.
+        looking = Deferred.fromCoroutine(self._catalog.blobRow(segment.blob))
+        try:
+            held = _HeldSink(sink)
+            crc = await self._sendHeld(reader, segment, held)
+            row: BlobRow | None = await looking
+        except BaseException:
+            looking.addErrback(lambda failure: None).cancel()
+            raise
+        if row is None:
+            raise CorruptBlob(f"blob {segment.blob} is not known")
+        problem = checkBlob(row.size, row.crc, reader.size, crc)
+        if problem is not None and not held.isSent:
+            # The answer may have been wrong, not the blob.
+            held = _HeldSink(sink)
+            crc = await self._sendHeld(reader, segment, held)
+            problem = checkBlob(row.size, row.crc, reader.size, crc)
+        if problem is None:
+            await _send(sink, held.held)
+            return
+        if held.isSent and await readProblem(self._blobs, row) is None:
+            raise StoreBusy(f"an answer with blob {segment.blob} was wrong")
+        raise await self._corruption(row, problem)
+
+    async def _sendHeld(self, reader: IBlobReader, segment: Segment, held: _HeldSink) -> int:
+        """Send a segment but for its last chunk; return the checksum of the whole blob."""
+        end = segment.offset + segment.length
+        before, after = BlobChecksum(), BlobChecksum()
+        if segment.offset:
+            await reader.digest([before], 0, segment.offset)
+        if end < reader.size:
+            await reader.digest([after], end, reader.size - end)
+        await reader.sendTo(held, segment.offset, segment.length)
+        crc = combineCRC32C(before.value, held.crc.value, segment.length)
+        return combineCRC32C(crc, after.value, reader.size - end)
 
     async def _compare(self, reader: IBlobReader, row: BlobRow, sink: Sink) -> None:
         """Read and send a whole blob; send its last piece only if its checksum is right."""

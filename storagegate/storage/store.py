@@ -35,6 +35,7 @@ from storagegate.storage.backends import (
     BackEndContext,
     OpenCatalog,
 )
+from storagegate.storage.blobinterfaces import IBlobStore, IBlobWriter
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
@@ -44,12 +45,13 @@ from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, Sto
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import HeldBlobs
 from storagegate.storage.identity import claimBlobs, refuseLostCatalog
-from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.node import BackgroundTask, EmbeddedNode, IStoreNode
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
     INLINE_LIMIT,
     AccessKey,
+    BlobRow,
     Bucket,
     Content,
     ObjectChange,
@@ -60,7 +62,13 @@ from storagegate.storage.records import (
     readDefault,
 )
 from storagegate.storage.recovery import sweepStaging
-from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
+from storagegate.storage.scrub import (
+    BYTES_PER_SECOND,
+    CorruptionLog,
+    Reexamination,
+    Scrubber,
+    VerifyingReader,
+)
 from storagegate.storage.threadpool import BoundedThreadPool
 
 if TYPE_CHECKING:
@@ -221,7 +229,8 @@ class ObjectStore:
     @ivar accessKeys: The issued keys, kept fresh while the store is open.
     @ivar blobs: The bytes.
     @ivar pool: The threads; C{run(function, *args)} runs a function in one.
-    @ivar verifier: Compares blobs with their checksums while they are read, if that is configured.
+    @ivar verifier: Compares blobs with their checksums while they are read, if that is configured
+        or the blobs come over a network.
     @ivar observers: Called with each change that this process has committed, in the reactor thread
         and in the order of the commits; also with those of the other processes of the store, whose
         records have no bytes. They must return quickly.
@@ -267,11 +276,15 @@ class ObjectStore:
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
         self.observers = observers
-        corruption = CorruptionLog(catalog, self._markCorrupt)
+        corruption = CorruptionLog(catalog, self._markCorrupt, self._clearCorrupt)
         self._corruption = corruption
         blobs.onShort = self._markShort
+        blobs.onDamaged = self._markDamaged
+        blobs.reexamine = Reexamination(catalog, blobs, reactor, corruption).examine
         blobs.onFull = node.full
-        self.verifier = VerifyingReader(catalog, blobs, corruption) if verifyReads else None
+        self.verifier: VerifyingReader | None = None
+        if verifyReads or blobs.isRemote:
+            self.verifier = VerifyingReader(catalog, blobs, corruption, verifyReads)
         self.scrubber = Scrubber(catalog, blobs, reactor, corruption, scrubBytesPerSecond)
         node.start(self._notifyObservers)
         node.runInOne("scrub", self.scrubber)
@@ -321,7 +334,7 @@ class ObjectStore:
         @param files: The operating system's calls, or a replacement.
         @param random: C{os.urandom} or a replacement.
         @param scrubBytesPerSecond: How fast blobs are read again in the background.
-        @param verifyReads: Whether there is a C{verifier}.
+        @param verifyReads: Whether all reads are verified, also of blobs on this machine.
         @param sharing: The other processes that serve the same store. Their parent has called
             L{prepare}, and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
@@ -680,6 +693,14 @@ class ObjectStore:
 
     def _markShort(self, blob: str, size: int) -> None:
         """Record a blob that a reader has found short."""
+        self._mark(blob, lambda row: f"has {size} bytes, not {row.size}")
+
+    def _markDamaged(self, blob: str) -> None:
+        """Record a blob whose bytes a reader has found wrong."""
+        self._mark(blob, lambda row: "does not hold the bytes that were written")
+
+    def _mark(self, blob: str, problem: Callable[[BlobRow], str]) -> None:
+        """Record damage that a reader has found."""
 
         async def record() -> None:
             row = await self.catalog.blobRow(blob)
@@ -687,7 +708,7 @@ class ObjectStore:
                 # It was deleted meanwhile.
                 self.blobs.forget([blob])
             else:
-                await self._corruption.add(row, f"has {size} bytes, not {row.size}")
+                await self._corruption.add(row, problem(row))
 
         self._markCorrupt([blob])
         Deferred.fromCoroutine(record()).addErrback(
@@ -700,6 +721,11 @@ class ObjectStore:
         """Stop reads of these blobs, in all processes."""
         self.blobs.markCorrupt(ids)
         self._node.corrupted(ids)
+
+    def _clearCorrupt(self, ids: Sequence[str]) -> None:
+        """Allow reads of these blobs again, in all processes."""
+        self.blobs.clearCorrupt(ids)
+        self._node.cleared(ids)
 
 
 def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:

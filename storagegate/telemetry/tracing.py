@@ -23,6 +23,7 @@ from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
+from storagegate.core.extras import installHint
 from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import (
     OptionError,
@@ -194,9 +195,7 @@ def _checkInstalled(package: str) -> None:
         except ModuleNotFoundError:
             found = None
         if found is None:
-            raise OptionError(
-                f"the option tracing.enabled needs {name}: pip install 'storagegate[tracing]'"
-            )
+            raise OptionError(f"the option tracing.enabled needs {name}: {installHint(name)}")
 
 
 def readAttributes(given: Mapping[Any, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
+from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.errors import CorruptBlob, StoreReadOnly
-from storagegate.storage.interfaces import IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.records import Content, Segment
 
 KIB = 1024

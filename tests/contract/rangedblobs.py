@@ -18,9 +18,15 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from storagegate.storage.backends import BLOBS, DEFAULT_BLOBS, BackEndContext, OpenCatalog
+from storagegate.storage.blobinterfaces import (
+    ByteSink,
+    Hasher,
+    IBlobReader,
+    IBlobStore,
+    IBlobWriter,
+)
 from storagegate.storage.blobs.writer import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreReadOnly
-from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool
 
@@ -55,6 +61,8 @@ def _removeAll(paths: Sequence[str]) -> None:
 @implementer(IBlobReader)
 class RangedHandle:
     """A blob that was found; each read of it is a request of its own."""
+
+    isVerified = False
 
     def __init__(self, blobs: "RangedBlobs", blob: str, size: int) -> None:
         self.size = size
@@ -190,6 +198,9 @@ class RangedBlobs:
     @ivar reads: How many ranges were read.
     """
 
+    isRemote = True
+    unconfirmedWrites = rereads = 0
+
     def __init__(
         self,
         directory: str,
@@ -211,6 +222,8 @@ class RangedBlobs:
         self._corrupt: set[str] = set()
         self.onFull = lambda: None
         self.onShort = lambda blob, size: None
+        self.onDamaged = lambda blob: None
+        self.reexamine = lambda blob: succeed(False)
 
     @property
     def corrupt(self) -> frozenset[str]:
@@ -225,7 +238,7 @@ class RangedBlobs:
 
     async def open(self, segment: Segment) -> RangedHandle:
         """See L{IBlobStore.open}."""
-        if segment.blob in self._corrupt:
+        if segment.blob in self._corrupt and not await self.reexamine(segment.blob):
             raise CorruptBlob(f"blob {segment.blob} is damaged")
         handle = await self.openUncached(segment.blob)
         if handle.size < segment.offset + segment.length:
@@ -265,6 +278,10 @@ class RangedBlobs:
     def markCorrupt(self, blobs: Iterable[str]) -> None:
         """See L{IBlobStore.markCorrupt}."""
         self._corrupt.update(blobs)
+
+    def clearCorrupt(self, blobs: Iterable[str]) -> None:
+        """See L{IBlobStore.clearCorrupt}."""
+        self._corrupt.difference_update(blobs)
 
     def failStop(self, reason: str) -> None:
         """See L{IBlobStore.failStop}."""

@@ -166,6 +166,14 @@ class RemoteContract(BlobsContract):
         await claimPieces(self.pieces, STORE)
         self.assertEqual(await self.names(), {MARKER})
 
+    async def test_names(self: Any) -> None:
+        """The names of all pieces are listed, and that of the store's id."""
+        await store(self.blobs, b"bytes")
+        await store(self.blobs, os.urandom(LARGE))
+        found = [name async for page in self.pieces.names() for name in page]
+        self.assertEqual(sorted(found), sorted(await self.names()))
+        self.assertIn(MARKER, found)
+
     async def test_emptied(self: Any) -> None:
         """Where the id of the store is gone no blob is called damaged."""
         content = await store(self.blobs, b"bytes")

@@ -202,6 +202,17 @@ class FsckTests(SynchronousTestCase):
         left, lines = self.check()
         self.assertEqual(left, 1)
         self.assertIn("was found damaged before", lines[0])
+        with open(self.path, "r+b") as file:
+            file.seek(2000)
+            file.write(b"x")
+        self.assertEqual(self.check(repair=True)[0], 1)
+        left, lines = self.check(verify=True)
+        self.assertEqual((left, len(lines)), (0, 1))
+        self.assertIn("is right: it is served again", lines[0])
+        self.assertEqual(self.check(), (0, []))
+        self.driver.open()
+        self.assertEqual(self.driver.get("b", b"copy"), b"x" * 5000)
+        self.driver.close()
 
     def test_inlineRot(self) -> None:
         """A byte that has changed in a small object is found too."""

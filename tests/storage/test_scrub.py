@@ -83,6 +83,33 @@ class ScrubberTests(SynchronousTestCase):
             self.driver.close()
             self.driver.open()
 
+    def test_rightAgain(self) -> None:
+        """
+        A blob whose bytes are right again is served: a reader, or the next round, takes its mark
+        away for good. One that stays wrong is read again only after a while.
+        """
+        for find in (lambda: self.driver.get("b", b"3"), lambda: None):
+            self.flip(b"3")
+            self.scrub()
+            self.assertEqual(self.driver.store.blobs.corrupt, frozenset({self.blob(b"3")}))
+            self.assertRaises(CorruptBlob, self.driver.get, "b", b"3")
+            self.files.calls.clear()
+            self.assertRaises(CorruptBlob, self.driver.get, "b", b"3")
+            self.assertNotIn("read", self.files.namesCalled())
+            self.flip(b"3")
+            self.driver.reactor.advance(11)
+            if find() is None:
+                # A week later.
+                self.driver.reactor.advance(7 * DAY)
+                self.scrub()
+            store = self.driver.store
+            self.assertEqual(store.blobs.corrupt, frozenset())
+            self.driver.reactor.settle(store.idle())
+            self.driver.close()
+            self.driver.open()
+            self.assertIsNone(self.driver.store.warnings()["corrupt"])
+            self.assertEqual(self.driver.get("b", b"3"), self.bodies[b"3"])
+
     def test_replaced(self) -> None:
         """Damage goes away with the object."""
         self.flip(b"3")

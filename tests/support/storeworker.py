@@ -312,7 +312,11 @@ class Worker:
 
     async def state(self) -> dict[str, Any]:
         """Say what the store thinks of itself."""
-        return {"readOnly": self.store.readOnly, "health": self.store.health()}
+        return {
+            "readOnly": self.store.readOnly,
+            "health": self.store.health(),
+            "damaged": len(self.store.blobs.corrupt),
+        }
 
     async def idle(self) -> None:
         """Wait until what was deleted is gone."""

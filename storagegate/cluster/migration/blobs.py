@@ -138,7 +138,7 @@ class PieceEnd:
             offset = 0
             while offset < place.size:
                 name, within, count = place.piece(offset, min(_CHUNK, place.size - offset))
-                chunk, _ = await self._pieces.get(name, within, count)
+                chunk, _, _ = await self._pieces.get(name, within, count)
                 if not chunk:
                     raise MissingBlob(blob)
                 offset += len(chunk)

@@ -14,13 +14,14 @@ from functools import partial
 from weakref import WeakSet
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobinterfaces import ByteSink, Hasher, IBlobReader, IBlobStore
 from storagegate.storage.blobs.layout import (
     DISK_FULL,
     BlobLayout,
@@ -33,7 +34,6 @@ from storagegate.storage.blobs.writer import BUFFER, BlobWriter, StagingFile, bu
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.identity import claimBlobs
-from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore
 from storagegate.storage.records import Segment
 from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.threadpool import IWorkPool
@@ -74,6 +74,8 @@ class BlobReader:
     @ivar _onClose: Called by L{close}.
     @ivar _keepsPages: Whether the bytes that are digested stay in the page cache.
     """
+
+    isVerified = False
 
     fd: int
     size: int
@@ -312,6 +314,9 @@ class FileBlobs:
 
     _log = Logger()
 
+    isRemote = False
+    unconfirmedWrites = rereads = 0
+
     def __init__(
         self,
         layout: BlobLayout,
@@ -341,6 +346,8 @@ class FileBlobs:
         self._corrupt: set[str] = set()
         self.onFull: Callable[[], object] = lambda: None
         self.onShort: Callable[[str, int], object] = lambda blob, size: None
+        self.onDamaged: Callable[[str], object] = lambda blob: None
+        self.reexamine: Callable[[str], Deferred[bool]] = lambda blob: succeed(False)
         self._isSuspect = self._isProbing = False
         self._problem: str | None = None
         self._writers: WeakSet[BlobWriter] = WeakSet()
@@ -365,8 +372,15 @@ class FileBlobs:
     def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
         """Open a blob: at once where its descriptor is cached, else through the pool."""
         if blob in self._corrupt:
-            return fail(CorruptBlob(f"blob {blob} is damaged"))
+            return Deferred.fromCoroutine(self._openMarked(blob))
         return self._handles.open(blob)
+
+    async def _openMarked(self, blob: str) -> IBlobReader:
+        """Open a blob that is marked as corrupt, if it is right again."""
+        if not await self.reexamine(blob):
+            raise CorruptBlob(f"blob {blob} is damaged")
+        opened = self._handles.open(blob)
+        return await opened if isinstance(opened, Deferred) else opened
 
     async def open(self, segment: Segment) -> IBlobReader:
         """See L{IBlobStore.open}."""
@@ -411,8 +425,15 @@ class FileBlobs:
         return found
 
     def markCorrupt(self, blobs: Iterable[str]) -> None:
-        """Refuse to open these blobs from now on."""
+        """See L{IBlobStore.markCorrupt}."""
         self._corrupt.update(blobs)
+
+    def clearCorrupt(self, blobs: Iterable[str]) -> None:
+        """See L{IBlobStore.clearCorrupt}; files that were open may be others by now."""
+        cleared = self._corrupt.intersection(blobs)
+        self._corrupt -= cleared
+        for fd in self._handles.drop(sorted(cleared)):
+            self._closeSoon(fd)
 
     @property
     def failure(self) -> str | None:

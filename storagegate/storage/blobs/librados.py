@@ -36,6 +36,12 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (_HANDLE, ctypes.c_char_p, _HANDLE, ctypes.c_char_p, _SIZE, _OFFSET),
     ),
     "rados_aio_remove": (ctypes.c_int, (_HANDLE, ctypes.c_char_p, _HANDLE)),
+    "rados_nobjects_list_open": (ctypes.c_int, (_HANDLE, _OUT)),
+    "rados_nobjects_list_next": (
+        ctypes.c_int,
+        (_HANDLE, ctypes.POINTER(ctypes.c_char_p), _HANDLE, _HANDLE),
+    ),
+    "rados_nobjects_list_close": (None, (_HANDLE,)),
     "rados_create_read_op": (_HANDLE, ()),
     "rados_release_read_op": (None, (_HANDLE,)),
     "rados_read_op_stat": (

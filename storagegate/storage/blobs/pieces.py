@@ -12,9 +12,10 @@ C{ID.0} is there while any piece is. There are no marks of blobs that are not co
 names the ids of those (see L{storagegate.storage.interfaces.ICatalog.newBlobId}).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import errno
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred, succeed
@@ -24,8 +25,8 @@ from zope.interface import Attribute, Interface, implementer
 from storagegate.core.files import crc32c
 from storagegate.core.task import IdleWaiters
 from storagegate.net.transport import Buffer
+from storagegate.storage.blobinterfaces import ByteSink, Hasher, IBlobReader
 from storagegate.storage.errors import StoreBusy, StoreError
-from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader
 from storagegate.storage.threadpool import IWorkPool
 
 T = TypeVar("T")
@@ -40,8 +41,33 @@ OPERATION_SECONDS = 4.0
 """How long one operation may take: a client has its answer after five seconds."""
 
 
+READ_TRIES = 2
+"""How often a piece is looked for before its blob counts as damaged."""
+
+
 class MissingPiece(Exception):
     """There is no such piece."""
+
+
+class DamagedPiece(OSError):
+    """The bytes of a piece are not the bytes that were written, in two answers."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(errno.EIO, f"piece {name} does not hold the bytes that were written")
+
+
+class PieceRange(NamedTuple):
+    """
+    A range of a piece.
+
+    @ivar body: The bytes, fewer than requested only at the end of the piece.
+    @ivar size: The size of the piece.
+    @ivar isVerified: Whether the bytes were compared with checksums that were stored with them.
+    """
+
+    body: bytes
+    size: int
+    isVerified: bool = False
 
 
 class IPieceStore(Interface):
@@ -62,6 +88,10 @@ class IPieceStore(Interface):
     onError: Callable[[StoreError], object] = Attribute(
         "Called with each C{StoreBusy} and C{StoreFull} that an operation ends with."
     )
+    unconfirmedWrites: int = Attribute(
+        "How many writes the server has answered without confirming the bytes."
+    )
+    rereads: int = Attribute("How many reads were made once more because the bytes were wrong.")
 
     def put(name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
         """
@@ -73,15 +103,15 @@ class IPieceStore(Interface):
         @param isLast: Whether no bytes will be added.
         """
 
-    def get(name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
+    def get(name: str, offset: int, length: int) -> Deferred[PieceRange]:
         """
         Read a range of a piece.
 
         @param name: The name of the piece.
         @param offset: The first byte.
         @param length: More than 0.
-        @return: The bytes, fewer only at the end of the piece, and the size of the piece.
         @raise MissingPiece: There is no such piece. As a failure.
+        @raise DamagedPiece: The bytes are wrong, also when read again. As a failure.
         """
 
     def size(name: str) -> Deferred[int]:
@@ -98,6 +128,13 @@ class IPieceStore(Interface):
 
         @param name: The name of the piece.
         @return: Whether the piece existed; L{None} if that is not known.
+        """
+
+    def names() -> AsyncIterator[Sequence[str]]:
+        """
+        List the names of all pieces and of L{MARKER}, page by page, in any order.
+
+        For tools: between two pages nothing is held open on the server.
         """
 
     def create(name: str, body: bytes) -> Deferred[None]:
@@ -392,7 +429,9 @@ class PieceReader:
 
     @ivar _first: Bytes that were read when the blob was opened, and their offset.
     @ivar _step: Bytes of a read; two are in memory.
+    @ivar isVerified: Whether the bytes are compared with checksums that were stored with them.
     @ivar _onMissing: Called with the bytes before a piece that is missing or short; raises.
+    @ivar _onDamaged: Called with a blob whose bytes are wrong; raises.
     @ivar _onClose: Called by L{close}.
     """
 
@@ -401,7 +440,9 @@ class PieceReader:
     _pool: IWorkPool
     _step: int
     _first: tuple[int, bytes]
+    isVerified: bool
     _onMissing: Callable[[PiecePlace, int], Any]
+    _onDamaged: Callable[[str], Any]
     _onClose: Callable[[], object] | None
 
     @property
@@ -474,10 +515,16 @@ class PieceReader:
 
     async def _get(self, name: str, within: int, count: int, offset: int) -> bytes:
         """Read a range of a piece that must be there, the blob's C{offset}."""
-        with suppress(MissingPiece):
-            chunk, _ = await self._pieces.get(name, within, count)
-            if len(chunk) == count:
-                return chunk
+        try:
+            # A wrong answer of the network must not condemn the blob: it is asked once more.
+            for _ in range(READ_TRIES):
+                with suppress(MissingPiece):
+                    found = await self._pieces.get(name, within, count)
+                    if len(found.body) == count:
+                        self.isVerified = self.isVerified and found.isVerified
+                        return found.body
+        except DamagedPiece:
+            return await self._onDamaged(self._place.blob)  # type: ignore[no-any-return]
         missing: bytes = await self._onMissing(self._place, offset)
         return missing
 

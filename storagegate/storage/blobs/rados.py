@@ -10,7 +10,7 @@ refuses a write instead of keeping it.
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -27,7 +27,12 @@ from storagegate.storage.backends import BackEndContext, OpenCatalog
 from storagegate.storage.blobs import librados
 from storagegate.storage.blobs.completions import CompletionQueue
 from storagegate.storage.blobs.layout import DISK_FULL
-from storagegate.storage.blobs.pieces import OPERATION_SECONDS, IPieceStore, MissingPiece
+from storagegate.storage.blobs.pieces import (
+    OPERATION_SECONDS,
+    IPieceStore,
+    MissingPiece,
+    PieceRange,
+)
 from storagegate.storage.blobs.remote import RemoteBlobs, openRemote
 from storagegate.storage.blobs.writer import BUFFER, BUFFERS
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull
@@ -37,6 +42,9 @@ T = TypeVar("T")
 
 PIECE = 4 << 20
 """Bytes of an object: what RBD and CephFS cut their data into, and clusters are laid out for."""
+
+_PAGE = 1000
+"""Names of a page of a list."""
 
 _CONNECT_SECONDS = 10
 """How long the monitors may take at the start."""
@@ -186,6 +194,7 @@ class RadosPieces:
     growsPieces = True
     bufferSize = BUFFER
     buffersSize = BUFFERS
+    unconfirmedWrites = rereads = 0
 
     def __init__(self, address: PoolAddress, reactor: Any, pool: IWorkPool) -> None:
         """
@@ -222,7 +231,7 @@ class RadosPieces:
         write = self._lib.rados_aio_write
         return self._begin(lambda io, done: write(io, name.encode(), done, data, len(data), offset))
 
-    def get(self, name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
+    def get(self, name: str, offset: int, length: int) -> Deferred[PieceRange]:
         """See L{IPieceStore.get}: one operation reads the bytes and the size."""
         # Of one byte there is no new object; see newBuffer.
         buffer = librados.newBuffer(max(length, 2))
@@ -230,7 +239,7 @@ class RadosPieces:
 
         def finish(code: int) -> object:
             read = found.length
-            return (buffer if read == len(buffer) else buffer[:read], found.size)
+            return PieceRange(buffer if read == len(buffer) else buffer[:read], found.size)
 
         return self._read(name, found, (offset, length, buffer), finish)
 
@@ -249,6 +258,26 @@ class RadosPieces:
         lib = self._lib
         removed = self._begin(lambda io, done: lib.rados_aio_remove(io, name.encode(), done))
         return removed.addCallbacks(lambda _: True, missing)
+
+    async def names(self) -> AsyncIterator[Sequence[str]]:
+        """See L{IPieceStore.names}. Blocks for each page: for tools."""
+        lib, entry, listing = self._lib, ctypes.c_char_p(), ctypes.c_void_p()
+        assert self._connection is not None
+        _check(lib.rados_nobjects_list_open(self._connection.io, ctypes.byref(listing)), self.name)
+        try:
+            page: list[str] = []
+            while True:
+                code = lib.rados_nobjects_list_next(listing, ctypes.byref(entry), None, None)
+                if code == -errno.ENOENT:
+                    break
+                _check(code, self.name)
+                page.append((entry.value or b"").decode("utf-8", "replace"))
+                if len(page) == _PAGE:
+                    yield page
+                    page = []
+            yield page
+        finally:
+            lib.rados_nobjects_list_close(listing)
 
     def create(self, name: str, body: bytes) -> Deferred[None]:
         """See L{IPieceStore.create}."""

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -23,25 +23,37 @@ from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.pieces import (
     MARKER,
+    READ_TRIES,
     UNLIMITED,
+    DamagedPiece,
     InPlace,
     IPieceStore,
     MissingPiece,
     PiecePlace,
+    PieceRange,
     PieceReader,
     PieceUpload,
     findSize,
     removeBlob,
 )
 from storagegate.storage.blobs.writer import BlobWriter, bufferSize
-from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.errors import (
+    BlobsRefused,
+    CorruptBlob,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.identity import ForeignBlobs, storeId
-from storagegate.storage.interfaces import IBlobStore
 from storagegate.storage.records import Segment
 from storagegate.storage.threadpool import IWorkPool
+
+_log = Logger()
 
 READ = 1 << 20
 """Bytes of one read: fewer operations, while there are few readers."""
@@ -69,6 +81,13 @@ _RETRY_SECONDS = (0.5, 10.0)
 
 _AT_ONCE = 16
 """Blobs that are removed at one time."""
+
+_NOTHING = PieceRange(b"", 0, isVerified=True)
+
+_UNCHECKED = "was not reached yet"
+
+_PROVE_SECONDS = 30.0
+"""After so long without a write a small blob is written, for the health: three requests."""
 
 _SETTLED_SECONDS = 10.0
 """After so long the id of the store is read again, for two clusters may claim a store at once."""
@@ -178,6 +197,8 @@ class RemoteBlobs:
 
     _log = Logger()
 
+    isRemote = True
+
     def __init__(
         self,
         pieces: IPieceStore,
@@ -187,8 +208,11 @@ class RemoteBlobs:
         store: str,
         latch: FailStopLatch,
         lateSeconds: float = LATE_SECONDS,
+        isChecked: bool = True,
     ) -> None:
         """
+        @param isChecked: Whether the id beside the blobs was compared with the store's. Otherwise
+            nothing is written or removed until it was.
         @param pieces: Has the bytes, and was claimed for this store.
         @param pool: Runs hashers.
         @param clock: Measures the time of operations.
@@ -207,6 +231,8 @@ class RemoteBlobs:
         self._corrupt: set[str] = set()
         self.onFull: Callable[[], object] = lambda: None
         self.onShort: Callable[[str, int], object] = lambda blob, size: None
+        self.onDamaged: Callable[[str], object] = lambda blob: None
+        self.reexamine: Callable[[str], Deferred[bool]] = lambda blob: succeed(False)
         self._places: OrderedDict[str, PiecePlace] = OrderedDict()
         self._new: OrderedDict[str, float] = OrderedDict()
         self._writers: WeakSet[BlobWriter] = WeakSet()
@@ -216,8 +242,10 @@ class RemoteBlobs:
         self._removals = UploadRemovals(
             self._removeOne, clock, lateSeconds, lambda blob: self.onRemoved(blob)
         )
+        self._isChecked = isChecked
         self._isSuspect = self._isProbing = False
-        self._problem: str | None = None
+        self._problem: str | None = None if isChecked else _UNCHECKED
+        self._provedAt = clock.seconds()
         pieces.onError = self._saw
         self._checking = clock.callLater(_SETTLED_SECONDS, self._probeSoon)
 
@@ -247,27 +275,39 @@ class RemoteBlobs:
 
     async def open(self, segment: Segment) -> PieceReader:
         """See L{IBlobStore.open}; the first bytes of the segment are read with it."""
-        if segment.blob in self._corrupt:
+        if segment.blob in self._corrupt and not await self.reexamine(segment.blob):
             raise CorruptBlob(f"blob {segment.blob} is damaged")
+        return await self._open(segment)
+
+    async def openUncached(self, blob: str) -> PieceReader:
+        """See L{IBlobStore.openUncached}."""
+        return await self._open(Segment(blob, 0, 0))
+
+    async def _open(self, segment: Segment) -> PieceReader:
         self._readers += 1
         try:
             place, first = await self._locate(segment)
             if place.size < segment.offset + segment.length:
+                self._places.pop(segment.blob, None)
+                place, first = await self._locate(segment)
+            if place.size < segment.offset + segment.length:
                 self.onShort(segment.blob, place.size)
                 raise CorruptBlob(f"blob {segment.blob} is short: {place.size} bytes")
+        except DamagedPiece:
+            self._readers -= 1
+            reader: PieceReader = await self._refuseDamaged(segment.blob)
+            return reader
         except BaseException:
             self._readers -= 1
             raise
-        return self._newReader(place, (segment.offset, first))
-
-    async def openUncached(self, blob: str) -> PieceReader:
-        """See L{IBlobStore.openUncached}."""
-        return await self.open(Segment(blob, 0, 0))
+        return self._newReader(place, segment.offset, first)
 
     def remove(self, blobs: Sequence[str]) -> Deferred[None]:
         """See L{IBlobStore.remove}."""
-        if self.latch.failure is not None:
-            return fail(StoreReadOnly(self.latch.failure))
+        try:
+            self._mayWrite()
+        except StoreError as error:
+            return fail(error)
         self.forget(blobs)
         return Deferred.fromCoroutine(self._removeAll(blobs))
 
@@ -294,6 +334,20 @@ class RemoteBlobs:
         """See L{IBlobStore.markCorrupt}."""
         self._corrupt.update(blobs)
 
+    def clearCorrupt(self, blobs: Iterable[str]) -> None:
+        """See L{IBlobStore.clearCorrupt}."""
+        self._corrupt.difference_update(blobs)
+
+    @property
+    def unconfirmedWrites(self) -> int:
+        """See L{IBlobStore}."""
+        return self._pieces.unconfirmedWrites
+
+    @property
+    def rereads(self) -> int:
+        """See L{IBlobStore}."""
+        return self._pieces.rereads
+
     @property
     def corrupt(self) -> frozenset[str]:
         """The blobs that are known to be corrupt."""
@@ -310,10 +364,11 @@ class RemoteBlobs:
 
     def health(self) -> Mapping[str, str | None]:
         """
-        See L{IBlobStore.health}: after an operation that failed, whether the store's id can be read
-        and a blob written, which is tried now for the next call.
+        See L{IBlobStore.health}: after an operation that failed, and while no write shows it,
+        whether a blob can be written, read and removed, which is tried now for the next call.
         """
-        if self._isSuspect or self._problem:
+        isOld = self._clock.seconds() - self._provedAt >= _PROVE_SECONDS
+        if self._isSuspect or self._problem or isOld:
             self._probeSoon()
         return {"blobs": self.latch.failure or self._problem}
 
@@ -344,28 +399,47 @@ class RemoteBlobs:
             self._newId(bucket),
             self._pieces,
             pieceSize,
-            self.latch.check,
+            self._mayWrite,
             self._committed,
             self._removals.add,
         )
 
+    def _mayWrite(self) -> None:
+        """
+        Check that something may be written or removed.
+
+        @raise StoreReadOnly: Not until a restart.
+        @raise StoreBusy: The blobs have not been found to be the store's yet.
+        """
+        self.latch.check()
+        if not self._isChecked:
+            raise StoreBusy(f"{self._pieces.name} {_UNCHECKED}")
+
     def _committed(self, blob: str) -> None:
-        self._new[blob] = self._clock.seconds()
+        self._new[blob] = self._provedAt = self._clock.seconds()
         if len(self._new) > _BACKLOG:
             self._new.popitem(last=False)
 
-    def _newReader(self, place: PiecePlace, first: tuple[int, bytes]) -> PieceReader:
+    def _newReader(self, place: PiecePlace, offset: int, first: PieceRange) -> PieceReader:
         def closed() -> None:
             self._readers -= 1
 
         return PieceReader(
-            place, self._pieces, self._pool, self._step(), first, self._refuseMissing, closed
+            place,
+            self._pieces,
+            self._pool,
+            self._step(),
+            (offset, first.body),
+            first.isVerified,
+            self._refuseMissing,
+            self._refuseDamaged,
+            closed,
         )
 
     def _step(self) -> int:
         return bufferSize(self._readers, READ, _READS)
 
-    async def _locate(self, segment: Segment) -> tuple[PiecePlace, bytes]:
+    async def _locate(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
         """Find a blob, and read the first bytes of the segment in it."""
 
         def tookLong(value: object, seconds: float) -> Any:
@@ -379,13 +453,13 @@ class RemoteBlobs:
             self._places.popitem(last=False)
         return place, first
 
-    async def _search(self, segment: Segment) -> tuple[PiecePlace, bytes]:
+    async def _search(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
         blob, end = segment.blob, segment.offset + segment.length
         ways = [self._readWhole, self._readCut]
         # What an upload holds in memory is written at once.
         if blob in self._places or end > 2 * self._pieces.bufferSize:
             ways.reverse()
-        for way in ways:
+        for way in ways * READ_TRIES:
             try:
                 return await way(segment)
             except MissingPiece:
@@ -393,14 +467,14 @@ class RemoteBlobs:
         await self._refuseMissing(PiecePlace(blob, 0), 0)
         raise AssertionError("unreachable")
 
-    async def _readWhole(self, segment: Segment) -> tuple[PiecePlace, bytes]:
+    async def _readWhole(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
         blob, length = segment.blob, min(segment.length, self._step())
         if not length:
-            return PiecePlace(blob, await self._pieces.size(blob)), b""
-        first, size = await self._pieces.get(blob, segment.offset, length)
-        return PiecePlace(blob, size), first
+            return PiecePlace(blob, await self._pieces.size(blob)), _NOTHING
+        first = await self._pieces.get(blob, segment.offset, length)
+        return PiecePlace(blob, first.size), first
 
-    async def _readCut(self, segment: Segment) -> tuple[PiecePlace, bytes]:
+    async def _readCut(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
         blob, offset = segment.blob, segment.offset
         if self._pieces.pieceSize == UNLIMITED:
             raise MissingPiece
@@ -409,9 +483,17 @@ class RemoteBlobs:
             place = await findSize(self._pieces, blob, offset + segment.length)
         name, within, count = place.piece(offset, min(segment.length, self._step()))
         if not count or offset >= place.size:
-            return place, b""
-        first, _ = await self._pieces.get(name, within, count)
-        return place, first
+            return place, _NOTHING
+        return place, await self._pieces.get(name, within, count)
+
+    async def _refuseDamaged(self, blob: str) -> Any:
+        """
+        Refuse a blob whose bytes are wrong, in two answers of the store.
+
+        @raise CorruptBlob: Always.
+        """
+        self.onDamaged(blob)
+        raise CorruptBlob(f"blob {blob} does not hold the bytes that were written")
 
     async def _refuseMissing(self, place: PiecePlace, offset: int) -> Any:
         """
@@ -443,6 +525,7 @@ class RemoteBlobs:
         if found != self._store:
             self.failStop(f"{self._pieces.name} is of store {found}, not {self._store}")
             raise StoreBusy(f"{self._pieces.name} is another store's")
+        self._isChecked = True
 
     async def _removeOne(self, blob: str) -> None:
         await removeBlob(self._pieces, blob)
@@ -486,16 +569,24 @@ class RemoteBlobs:
             Deferred.fromCoroutine(self._probe()).addBoth(self._probed)
 
     async def _probe(self) -> None:
-        """Read the store's id, write an empty blob, and have it removed."""
+        """Read the store's id; write a small blob, read it, and remove it."""
         await self._checkIdentity()
         upload = self._newUpload(self._pieces.pieceSize, "")
+        body = upload.blob.encode()
         try:
-            await upload.commit([])
-        finally:
+            await upload.commit([body])
+            found = await self._pieces.get(upload.blob, 0, len(body))
+            if found.body != body:
+                raise StoreBusy(f"{self._pieces.name} returns other bytes than were written")
+            await self._removeOne(upload.blob)
+        except BaseException:
             upload.remove()
+            raise
+        self.onRemoved(upload.blob)
 
     def _probed(self, result: object) -> None:
         self._isProbing = self._isSuspect = False
+        self._provedAt = self._clock.seconds()
         problem = None
         if isinstance(result, Failure) and not result.check(
             StoreFull, StoreReadOnly, CancelledError
@@ -513,8 +604,8 @@ async def readMarker(pieces: IPieceStore) -> str:
     @raise MissingPiece: There is none.
     @raise StoreError: It cannot be read now.
     """
-    body, _ = await pieces.get(MARKER, 0, 128)
-    return body.decode("ascii", "replace").strip()
+    found = await pieces.get(MARKER, 0, 128)
+    return found.body.decode("ascii", "replace").strip()
 
 
 async def checkPieces(pieces: IPieceStore, store: str) -> None:
@@ -529,7 +620,8 @@ async def checkPieces(pieces: IPieceStore, store: str) -> None:
         found = await readMarker(pieces)
     except MissingPiece:
         raise ForeignBlobs(
-            f"{pieces.name} has no {MARKER}: it is not that of the catalog, or not initialised"
+            f"{pieces.name} has no {MARKER}: the blobs of the catalog are elsewhere, or the cluster"
+            " is not initialised"
         ) from None
     if found != store:
         raise ForeignBlobs(
@@ -555,7 +647,8 @@ async def claimPieces(pieces: IPieceStore, store: str) -> None:
 
 def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore) -> RemoteBlobs:
     """
-    Open the blobs of a catalog in a store of pieces. Blocks, before the reactor runs.
+    Open the blobs of a catalog in a store of pieces. Blocks, before the reactor runs. Blobs that do
+    not answer are opened all the same, and not written to until they are known to be the store's.
 
     @param context: The reactor, pool and latch of the store; C{options["isNew"]} is whether the
         store of pieces is claimed.
@@ -565,12 +658,28 @@ def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore
     @raise StoreError: The store of pieces cannot be used; one line gives the reason.
     """
     store = storeId(opened.catalog.secret())
-    check = claimPieces if context.options.get("isNew") else checkPieces
+    isNew = bool(context.options.get("isNew"))
+    check = claimPieces if isNew else checkPieces
+    isChecked = True
     try:
         pieces.wait(Deferred.fromCoroutine(check(pieces, store)))
     except OSError as error:
         raise StoreError(f"{pieces.name} cannot be used: {error}") from error
+    except BlobsRefused:
+        raise
+    except StoreBusy as error:
+        if isNew:
+            raise
+        # What does not need the blobs can be served without them.
+        isChecked = False
+        _log.warn("the blobs do not answer yet: {error}", error=str(error))
     pieces.detach()
     return RemoteBlobs(
-        pieces, context.pool, context.reactor, opened.catalog.newBlobId, store, context.latch
+        pieces,
+        context.pool,
+        context.reactor,
+        opened.catalog.newBlobId,
+        store,
+        context.latch,
+        isChecked=isChecked,
     )

@@ -6,32 +6,47 @@ serves all that came since the last. A piece is one object, sent at once: its by
 until the server has acknowledged them, so that a try can be repeated. A piece is no larger than a
 buffer of an upload, and those become smaller when uploads become many.
 
-Requests use the path style. A put has its CRC-32C, which servers verify that know the header.
+Requests use the path style. A put has its CRC-32C, which servers verify that know the header, and
+the checksums of its chunks as metadata, with which every read is compared. An answer counts only if
+it is S3's: see L{storagegate.storage.blobs.s3answers}.
 """
 
-import base64
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from html import unescape
 from io import SEEK_SET, RawIOBase
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from attrs import define, field, frozen
 from awscrt import auth, common, http, io, s3
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.core.files import crc32c
-from storagegate.core.options import parseDecimal
 from storagegate.net.transport import Buffer
 from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobs.chunksums import CHUNK, ChunkSums, crcHeader
 from storagegate.storage.blobs.completions import CompletionQueue
-from storagegate.storage.blobs.pieces import OPERATION_SECONDS, IPieceStore, MissingPiece
+from storagegate.storage.blobs.pieces import (
+    OPERATION_SECONDS,
+    DamagedPiece,
+    IPieceStore,
+    MissingPiece,
+    PieceRange,
+)
 from storagegate.storage.blobs.remote import RemoteBlobs, openRemote
-from storagegate.storage.errors import StoreBusy, StoreError, StoreFull
+from storagegate.storage.blobs.s3answers import (
+    CHECKSUM_HEADER,
+    SUMS_HEADER,
+    ObjectDigest,
+    S3Answer,
+    hexMD5,
+)
+from storagegate.storage.errors import BlobsRefused, StoreBusy, StoreError, StoreFull
 from storagegate.storage.threadpool import IWorkPool
 
 T = TypeVar("T")
@@ -47,15 +62,15 @@ _GIGABITS = 4.0
 
 _CLOSE_SECONDS = 5.0
 
-_LARGEST = 1 << 62
-"""No object is as large."""
-
 _FULL = frozenset(
     {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 )
 """The error codes of servers that have no space; some have them with status 403."""
 
-_CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
+_IN_PLACE = 64 * 1024
+"""The MD5 of so many bytes is computed in the reactor thread, which takes 0.1 ms."""
+
+_KEY = re.compile(rb"<Key>([^<]*)</Key>")
 
 
 @frozen
@@ -110,27 +125,6 @@ class BucketAddress:
         )
 
 
-@frozen
-class _Answer:
-    """An answer of the server; the names of headers are lower-case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def size(self) -> int:
-        """The size of the object, which the headers of any answer about it have."""
-        _, _, total = self.headers.get("content-range", "").rpartition("/")
-        return parseDecimal(total or self.headers.get("content-length", ""), _LARGEST)
-
-    @property
-    def code(self) -> str:
-        """The code of an error; empty if there is none."""
-        found = _CODE.search(self.body)
-        return found[1].decode() if found else ""
-
-
 class BufferStream(RawIOBase):
     """
     Buffers as a file: to join them would copy each megabyte once more, into pages that are new.
@@ -177,7 +171,7 @@ class BufferStream(RawIOBase):
 class _Exchange:
     """A request under way. L{begun}, L{received} and L{done} run in a thread of awscrt."""
 
-    deferred: Deferred[_Answer]
+    deferred: Deferred[S3Answer]
     _post: Callable[[Deferred[Any], object], None]
     request: Any = None
     timer: IDelayedCall | None = None
@@ -201,19 +195,22 @@ class _Exchange:
         if error is None:
             chunks = self._chunks
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            result = _answer(status or self._status, self._headers, body)
+            result = S3Answer.of(status or self._status, self._headers, body)
         elif status is not None and headers is not None:
-            result = _answer(status, headers, named["error_body"] or b"")
+            result = S3Answer.of(status, headers, named["error_body"] or b"")
         self._post(self.deferred, result)
-
-
-def _answer(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> _Answer:
-    return _Answer(status, {name.lower(): value for name, value in headers}, body)
 
 
 @implementer(IPieceStore)
 class BucketPieces:
-    """Objects of a bucket. Methods: reactor thread."""
+    """
+    Objects of a bucket. Methods: reactor thread.
+
+    @ivar unconfirmedWrites: How many uploads were answered without confirmation of the bytes.
+    @ivar rereads: How many answers had wrong bytes, and were requested once more.
+    """
+
+    _log = Logger()
 
     pieceSize = _BUFFER
     growsPieces = False
@@ -234,7 +231,8 @@ class BucketPieces:
         @param credentials: A provider of C{awscrt.auth}; L{None}: the variables, profiles and
             services where all programs of AWS look for them.
         """
-        self.name = f"bucket {address.bucket} at {address.host}"
+        place = f"{address.bucket}/{address.prefix}".rstrip("/")
+        self.name = f"bucket {place} at {address.host}"
         self.onError: Callable[[StoreError], object] = lambda error: None
         self._address = address
         self._clock = reactor
@@ -244,32 +242,32 @@ class BucketPieces:
         self._isClosed = False
         self._credentials = credentials
         self._client: Any = None
+        self.unconfirmedWrites = self.rereads = 0
+        self._isDoubted = False
 
     def put(self, name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
         """See L{IPieceStore.put}."""
         return self._put(name, body, ()).addCallback(lambda _: None)
 
-    def get(self, name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
-        """See L{IPieceStore.get}."""
-        ranged = ("Range", f"bytes={offset}-{offset + length - 1}")
-
-        def read(answer: _Answer) -> tuple[bytes, int] | Deferred[tuple[bytes, int]]:
-            isRange = "content-range" in answer.headers
-            if answer.status == 416:
-                if isRange:
-                    return b"", answer.size
-                return self.size(name).addCallback(lambda size: (b"", size))
-            # Some servers answer a range with status 200, and some know none.
-            body = answer.body if isRange else answer.body[offset : offset + length]
-            if len(body) != max(0, min(length, answer.size - offset)):
-                raise self._failed(StoreBusy(f"{self.name}: an answer was cut off"))
-            return body, answer.size
-
-        return self._send("GetObject", "GET", name, (ranged,), None, (416,)).addCallback(read)
+    def get(self, name: str, offset: int, length: int) -> Deferred[PieceRange]:
+        """See L{IPieceStore.get}: whole chunks are read, and compared with their checksums."""
+        return self._get(name, offset, length, isLast=False)
 
     def size(self, name: str) -> Deferred[int]:
         """See L{IPieceStore.size}."""
-        return self._send("HeadObject", "HEAD", name).addCallback(lambda answer: answer.size)
+
+        def found(answer: S3Answer) -> int | Deferred[int]:
+            if answer.status != 404:
+                return self._sizeOf(answer)
+            if answer.hasRequestId:
+                raise MissingPiece(self.name)
+            # Without a body only an answer to GET tells what is missing.
+            ranged = ("Range", "bytes=0-0")
+            return self._send("GetObject", "GET", name, (ranged,), None, (416,)).addCallback(
+                lambda answer: 0 if answer.status == 416 else self._sizeOf(answer)
+            )
+
+        return self._send("HeadObject", "HEAD", name, (), None, (404,)).addCallback(found)
 
     def remove(self, name: str) -> Deferred[bool | None]:
         """See L{IPieceStore.remove}: servers do not say whether there was an object."""
@@ -277,16 +275,33 @@ class BucketPieces:
             self._removed
         )
 
+    async def names(self) -> AsyncIterator[Sequence[str]]:
+        """See L{IPieceStore.names}."""
+        prefix = self._address.prefix
+        after = prefix
+        while True:
+            fields = {"list-type": 2, "prefix": prefix, "start-after": after}
+            query = urlencode(fields, quote_via=quote)
+            answer = await self._send("ListObjectsV2", "GET", None, query=query)
+            if b"<ListBucketResult" not in answer.body:
+                raise self._failed(StoreBusy(f"{self.name} did not answer with a list"))
+            keys = [unescape(key.decode()) for key in _KEY.findall(answer.body)]
+            yield [key.removeprefix(prefix) for key in keys]
+            if b"<IsTruncated>true" not in answer.body or not keys:
+                return
+            after = keys[-1]
+
     def create(self, name: str, body: bytes) -> Deferred[None]:
         """See L{IPieceStore.create}: by a condition, where the server knows it."""
 
-        def answered(answer: _Answer) -> Any:
+        def answered(answer: S3Answer) -> Any:
             if answer.status == 501:
                 return self._put(name, [body], ())
-            return answer
+            return None
 
-        created = self._put(name, [body], (("If-None-Match", "*"),), (409, 412, 501))
-        return created.addCallback(answered).addCallback(lambda _: None)
+        return self._put(name, [body], (("If-None-Match", "*"),), (409, 412, 501)).addCallback(
+            answered
+        )
 
     def wait(self, result: Deferred[T]) -> T:
         """See L{IPieceStore.wait}."""
@@ -341,40 +356,137 @@ class BucketPieces:
         body: Sequence[Buffer],
         headers: Sequence[tuple[str, str]],
         expected: Sequence[int] = (),
-    ) -> Deferred[_Answer]:
-        crc = 0
-        for buffer in body:
-            crc = crc32c(buffer, crc)
-        checksum = base64.b64encode(crc.to_bytes(4, "big")).decode()
+    ) -> Deferred[S3Answer]:
+        """Write an object; the answer is one that was expected, or confirms the bytes."""
+        sums, crc = ChunkSums.of(name, body)
+        upload = ObjectDigest(sum(map(len, body)), crcHeader(crc))
         fields = (
-            ("Content-Length", f"{sum(map(len, body))}"),
-            ("x-amz-checksum-crc32c", checksum),
+            ("Content-Length", f"{upload.size}"),
+            (CHECKSUM_HEADER, upload.checksum),
+            (SUMS_HEADER, sums.text()),
             *headers,
         )
-        return self._send("PutObject", "PUT", name, fields, body, expected)
+        end = self._clock.seconds() + OPERATION_SECONDS
+
+        def answered(answer: S3Answer) -> S3Answer | Deferred[S3Answer]:
+            if answer.status in expected:
+                return answer
+            problem = upload.judge(answer)
+            if problem is None:
+                return Deferred.fromCoroutine(self._confirm(name, upload, body, answer, end))
+            return self._confirmed(answer, problem)
+
+        return self._send("PutObject", "PUT", name, fields, body, expected).addCallback(answered)
+
+    async def _confirm(
+        self, name: str, upload: ObjectDigest, body: Sequence[Buffer], answer: S3Answer, end: float
+    ) -> S3Answer:
+        """
+        Find out whether the server has the bytes, where its answer does not repeat the checksum.
+
+        @param end: When the operation must have ended.
+        """
+        if upload.size <= _IN_PLACE:
+            digest = hexMD5(body)
+        else:
+            digest = await self._pool.runAnyway(hexMD5, body)
+        problem = upload.judge(answer, lambda: digest)
+        if problem is None:
+            seconds = max(end - self._clock.seconds(), 0.1)
+            mode = ("x-amz-checksum-mode", "ENABLED")
+            found = await self._send("HeadObject", "HEAD", name, (mode,), None, (404,), seconds)
+            problem = upload.judge(found)
+            if problem is None:
+                problem = "confirms neither by a checksum nor by an MD5"
+            elif not problem and self._sizeOf(found) != upload.size:
+                problem = "has another size than the bytes"
+        return self._confirmed(answer, problem)
+
+    def _confirmed(self, answer: S3Answer, problem: str) -> S3Answer:
+        """
+        Return an answer that confirms an upload; an upload without confirmation is counted.
+
+        @param problem: See L{ObjectDigest.judge}.
+        @raise StoreBusy: It does not confirm the bytes.
+        """
+        if not problem:
+            self._isDoubted = False
+            return answer
+        self.unconfirmedWrites += 1
+        text = f"{self.name} has not confirmed an upload: the answer {problem}"
+        if not self._isDoubted:
+            self._isDoubted = True
+            self._log.error("{text}; such writes are refused", text=text)
+        raise self._failed(StoreBusy(text))
+
+    def _get(self, name: str, offset: int, length: int, isLast: bool) -> Deferred[PieceRange]:
+        """
+        Read a range.
+
+        @param isLast: Whether this is the second try, after an answer with wrong bytes.
+        """
+        begin = offset - offset % CHUNK
+        end = offset + length + -(offset + length) % CHUNK
+        ranged = ("Range", f"bytes={begin}-{end - 1}")
+
+        def read(answer: S3Answer) -> PieceRange | Deferred[PieceRange]:
+            isRange = "content-range" in answer.headers
+            if answer.status == 416:
+                if isRange:
+                    return PieceRange(b"", self._sizeOf(answer))
+                return self.size(name).addCallback(lambda size: PieceRange(b"", size))
+            size = self._sizeOf(answer)
+            # Some servers answer a range with status 200, and some know none.
+            body = answer.body if isRange else answer.body[begin:end]
+            if len(body) != max(0, min(end, size) - begin):
+                raise self._failed(StoreBusy(f"{self.name}: an answer was cut off"))
+            isVerified = _matches(answer, name, begin, body, size)
+            if isVerified is False:
+                if isLast:
+                    raise DamagedPiece(name)
+                self.rereads += 1
+                return self._get(name, offset, length, isLast=True)
+            if begin != offset or len(body) > length:
+                body = body[offset - begin : offset - begin + length]
+            return PieceRange(body, size, bool(isVerified))
+
+        return self._send("GetObject", "GET", name, (ranged,), None, (416,)).addCallback(read)
+
+    def _sizeOf(self, answer: S3Answer) -> int:
+        try:
+            return answer.size
+        except ValueError:
+            raise self._failed(StoreBusy(f"{self.name} answered without a length")) from None
 
     def _send(
         self,
         operation: str,
         method: str,
-        name: str,
+        name: str | None,
         headers: Sequence[tuple[str, str]] = (),
         body: Sequence[Buffer] | None = None,
         expected: Sequence[int] = (),
-    ) -> Deferred[_Answer]:
+        seconds: float = OPERATION_SECONDS,
+        query: str = "",
+    ) -> Deferred[S3Answer]:
         """
         Send a request.
 
         @param operation: The name that S3 gives it.
         @param method: The method of HTTP.
-        @param name: The name of the object, without the prefix.
+        @param name: The name of the object, without the prefix; L{None}: the bucket.
         @param headers: Fields besides the host.
         @param body: The body of the request.
         @param expected: Error statuses that the caller handles.
+        @param seconds: How long the answer may take.
+        @param query: The query of the URL.
         """
         if self._isClosed:
             return fail(StoreBusy("the store is closing"))
-        path = quote(f"/{self._address.bucket}/{self._address.prefix}{name}")
+        path = f"/{self._address.bucket}"
+        if name is not None:
+            path += f"/{self._address.prefix}{name}"
+        path = quote(path) + (f"?{query}" if query else "")
         fields = http.HttpHeaders([("Host", self._address.host), *headers])
         stream = None if body is None else BufferStream(body)
 
@@ -382,16 +494,16 @@ class BucketPieces:
             if (request := exchange.request) is not None:
                 request.cancel()
 
-        deferred: Deferred[_Answer] = Deferred(cancel)
+        deferred: Deferred[S3Answer] = Deferred(cancel)
         exchange = _Exchange(deferred, self._completions.post)
         self._flying.add(exchange)
-        exchange.timer = self._clock.callLater(OPERATION_SECONDS, self._timedOut, exchange)
+        exchange.timer = self._clock.callLater(seconds, self._timedOut, exchange, seconds)
         if self._client is None:
             self._client = self._newClient()
         types = s3.S3RequestType
         exchange.request = self._client.make_request(
             # The other way a body of 1 MiB takes 0.4 ms of CPU more.
-            type=types.GET_OBJECT if method == "GET" else types.DEFAULT,
+            type=types.GET_OBJECT if operation == "GetObject" else types.DEFAULT,
             operation_name=operation,
             request=http.HttpRequest(method, path, fields, stream),
             on_headers=exchange.begun,
@@ -399,7 +511,8 @@ class BucketPieces:
             on_done=exchange.done,
         )
         deferred.addBoth(self._ended, exchange)
-        return deferred.addCallbacks(self._check, self._broken, callbackArgs=(expected,))
+        arguments = (method, name is not None, expected)
+        return deferred.addCallbacks(self._check, self._broken, callbackArgs=arguments)
 
     def _ended(self, result: Any, exchange: _Exchange) -> Any:
         self._flying.discard(exchange)
@@ -407,37 +520,65 @@ class BucketPieces:
             exchange.timer.cancel()
         return result
 
-    def _timedOut(self, exchange: _Exchange) -> None:
+    def _timedOut(self, exchange: _Exchange, seconds: float) -> None:
         request = exchange.request
-        seconds = f"{OPERATION_SECONDS:g} s"
         if not exchange.deferred.called:
-            exchange.deferred.errback(TimeoutError(f"no answer within {seconds}"))
+            exchange.deferred.errback(TimeoutError(f"no answer within {seconds:g} s"))
         if request is not None:
             request.cancel()
 
-    def _check(self, answer: _Answer, expected: Sequence[int]) -> _Answer:
+    def _check(
+        self, answer: S3Answer, method: str, isObject: bool, expected: Sequence[int]
+    ) -> S3Answer:
+        """
+        Return an answer that is S3's.
+
+        @param isObject: Whether an object was requested: an answer with one has an ETag.
+        @param expected: See L{_send}.
+        """
         status = answer.status
-        if status in (200, 204, 206) or status in expected:
+        if status in expected:
             return answer
-        code = answer.code
-        if status == 404 and code != "NoSuchBucket":
+        if answer.isRead if isObject and method in ("GET", "HEAD") else 200 <= status < 300:
+            return answer
+        if answer.isMissing:
             raise MissingPiece(self.name)
+        code = answer.code
         if status == 507 or code in _FULL:
             raise self._failed(StoreFull(f"{self.name} is full"))
-        raise self._failed(StoreBusy(f"{self.name} answered {status} {code}".rstrip()))
+        text = code or ("without an ETag" if status < 300 else "")
+        kind = BlobsRefused if answer.isRefusal else StoreBusy
+        raise self._failed(kind(f"{self.name} answered {status} {text}".rstrip()))
 
     def _broken(self, failure: Failure) -> Any:
         if failure.check(CancelledError):
             return failure
         raise self._failed(StoreBusy(f"{self.name}: {failure.value}")) from failure.value
 
-    def _removed(self, answer: _Answer) -> None:
-        if answer.code == "NoSuchBucket":
-            raise self._failed(StoreBusy(f"{self.name} does not exist"))
+    def _removed(self, answer: S3Answer) -> None:
+        if not answer.isRemoved:
+            text = f"{self.name} answered a removal with {answer.status} {answer.code}".rstrip()
+            raise self._failed(StoreBusy(text))
 
     def _failed(self, error: StoreError) -> StoreError:
         self.onError(error)
         return error
+
+
+def _matches(answer: S3Answer, name: str, begin: int, body: bytes, size: int) -> bool | None:
+    """
+    Compare a range with the checksums of its chunks.
+
+    @return: L{None} if the object has none: an earlier version, or another program, has written it.
+    """
+    text = answer.headers.get(SUMS_HEADER)
+    if text is None:
+        return None
+    try:
+        sums = ChunkSums.parse(text)
+    except ValueError:
+        return False
+    return sums.matches(name, begin, body, size)
 
 
 def openPieces(blobs: str, reactor: Any, pool: IWorkPool) -> BucketPieces:

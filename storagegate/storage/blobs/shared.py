@@ -13,7 +13,7 @@ mount hangs, the threads do.
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ from storagegate.storage.blobs.pieces import (
     UNLIMITED,
     IPieceStore,
     MissingPiece,
+    PieceRange,
 )
 from storagegate.storage.blobs.remote import RemoteBlobs, openRemote
 from storagegate.storage.blobs.writer import BUFFER, BUFFERS
@@ -71,6 +72,7 @@ class SharedFiles:
     growsPieces = True
     bufferSize = BUFFER
     buffersSize = BUFFERS
+    unconfirmedWrites = rereads = 0
 
     def __init__(
         self, directory: str, reactor: Any, files: Files | None = None, isDurable: bool = True
@@ -96,7 +98,7 @@ class SharedFiles:
         """See L{IPieceStore.put}."""
         return self._run(name, self._putNow, name, offset, body, isLast)
 
-    def get(self, name: str, offset: int, length: int) -> Deferred[tuple[bytes, int]]:
+    def get(self, name: str, offset: int, length: int) -> Deferred[PieceRange]:
         """See L{IPieceStore.get}."""
         return self._run("", self._getNow, name, offset, length)
 
@@ -110,6 +112,11 @@ class SharedFiles:
             # It might make the file after this.
             return fail(StoreBusy("a write of the file has not ended"))
         return self._run("", self._removeNow, name)
+
+    async def names(self) -> AsyncIterator[Sequence[str]]:
+        """See L{IPieceStore.names}: a page is a directory of the first level."""
+        for entry in await self._run("", self._files.names, self._layout.blobs):
+            yield await self._run("", self._namesNow, entry)
 
     def create(self, name: str, body: bytes) -> Deferred[None]:
         """See L{IPieceStore.create}."""
@@ -214,12 +221,12 @@ class SharedFiles:
         if isLast:
             self._syncs.syncDirectory(os.path.dirname(path))
 
-    def _getNow(self, name: str, offset: int, length: int) -> tuple[bytes, int]:
+    def _getNow(self, name: str, offset: int, length: int) -> PieceRange:
         """Read a range of a file. Runs in a pool thread."""
         files = self._files
         fd = files.openForReading(self._path(name))
         try:
-            return files.read(fd, length, offset), files.size(fd)
+            return PieceRange(files.read(fd, length, offset), files.size(fd))
         finally:
             files.close(fd)
 
@@ -230,6 +237,16 @@ class SharedFiles:
             return False
         self._syncs.syncDirectory(os.path.dirname(path))
         return True
+
+    def _namesNow(self, entry: str) -> list[str]:
+        """List what is below a directory, or the file itself. Runs in a pool thread."""
+        path = os.path.join(self._layout.blobs, entry)
+        if not os.path.isdir(path):
+            return [entry]
+        found: list[str] = []
+        for second in self._files.names(path):
+            found += self._files.names(os.path.join(path, second))
+        return found
 
     def _createNow(self, name: str, body: bytes) -> None:
         """Write a file under a name of its own, and give it the last one. Runs in a pool thread."""

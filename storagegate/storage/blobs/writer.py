@@ -18,10 +18,10 @@ from zope.interface import implementer
 
 from storagegate.core.files import crc32c
 from storagegate.net.transport import Buffer, writeAll
+from storagegate.storage.blobinterfaces import IBlobWriter
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, storeError
 from storagegate.storage.errors import StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
-from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool
 

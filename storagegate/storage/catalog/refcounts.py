@@ -155,6 +155,15 @@ def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None
     return [None] * len(arguments)
 
 
+def clearCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
+    """Record that the bytes of blobs are right again."""
+    transaction.execute(
+        "UPDATE blobs SET damaged = 0 WHERE id IN (SELECT value FROM json_each(?))",
+        (asJSON(list(arguments)),),
+    )
+    return [None] * len(arguments)
+
+
 _decodeRows = msgspec.json.Decoder(list[BlobRow]).decode
 
 

@@ -707,6 +707,11 @@ class SQLiteCatalog:
         self._corrupt.add(blob)
         return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 
+    def clearCorrupt(self, blob: str) -> Deferred[None]:
+        """Record that a blob is right again."""
+        self._corrupt.discard(blob)
+        return self._writer.submit(Mutation(refcounts.clearCorrupt, blob))
+
 
 def openCatalog(context: BackEndContext) -> OpenCatalog:
     """

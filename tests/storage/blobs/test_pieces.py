@@ -17,6 +17,7 @@ from storagegate.storage.blobs.pieces import (
     IPieceStore,
     MissingPiece,
     PiecePlace,
+    PieceRange,
     findSize,
     removeBlob,
     splitBuffers,
@@ -45,6 +46,7 @@ class MemoryPieces:
     name = "memory"
     bufferSize = 100
     buffersSize = 10_000
+    unconfirmedWrites = rereads = 0
 
     def __init__(self, pieceSize: int, growsPieces: bool) -> None:
         self.pieceSize, self.growsPieces = pieceSize, growsPieces
@@ -77,7 +79,7 @@ class MemoryPieces:
     def get(self, name: str, offset: int, length: int) -> Any:
         """Read a range."""
         return self._run(
-            lambda: (self.pieces[name][offset : offset + length], len(self.pieces[name]))
+            lambda: PieceRange(self.pieces[name][offset : offset + length], len(self.pieces[name]))
         )
 
     def size(self, name: str) -> Any:
@@ -87,6 +89,10 @@ class MemoryPieces:
     def remove(self, name: str) -> Any:
         """Remove a piece."""
         return self._run(lambda: self.pieces.pop(name, None) is not None)
+
+    async def names(self) -> Any:
+        """List the names."""
+        yield sorted(self.pieces)
 
     def create(self, name: str, body: bytes) -> Any:
         """Write a piece unless it exists."""

@@ -1,16 +1,25 @@
 """What stops a node from starting: one line and exit code 1, before a port is open."""
 
+import os
 import re
+import shutil
+import socket
 from collections.abc import Mapping
+from contextlib import closing
+from tempfile import mkdtemp
 from typing import Any
 
+from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.catalog.postgresql.schema import MIGRATIONS
 from storagegate.storage.identity import ForeignBlobs
 from tests.support.cluster import Cluster
 from tests.support.daemon import START_SECONDS
-from tests.support.postgresql import sharedServer
+from tests.support.http import request
+from tests.support.lyingupstream import LyingUpstream, Reply, notFound
+from tests.support.patroni import until
+from tests.support.postgresql import Server, sharedServer
 from tests.support.selection import long
 
 
@@ -28,7 +37,7 @@ def assertRefused(
     @param expected: A part of the line.
     @param options: Of the table, in place of those of the cluster.
     """
-    path = cluster.configuration(**options)
+    path = cluster.configuration(**{"connectWait": 0, **options})
     node = cluster.node(*flags, environment=environment, configuration=path)
     node.launch()
     case.assertEqual(node.wait(START_SECONDS), 1)
@@ -133,4 +142,86 @@ class BlobsTests(StartCase):
         """A text that is no address; a server that does not answer; a bucket that is not there."""
         cluster = self.cluster()
         self.assertRefused(cluster, "'rados:' is not rados:POOL?", blobs="rados:")
-        self.assertRefused(cluster, "bucket b at 127.0.0.1:1", blobs="s3:http://127.0.0.1:1/b")
+        upstream = LyingUpstream().start()
+        self.addCleanup(upstream.stop)
+        body = b"<Error><Code>NoSuchBucket</Code></Error>"
+        upstream.change = lambda sent, reply: Reply(404, {"x-amz-request-id": "1"}, body)
+        blobs = f"s3:http://127.0.0.1:{upstream.port}/b"
+        self.assertRefused(cluster, "answered 404 NoSuchBucket", blobs=blobs)
+
+
+class WaitTests(StartCase):
+    """A node whose catalog, or whose blobs, come later."""
+
+    def test_catalog(self) -> None:
+        """The node waits for the catalog, tells the log and the service manager, and serves."""
+        server = Server.make()
+        self.addCleanup(server.remove)
+        conninfo = server.database()
+        cluster = self.cluster(isInitialised=False)
+        cluster.conninfos = [conninfo]
+        cluster.initialise()
+        server.stop()
+        for flags in ((), ("--workers", "2")):
+            # The paths of sockets are short.
+            folder = mkdtemp()
+            self.addCleanup(shutil.rmtree, folder)
+            path = os.path.join(folder, "notify")
+            with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+                manager.bind(path)
+                manager.settimeout(60)
+                node = cluster.node(*flags, environment={"NOTIFY_SOCKET": path})
+                node.launch()
+                message = manager.recv(1000).decode()
+                self.assertRegex(message, r"\ASTATUS=.*cluster.*\nEXTEND_TIMEOUT_USEC=\d{8,9}\Z")
+                until(lambda node=node: "waiting 60 s for the cluster" in node.log)
+                server.start()
+                while not message.startswith("READY=1"):
+                    self.assertNotIn("READY", message)
+                    message = manager.recv(1000).decode()
+            self.assertEqual(node.log.count("waiting 60 s for the cluster"), 1)
+            cluster.client(node).list_buckets()
+            node.stop()
+            server.stop()
+
+    def test_catalogTooLate(self) -> None:
+        """After the time the node ends with the line that it would have ended with at once."""
+        cluster = self.cluster()
+        wrong = "host=127.0.0.1 port=1 user=x"
+        self.assertRefused(cluster, "the catalog cannot be used", catalog=[wrong], connectWait=1)
+        self.assertIn("waiting 1 s for the cluster", cluster.nodes[-1].log)
+
+    def test_blobs(self) -> None:
+        """Without the blobs small objects are served; when the blobs answer, all objects are."""
+        upstream = LyingUpstream().start()
+        self.addCleanup(upstream.stop)
+        cluster = self.cluster(blobs=f"s3:http://127.0.0.1:{upstream.port}/bucket/blobs")
+        upstream.change = notFound
+        [node] = cluster.start()
+        client = cluster.client(node, patient=False)
+        client.create_bucket(Bucket="box")
+        client.put_object(Bucket="box", Key="small", Body=b"small")
+        self.assertEqual(client.get_object(Bucket="box", Key="small")["Body"].read(), b"small")
+        with self.assertRaises(ClientError) as caught:
+            client.put_object(Bucket="box", Key="large", Body=bytes(100_000))
+        self.assertEqual(caught.exception.response["ResponseMetadata"]["HTTPStatusCode"], 503)
+        self.assertEqual(request(node.address("admin"), "GET", "/readyz")[0], 503)
+        upstream.change = lambda sent, reply: reply
+        until(lambda: request(node.address("admin"), "GET", "/readyz")[0] == 200)
+        client.put_object(Bucket="box", Key="large", Body=bytes(100_000))
+
+    def test_otherBlobs(self) -> None:
+        """Blobs that answer later and are another store's are never written to."""
+        upstream = LyingUpstream().start()
+        self.addCleanup(upstream.stop)
+        cluster = self.cluster(blobs=f"s3:http://127.0.0.1:{upstream.port}/bucket/blobs")
+        upstream.change = notFound
+        [node] = cluster.start()
+        client = cluster.client(node, patient=False)
+        client.create_bucket(Bucket="box")
+        upstream.objects["blobs/store-id"] = (b"f" * 32, {})
+        upstream.change = lambda sent, reply: reply
+        until(lambda: "is of store" in request(node.address("admin"), "GET", "/readyz")[1].decode())
+        with self.assertRaises(ClientError):
+            client.put_object(Bucket="box", Key="large", Body=bytes(100_000))
+        self.assertEqual(set(upstream.objects), {"blobs/store-id"})

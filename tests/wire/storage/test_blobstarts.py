@@ -92,7 +92,7 @@ class RadosStartTests(StartCase):
             self.assertLess(self.reactor.seconds(), end)
             await deferToThread(lambda: None)
         await pieces.put("after", 0, [b"bytes"], True)
-        self.assertEqual(await pieces.get("after", 0, 9), (b"bytes", 5))
+        self.assertEqual((await pieces.get("after", 0, 9)).body, b"bytes")
 
 
 @long("starts Ceph")
@@ -176,7 +176,9 @@ class BucketStartTests(StartCase):
         await claimPieces(pieces, STORE)
         body = os.urandom(3 << 20)
         await pieces.put("blob", 0, [body], True)
-        self.assertTrue((await pieces.get("blob", 1 << 20, 1 << 20))[0] == body[1 << 20 : 2 << 20])
+        self.assertTrue(
+            (await pieces.get("blob", 1 << 20, 1 << 20)).body == body[1 << 20 : 2 << 20]
+        )
         distrusts = self.opened(evolve(address, authorities=str(other.path)))
         await self.refused(StoreBusy, checkPieces, distrusts, STORE)
 

@@ -11,7 +11,12 @@ from typing import Any
 from attrs import define, field
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.errors import ConcurrentChange, PreconditionFailed, StoreReadOnly
+from storagegate.storage.errors import (
+    ConcurrentChange,
+    CorruptBlob,
+    PreconditionFailed,
+    StoreReadOnly,
+)
 from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
 from storagegate.storage.identity import MARKER
@@ -159,6 +164,21 @@ class SharedStoreTests(PairCase):
         self.two.do("removeKey", accessKey="KEY")
         for process in (self.one, self.two):
             self.assertTrue(sometime(lambda p=process: not p.do("knowsKey", accessKey="KEY")))
+
+    def test_rightAgain(self) -> None:
+        """A mark of damage is that of both processes, and goes in both when one finds it right."""
+        self.one.do("put", bucket="b", key="k", body=LARGE)
+        [name] = self.files("blobs")
+        [path] = Path(self.directory, "blobs").rglob(name)
+        kept = path.read_bytes()
+        os.truncate(path, 5)
+        with self.assertRaises(CorruptBlob):
+            self.two.do("get", bucket="b", key="k")
+        both = (self.one, self.two)
+        self.assertTrue(sometime(lambda: [each.do("state")["damaged"] for each in both] == [1, 1]))
+        path.write_bytes(kept)
+        self.assertEqual(self.one.do("get", bucket="b", key="k"), read(LARGE))
+        self.assertTrue(sometime(lambda: [each.do("state")["damaged"] for each in both] == [0, 0]))
 
     def test_failedSync(self) -> None:
         """Where an fsync fails in one process, none writes any more; reads go on."""

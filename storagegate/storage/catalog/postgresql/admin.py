@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
 from storagegate.storage.catalog.postgresql.keydocument import keyDocument, readKey
-from storagegate.storage.catalog.postgresql.primary import findPrimary
+from storagegate.storage.catalog.postgresql.primary import findPrimary, unreached
 from storagegate.storage.catalog.postgresql.schema import (
     CONNECT_SECONDS,
     UNINITIALISED,
@@ -195,7 +195,7 @@ class ClusterAdmin:
         try:
             admin = openForTools(shard.servers)
         except CatalogUnusable as error:
-            raise CatalogUnusable(f"shard {shard.number}: {error}") from error
+            raise type(error)(f"shard {shard.number}: {error}") from error
         with closing(admin):
             checkShard(admin.connection, shard.number, self.storeSecret())
             yield admin
@@ -343,6 +343,4 @@ def openForTools(
             psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS),
         )
     except psycopg.Error as error:
-        raise CatalogUnusable(f"the catalog cannot be used: {' '.join(str(error).split())}") from (
-            error
-        )
+        raise unreached(error) from error

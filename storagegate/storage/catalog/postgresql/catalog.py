@@ -67,8 +67,11 @@ from storagegate.storage.versionids import VersionIds
 
 _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
-CHANNELS = ("buckets", "keys")
-"""C{NOTIFY} says here which bucket, or that the access keys, have changed."""
+CHANNELS = ("buckets", "keys", "blobs")
+"""
+C{NOTIFY} says here which bucket, or that the access keys, have changed, and which blob is right
+again that was marked as corrupt.
+"""
 
 
 @implementer(IClusterCatalog)
@@ -83,6 +86,7 @@ class PostgreSQLCatalog:
     @ivar others: The conninfos of the further shards, when this one was opened.
     @ivar onBucketChanged: Called with the name of a bucket that any node has changed, made or
         removed, and with an empty name if notifications may have been lost.
+    @ivar onBlobCleared: Called with a blob that any node, or the fsck, has found right again.
     @ivar onKeysChanged: Called when any node has changed the access keys, or may have.
     """
 
@@ -114,6 +118,7 @@ class PostgreSQLCatalog:
         locks = locks or AdvisoryLocks()
         self.onBucketChanged: Callable[[str], object] = lambda name: None
         self.onKeysChanged: Callable[[], object] | None = None
+        self.onBlobCleared: Callable[[str], object] = lambda blob: None
         self.primary = Primary(reactor, conninfos, timeline)
         self.others: Mapping[int, Sequence[str]] = {}
         self._secret = secret
@@ -475,6 +480,11 @@ class PostgreSQLCatalog:
         self._corrupt.add(blob)
         return self._submit(mutations.markCorrupt(blob))
 
+    def clearCorrupt(self, blob: str) -> Deferred[None]:
+        """Record that a blob is right again."""
+        self._corrupt.discard(blob)
+        return self._submit(mutations.clearCorrupt(blob))
+
     def _submit(
         self, mutation: PendingMutation, newBlobs: Mapping[str, int] = _NO_BLOBS
     ) -> Deferred[Any]:
@@ -522,6 +532,9 @@ class PostgreSQLCatalog:
             self.onBucketChanged(payload)
         elif channel == "keys":
             self._keysChanged()
+        else:
+            self._corrupt.discard(payload)
+            self.onBlobCleared(payload)
 
     def _keysChanged(self) -> None:
         if self.onKeysChanged is not None:

@@ -347,6 +347,12 @@ def markCorrupt(blob: str) -> PendingMutation:
     return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(blob,))
 
 
+def clearCorrupt(blob: str) -> PendingMutation:
+    """Record that a blob is right again, and notify the other nodes."""
+    step = (b"clearcorrupt", (textArray([blob]),))
+    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(blob,))
+
+
 def startWatch(bucket: str, lease: int) -> PendingMutation:
     """
     Begin to note the changes of a bucket; the outcome is the snapshot at that moment.

@@ -8,6 +8,7 @@ there is a primary the other servers are watched, for one of them may be promote
 connections to the old one stay open.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from random import uniform
@@ -83,14 +84,38 @@ ASK_STATEMENTS = {
 """Each connection has them, besides its own."""
 
 
+_PASSING = re.compile(
+    "start|shut|recover|not (?:yet )?accepting|too many|remaining connection slots", re.IGNORECASE
+)
+"""Matches what a server says that lets nobody in for the moment."""
+
+
+class CatalogUnreachable(CatalogUnusable, StoreBusy):
+    """No server of the catalog answers as a primary; one may do so later."""
+
+
+def unreached(error: psycopg.Error) -> CatalogUnusable:
+    """
+    Make the error of a connection that was not made.
+
+    A server that refuses the user, the password or the database does so later, too.
+    """
+    reason = " ".join(str(error).split())
+    isRefusal = "FATAL:" in reason and not _PASSING.search(reason)
+    kind = CatalogUnusable if isRefusal else CatalogUnreachable
+    return kind(f"the catalog cannot be used: {reason}")
+
+
 def findPrimary(conninfos: Sequence[str]) -> tuple[str, int]:
     """
     Return the conninfo of the primary with the newest timeline, and that. Blocks, for a start.
 
     @param conninfos: One a server.
     @raise CatalogUnusable: No server is a primary that may be used; the text says why in one line.
+        L{CatalogUnreachable} if one may be so later.
     """
-    newest, best, reason = 0, "", "no server is configured"
+    newest, best = 0, ""
+    problem = CatalogUnusable("the catalog cannot be used: no server is configured")
     for conninfo in conninfos:
         try:
             with closing(
@@ -100,15 +125,15 @@ def findPrimary(conninfos: Sequence[str]) -> tuple[str, int]:
                     ASK_STATEMENTS[_WHERE].encode()
                 ).fetchall()[0]
         except psycopg.Error as error:
-            reason = " ".join(str(error).split())
+            problem = unreached(error)
             continue
         if timeline > newest:
             newest, best = timeline, ""
-            reason = "no server is the primary"
+            problem = CatalogUnreachable("the catalog cannot be used: no server is the primary")
         if timeline == newest and not isStandby and not best:
             best = conninfo
     if not best:
-        raise CatalogUnusable(f"the catalog cannot be used: {reason}")
+        raise problem
     return best, newest
 
 

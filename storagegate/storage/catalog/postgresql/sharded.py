@@ -327,6 +327,10 @@ class ShardedCatalog:
         """Record that a blob is corrupt."""
         return self._mutateAll(lambda each: each.markCorrupt(blob))
 
+    def clearCorrupt(self, blob: str) -> Deferred[None]:
+        """Record that a blob is right again."""
+        return self._mutateAll(lambda each: each.clearCorrupt(blob))
+
     def _known(self, shard: int) -> PostgreSQLCatalog:
         """
         Return a shard in which this node has a lease.

@@ -87,6 +87,12 @@ WRITES = {
     b"removeaccesskey": _call("removeaccesskey", 1),
     b"forgetblobs": "DELETE FROM blobs WHERE refs <= 0 AND id = ANY ($1::text[])",
     b"markcorrupt": "UPDATE blobs SET damaged = true WHERE id = ANY ($1::text[])",
+    b"clearcorrupt": """
+        WITH cleared AS (
+            UPDATE blobs SET damaged = false WHERE damaged AND id = ANY ($1::text[]) RETURNING id
+        )
+        SELECT pg_notify('blobs', id) FROM cleared
+    """,
     b"startwatch": _call("startwatch", 2),
     b"stopwatch": _call("stopwatch", 2),
     b"movewatches": _call("movewatches", 2),
