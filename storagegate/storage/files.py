@@ -8,6 +8,7 @@ argument, so that a test can make the N-th operation fail.
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from attrs import define
 from twisted.logger import Logger
@@ -168,6 +169,34 @@ def syncDirectory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def createPrivate(path: str) -> int:
+    """
+    Make a new file that only its owner may read, whatever the umask; return its descriptor.
+
+    @raise FileExistsError: The name is taken.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def replaceFile(path: str, content: bytes) -> None:
+    """
+    Write a small file that only its owner may read, whole and durable, in the place of the old one.
+
+    @param path: A file of the data directory; C{PATH.new} is its draft.
+    """
+    draft = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+    with open(createPrivate(draft), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    syncDirectory(os.path.dirname(path) or ".")
 
 
 def makeDirectory(path: str, mode: int = 0o777) -> None:

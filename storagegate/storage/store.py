@@ -297,6 +297,7 @@ class ObjectStore:
         options: Mapping[str, Any] | None = None,
         node: NodeMaker | None = None,
         inlineLimit: int = INLINE_LIMIT,
+        lock: DirectoryLock | None = None,
     ) -> "ObjectStore":
         """
         Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
@@ -317,6 +318,8 @@ class ObjectStore:
         @param node: Makes the part of this process in a store over several machines, of which
             nothing lies in the data directory; L{None} for a store on this machine.
         @param inlineLimit: New objects up to this size are rows of the catalog.
+        @param lock: The lock of the data directory if this process has taken it already. The store
+            releases it; with C{node} or C{sharing} the caller keeps it.
         @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line gives the reason.
@@ -327,7 +330,7 @@ class ObjectStore:
         with ExitStack() as opened:
             group = None
             if node is None:
-                group = _enter(opened, directory, reactor, files, durability, sharing)
+                group = _enter(opened, directory, reactor, files, durability, sharing, lock)
             context = BackEndContext(
                 directory,
                 reactor,
@@ -358,7 +361,11 @@ class ObjectStore:
 
     @staticmethod
     def prepare(
-        directory: str, *, durability: str = "full", files: Files | None = None
+        directory: str,
+        *,
+        durability: str = "full",
+        files: Files | None = None,
+        lock: DirectoryLock | None = None,
     ) -> DirectoryLock:
         """
         Make a store ready for several processes, which each L{open} it. Blocks.
@@ -368,6 +375,7 @@ class ObjectStore:
         @param files: The operating system's calls, or a replacement.
         @param directory: The data directory.
         @param durability: See L{open}.
+        @param lock: The lock of the directory if the caller has taken it already.
         @return: The lock. The processes inherit its descriptor; until the last of them and the
             caller have ended, no other process can open the store.
         @raise StoreLocked: Another process has it open.
@@ -378,7 +386,7 @@ class ObjectStore:
         path = os.path.join(directory, "catalog.sqlite")
         kind = Durability(durability)
         with ExitStack() as taken:
-            lock = _lock(directory, files, durability)
+            lock = _lock(directory, files, durability, lock)
             taken.callback(lock.release)
             layout = BlobLayout(directory)
             refuseLostCatalog(layout, files)
@@ -611,18 +619,35 @@ class ObjectStore:
         self._node.corrupted(ids)
 
 
-def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:
-    """Make the directories of a store, which only their owner may enter, and lock it."""
+def _lock(
+    directory: str, files: Files, durability: str, taken: DirectoryLock | None
+) -> DirectoryLock:
+    """
+    Lock a store before anything else is done to it, and make its directories, which only their
+    owner may enter.
+
+    @param taken: The lock if this process has it already.
+    """
     layout = BlobLayout(directory)
     syncs = SyncGroup(files, FailStopLatch(), durability == "full")
-    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
-    for path in (directory, layout.blobs, layout.staging):
+
+    def make(path: str) -> None:
         try:
             files.makeDirectory(path)
         except FileExistsError:
-            continue
+            return
         syncs.syncDirectory(os.path.dirname(path) or ".")
-    return DirectoryLock.take(directory)
+
+    with ExitStack() as releasing:
+        if taken is None:
+            os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+            make(directory)
+            taken = DirectoryLock.take(directory)
+        releasing.callback(taken.release)
+        make(layout.blobs)
+        make(layout.staging)
+        releasing.pop_all()
+    return taken
 
 
 def _enter(
@@ -632,10 +657,11 @@ def _enter(
     files: Files,
     durability: str,
     sharing: "ProcessGroupConfig | None",
+    lock: DirectoryLock | None,
 ) -> "ProcessGroup | None":
     """Lock a store, or join the other processes that serve it, until C{opened} is closed."""
     if sharing is None:
-        opened.callback(_lock(directory, files, durability).release)
+        opened.callback(_lock(directory, files, durability, lock).release)
         return None
     from storagegate.storage.processgroup import ProcessGroup
 

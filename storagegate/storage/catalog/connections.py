@@ -25,7 +25,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from enum import Enum
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.files import syncDirectory
+from storagegate.storage.files import DirectoryLock, StoreLocked, syncDirectory
 from storagegate.storage.sqlite import CatalogUnusable, Fault, classify, createFile, transact
 
 T = TypeVar("T")
@@ -328,13 +328,15 @@ class Purpose(Enum):
         self.busyMs = busyMs
 
 
-def prepare(path: str, durability: Durability) -> None:
+def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
     """
     Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
 
     Where the disk has no space for the files that SQLite makes, it takes that of the reserve.
 
     @param durability: With C{FULL} the name of a new file is durable, too.
+    @param isLocked: Whether the data directory is locked for the caller. Without the lock a file
+        is migrated only while no daemon has it.
     @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old, or the store
         has moved to a cluster.
     """
@@ -342,14 +344,14 @@ def prepare(path: str, durability: Durability) -> None:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
     created = createFile(path)
     try:
-        _migrateFile(path, durability)
+        _migrateFile(path, durability, isLocked)
     except CatalogUnusable as error:
         cause = error.__cause__
         if not isinstance(cause, sqlite3.Error) or classify(cause) is not Fault.FULL:
             raise
         if not Reserve(os.path.join(os.path.dirname(path), "reserve")).halve():
             raise
-        _migrateFile(path, durability)
+        _migrateFile(path, durability, isLocked)
     if created and durability is Durability.FULL:
         syncDirectory(os.path.dirname(path) or ".")
 
@@ -363,13 +365,38 @@ _MOVED = f"""
 """
 
 
-def _migrateFile(path: str, durability: Durability) -> None:
+def _migrateFile(path: str, durability: Durability, isLocked: bool) -> None:
     with opened(path, durability) as connection:
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        migrate(connection, path)
+        if isLocked or _version(connection, path) == len(MIGRATIONS):
+            taken: AbstractContextManager[object] = nullcontext()
+        else:
+            taken = _lockedAlone(path)
+        with taken:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            migrate(connection, path)
         reason = _refusal(connection)
     if reason:
         raise CatalogUnusable(f"{path}: {reason}")
+
+
+@contextmanager
+def _lockedAlone(path: str) -> Iterator[None]:
+    """
+    Lock the directory of a catalog for its migration.
+
+    @raise CatalogUnusable: A process has it locked; that one knows only the present schema.
+    """
+    try:
+        lock = DirectoryLock.take(os.path.dirname(os.path.abspath(path)))
+    except StoreLocked as error:
+        raise CatalogUnusable(
+            f"{path} has the schema of an earlier version, and a daemon of that version has it"
+            " open: restart the daemon with this version first"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _refusal(connection: Connection) -> str:

@@ -196,6 +196,31 @@ class RefusalTests(DaemonCase):
             self.assertIn(str(self.data), self.refused())
             self.assertEqual(getJSON(first.address("admin"), "/readyz")[0], 200)
 
+    def test_lockComesFirst(self) -> None:
+        """
+        A second daemon, with or without workers, and C{init} write nothing into a data directory
+        in use: no root key pair is made or printed.
+        """
+        noPair = {"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""}
+        with self.daemon():
+            before = sorted(os.listdir(self.data))
+            for workers in ("1", "2"):
+                self.assertIn("is in use", self.refused("--workers", workers, **noPair))
+            config = Path(self.mktemp()).absolute()
+            made = subprocess.run(
+                [
+                    *(sys.executable, "-m", "storagegate", "init", "--yes"),
+                    *("--data", self.data, "--config", config),
+                ],
+                env=daemonEnvironment(noPair),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertEqual((made.returncode, made.stdout), (1, ""))
+            self.assertIn("is in use", made.stderr)
+            self.assertEqual(sorted(os.listdir(self.data)), before)
+
     def test_dataIsAFile(self) -> None:
         """A data directory that is none stops the start."""
         self.data.write_text("a file")
