@@ -37,6 +37,7 @@ from storagegate.storage.backends import (
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
+from storagegate.storage.catalog.logbinding import renewIncarnation
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
@@ -392,6 +393,7 @@ class ObjectStore:
             refuseLostCatalog(layout, files)
             prepare(path, kind)
             with opened(path, kind) as connection:
+                renewIncarnation(connection, path, kind is Durability.FULL)
                 Reserve(os.path.join(directory, "reserve")).ensure()
                 known = partial(refcounts.knownBlobs, connection)
                 syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)

@@ -25,7 +25,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from enum import Enum
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
+from storagegate.storage.catalog.logbinding import checkLog
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import DirectoryLock, StoreLocked, syncDirectory
@@ -337,8 +338,8 @@ def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
     @param durability: With C{FULL} the name of a new file is durable, too.
     @param isLocked: Whether the data directory is locked for the caller. Without the lock a file
         is migrated only while no daemon has it.
-    @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old, or the store
-        has moved to a cluster.
+    @raise CatalogUnusable: The file is no catalog, or its log is another's, or this Python's SQLite
+        is too old, or the store has moved to a cluster.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
@@ -367,25 +368,23 @@ _MOVED = f"""
 
 def _migrateFile(path: str, durability: Durability, isLocked: bool) -> None:
     with opened(path, durability) as connection:
-        if isLocked or _version(connection, path) == len(MIGRATIONS):
-            taken: AbstractContextManager[object] = nullcontext()
-        else:
-            taken = _lockedAlone(path)
-        with taken:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            migrate(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        (migrate if isLocked else migrateUnlocked)(connection, path)
         reason = _refusal(connection)
     if reason:
         raise CatalogUnusable(f"{path}: {reason}")
 
 
-@contextmanager
-def _lockedAlone(path: str) -> Iterator[None]:
+def migrateUnlocked(connection: Connection, path: str) -> None:
     """
-    Lock the directory of a catalog for its migration.
+    Migrate a catalog whose directory is not locked for the caller, unless a daemon has it.
 
-    @raise CatalogUnusable: A process has it locked; that one knows only the present schema.
+    @param connection: One that may write, without an open transaction.
+    @raise CatalogUnusable: A newer program has written the file; or a process has the directory
+        locked, and knows only the present schema.
     """
+    if _version(connection, path) == len(MIGRATIONS):
+        return
     try:
         lock = DirectoryLock.take(os.path.dirname(os.path.abspath(path)))
     except StoreLocked as error:
@@ -394,7 +393,7 @@ def _lockedAlone(path: str) -> Iterator[None]:
             " open: restart the daemon with this version first"
         ) from error
     try:
-        yield
+        migrate(connection, path)
     finally:
         lock.release()
 
@@ -435,7 +434,9 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
 
     @param durability: Whether commits are synced.
     @param purpose: Sets the limits of memory and waiting, and whether it may write.
+    @raise CatalogUnusable: The log beside the file is another's, and would be replayed.
     """
+    checkLog(path)
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256
     )

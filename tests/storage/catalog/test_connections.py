@@ -19,6 +19,7 @@ from storagegate.storage.catalog.connections import (
     connect,
     prepare,
 )
+from storagegate.storage.catalog.logbinding import BINDING
 from storagegate.storage.catalog.objects import checkInline, lookUp
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.catalog.usage import readUsage
@@ -376,7 +377,8 @@ class LifeTests(TestCase):
         for each in waiting:
             await each
         await closed
-        self.assertEqual(sorted(os.listdir(self.directory)), ["catalog.sqlite", "reserve"])
+        names = [name for name in os.listdir(self.directory) if not name.startswith(BINDING)]
+        self.assertEqual(sorted(names), ["catalog.sqlite", "reserve"])
         again = self.open("full")
         page = await again.listObjects("b", b"", b"", b"", 1000)
         self.assertEqual(len(page.objects), 100)
