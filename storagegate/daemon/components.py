@@ -333,10 +333,23 @@ class Components:
         return site
 
     def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:
-        """Open a listener at an endpoint such as C{tcp:9000}."""
-        from storagegate.net.endpoints import listen
+        """
+        Bind a listener at an endpoint such as C{tcp:9000}; its C{beginListening} opens it.
+        """
+        from storagegate.net.endpoints import HELD, listen
 
-        return listen(self._reactor, description, site)
+        return listen(self._reactor, f"{HELD}{description}", site)
+
+    def checkAddress(self, place: str) -> None:
+        """
+        Check that a listener can be bound later.
+
+        @param place: C{HOST:PORT}.
+        @raise CannotListenError: It is taken.
+        """
+        from storagegate.net.endpoints import reservePort
+
+        reservePort(place).close()
 
     def adminResource(
         self,

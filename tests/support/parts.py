@@ -250,6 +250,11 @@ class FakeParts(Components):
         self.sites.append(site)
         return site
 
+    def checkAddress(self, place: str) -> None:
+        """Refuse what is taken."""
+        if place in self.refused:
+            raise CannotListenError("", 0, OSError("Address in use"))
+
     def listen(self, description: str, site: Any) -> Deferred[IListeningPort]:
         """Open a fake port; the first is 9000, the next 9001."""
         self.events.append(f"listen {description}")
