@@ -391,6 +391,18 @@ COMMANDS: tuple[Command, ...] = (
         (_TO, _switch("--verify", "read every byte of the copy")),
     ),
     Command(
+        "restore",
+        "maintenance:restore",
+        "make a data directory out of a backup, whole or not at all",
+        CommandPlace.DATA,
+        (
+            _arg("--from", dest="source", required=True, metavar="BACKUP", help="the backup"),
+            _TO,
+            _switch("--verify", "read every byte of the copy"),
+            _switch("--partial", "restore what there is, although blobs are missing or damaged"),
+        ),
+    ),
+    Command(
         "cluster init",
         "cluster:init",
         "make a store over several machines, and print its root key pair, once",

@@ -18,9 +18,10 @@ from storagegate.cli.unit import ensureUser, giveData, serviceUser, unitText
 from storagegate.core.files import readSmallFile
 from storagegate.daemon.config import KEYS, ConfigurationError, load
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
+from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.s3.issuedkeys import KeyPair
-from storagegate.storage.files import makeDirectory
+from storagegate.storage.files import DirectoryLock, makeDirectory
 
 _DEFAULTS = {key.name: key.default for key in KEYS}
 
@@ -121,8 +122,17 @@ def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
     """Return the root pair, and whether it was made now."""
     if "accessKey" in values:
         return KeyPair(str(values["accessKey"]), str(values.get("secretKey"))), False
+    path = str(data / ROOT_FILE)
     try:
-        return loadOrCreate(str(data / ROOT_FILE))
+        pair = loadPair(path)
+        if pair is not None:
+            return pair, False
+        # A daemon that serves the directory has another pair.
+        lock = DirectoryLock.take(str(data))
+        try:
+            return loadOrCreate(path)
+        finally:
+            lock.release()
     except CredentialsError as error:
         raise CommandError(str(error)) from error
 

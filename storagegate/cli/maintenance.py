@@ -1,8 +1,10 @@
-"""The commands for the data of one machine: C{fsck}, C{recover}, C{backup}, C{clock confirm}."""
+"""The commands for the data of one machine: checks, recovery, backups and the clock."""
 
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from storagegate.cli.administration import catalogPath, refuseCluster
 from storagegate.cli.daemonclient import apiOf
@@ -33,6 +35,34 @@ def fsck(invocation: Invocation) -> int:
     return FAILED if problems else 0
 
 
+def restore(invocation: Invocation) -> int:
+    """Make a data directory out of a backup; exit code 1 if the copy has problems."""
+    from storagegate.storage.restore import restore
+
+    options, output = invocation.options, invocation.output
+    with _ended(), output.progress("restore") as progress:
+        problems = restore(
+            options.source,
+            options.to,
+            options.verify,
+            output.line,
+            isPartial=options.partial,
+            progress=progress,
+        )
+    output.result({"to": options.to, "problems": problems})
+    return FAILED if problems else 0
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does: the incomplete copy is removed."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def recover(invocation: Invocation) -> int:
     """Copy the blobs that no catalog names; exit code 1 if one could not be copied."""
     refuseCluster(invocation, "restore PostgreSQL from its backup")
@@ -61,20 +91,15 @@ def backup(invocation: Invocation) -> int:
 
     catalogPath(invocation)
     options, output = invocation.options, invocation.output
-    # As Ctrl-C: the incomplete copy is removed.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        with output.progress("backup") as progress:
-            problems = noting(
-                invocation.data,
-                "backup",
-                lambda: backup(
-                    invocation.data, options.to, options.verify, output.line, progress=progress
-                ),
-                verify=options.verify,
-                to=os.path.abspath(options.to),
-            )
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with _ended(), output.progress("backup") as progress:
+        problems = noting(
+            invocation.data,
+            "backup",
+            lambda: backup(
+                invocation.data, options.to, options.verify, output.line, progress=progress
+            ),
+            verify=options.verify,
+            to=os.path.abspath(options.to),
+        )
     output.result({"to": options.to, "problems": problems})
     return FAILED if problems else 0

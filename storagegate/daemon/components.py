@@ -131,24 +131,37 @@ class Components:
         found = self._cluster[1]
         return KeyPair(found.accessKey, found.secretKey)
 
+    def lockData(self, directory: str) -> None:
+        """
+        Lock the data directory, before anything in it is read or written. Blocks.
+
+        A worker does nothing: its supervisor has the lock.
+
+        @param directory: The data directory, which exists.
+        @raise StoreLocked: Another process has it locked.
+        """
+        if self._link is None:
+            self._lock = DirectoryLock.take(directory)
+
     def prepareStore(
         self, options: StoreOptions, directory: str, isCluster: bool = False
     ) -> DirectoryLock:
         """
-        Prepare the store before any worker opens it. Blocks.
+        Prepare the store before any worker opens it. Blocks; L{lockData} was called.
 
-        @param directory: The data directory, made if it is absent.
+        @param directory: The data directory.
         @param isCluster: Whether the store is not in the data directory, which is only locked.
         @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
+        lock = self._lock
+        assert lock is not None
         if isCluster:
-            lock = DirectoryLock.take(directory)
             os.set_inheritable(lock.descriptor, True)
             return lock
         from storagegate.storage.store import ObjectStore
 
-        return ObjectStore.prepare(directory, durability=options.durability)
+        return ObjectStore.prepare(directory, durability=options.durability, lock=lock)
 
     def makeMemory(self, isCluster: bool = False) -> dict[str, int]:
         """
@@ -174,7 +187,7 @@ class Components:
 
     def store(self, options: StoreOptions, directory: str) -> "ObjectStore":
         """
-        Open the store. Blocks.
+        Open the store. Blocks; L{lockData} was called.
 
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
@@ -195,8 +208,6 @@ class Components:
         if self._cluster is None:
             store = self._embeddedStore(directory, arguments)
         else:
-            if self._link is None:
-                self._lock = DirectoryLock.take(directory)
             store = self._clusterStore(directory, self._cluster[0], arguments)
         if meters is not None:
             watchStore(store, meters, directory)
@@ -220,7 +231,9 @@ class Components:
             sharing = ProcessGroupConfig(
                 link.index, link.count, link.memory["store"], link.broadcast, link.subscribe
             )
-        return ObjectStore.open(directory, self._reactor, sharing=sharing, **arguments)
+        return ObjectStore.open(
+            directory, self._reactor, sharing=sharing, lock=self._lock, **arguments
+        )
 
     def _clusterStore(
         self, directory: str, options: "ClusterOptions", arguments: Mapping[str, Any]
@@ -326,10 +339,23 @@ class Components:
         return site
 
     def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:
-        """Open a listener at an endpoint such as C{tcp:9000}."""
-        from storagegate.net.endpoints import listen
+        """
+        Bind a listener at an endpoint such as C{tcp:9000}; its C{beginListening} opens it.
+        """
+        from storagegate.net.endpoints import HELD, listen
 
-        return listen(self._reactor, description, site)
+        return listen(self._reactor, f"{HELD}{description}", site)
+
+    def checkAddress(self, place: str) -> None:
+        """
+        Check that a listener can be bound later.
+
+        @param place: C{HOST:PORT}.
+        @raise CannotListenError: It is taken.
+        """
+        from storagegate.net.endpoints import reservePort
+
+        reservePort(place).close()
 
     def adminResource(
         self,

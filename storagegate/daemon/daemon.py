@@ -3,8 +3,10 @@ The daemon: starts, reloads and stops the listeners, the store and the services.
 
 The listeners are bound in C{privilegedStartService}, before a process that was started as root
 drops its privileges; the store is opened in C{startService}, as the user that owns its files. Both
-run before the reactor, so that no request is served early, and a failure is a L{SystemExit} with
-one line. The store is opened last, because it starts threads: a process that cannot start must end.
+run before the reactor, and a failure is a L{SystemExit} with one line. The listeners begin to
+listen when everything else is open: a client that comes earlier is refused, and tries again, where
+it would otherwise wait, or be reset by a start that fails. The threads of the store do not keep
+such a process alive.
 """
 
 import os
@@ -31,6 +33,7 @@ from storagegate.daemon.health import (
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.net.transport import HeldPort
 from storagegate.s3.issuedkeys import KeyPair
 
 if TYPE_CHECKING:
@@ -102,18 +105,19 @@ class Daemon(ProcessService):
         """
         Service.startService(self)
         with self._openingData() as directory:
-            # The key pair before the store, which starts threads.
             root = self._rootPair(self._configuration)
-            # Not with the others: only processes of one user can share a port that each of them
-            # binds, and the library of gRPC starts threads as it binds.
-            for row in listenerTransports():
-                if row.inherit == "reuseport":
-                    self._open(row.name)
+            self._checkShared()
             self._store = self._parts.store(self._configuration.store, directory)
+        # Not with the others: only processes of one user can share a port that each of them binds,
+        # and the library of gRPC listens as it binds.
+        for row in listenerTransports():
+            if row.inherit == "reuseport":
+                self._open(row.name)
         self._attachStore(root)
         if self._gateway is not None:
             region = self._configuration.s3.region
             self._gateway.attachStore(self._store, root, region, directory)
+        self._beginListening()
         if self._link is None:
             # The supervisor of workers logs that once for all.
             self._logServing()
@@ -273,6 +277,37 @@ class Daemon(ProcessService):
             )
             self._console = self._parts.console(self._configuration, self._store, root, view)
         return self._console.app
+
+    def _checkShared(self) -> None:
+        """
+        Check the addresses that are bound after the store is open.
+
+        @raise SystemExit: If one is taken.
+        """
+        if self._link is not None or self._gateway is None:
+            # The supervisor has reserved them.
+            return
+        for row in listenerTransports():
+            endpoint = self._configuration.listeners.of(row.name)
+            if row.inherit == "reuseport" and endpoint is not None:
+                try:
+                    self._parts.checkAddress(endpoint)
+                except (CannotListenError, ValueError) as error:
+                    raise self._cannotListen(row.name, endpoint, error) from error
+
+    def _beginListening(self) -> None:
+        """
+        Listen on all ports that are bound.
+
+        @raise SystemExit: If another process listens there by now.
+        """
+        for name, port in self._openPorts().items():
+            if isinstance(port, HeldPort):
+                try:
+                    port.beginListening()
+                except OSError as error:
+                    endpoint = self._configuration.endpoint(name) or ""
+                    raise self._cannotListen(name, endpoint, error.strerror) from error
 
     def _open(self, name: str) -> None:
         """Open a listener of the gateway."""

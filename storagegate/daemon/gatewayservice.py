@@ -36,12 +36,13 @@ from storagegate.gateway.transports.registry import (
     GRPC,
     HTTP,
     cutHidingTransports,
+    findTransport,
     listenerTransports,
     maxItemBytes,
     transportNames,
     transports,
 )
-from storagegate.net.endpoints import isLoopback
+from storagegate.net.endpoints import HELD, isLoopback
 
 if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
@@ -269,13 +270,17 @@ class DaemonGatewayService:
         """
         Open a listener; requests are served once the reactor runs.
 
+        The port of a connection transport is only bound: its C{beginListening} opens it.
+
         @param name: A transport with a listener of its own.
         @param endpoint: An endpoint, or C{HOST:PORT}, as the transport has it.
         @raise CannotListenError: If the address is not available.
         @raise OptionError: If an option does not fit the others.
         """
         found: list[Any] = []
-        self._gateway.start(self._reactor).open(name, endpoint).addBoth(found.append)
+        isStream = findTransport(name).inherit == "stream"
+        place = f"{HELD}{endpoint}" if isStream else endpoint
+        self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
         if not found:
             raise OptionError(f"the listener {name} did not open at once")
         [port] = found

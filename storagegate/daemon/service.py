@@ -252,13 +252,16 @@ class ProcessService(Service):
     @contextmanager
     def _openingData(self) -> Iterator[str]:
         """
-        Create the data directory if it is absent, and convert errors of opening its files.
+        Create the data directory if it is absent, lock it, and convert errors of opening its files.
+
+        The lock comes first: a second daemon on the directory changes nothing in it.
 
         @raise SystemExit: If the data cannot be used.
         """
         directory = self._directory()
         try:
             makeDirectory(directory, 0o700)
+            self._parts.lockData(directory)
             yield directory
         except (OSError, CredentialsError, StoreError) as error:
             raise self._refusal(f"cannot open the data: {error}") from error

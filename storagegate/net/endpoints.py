@@ -38,6 +38,8 @@ from storagegate.net.heap import HeapTrimmer
 from storagegate.net.tls import ServerTLSOptions
 from storagegate.net.transport import (
     AdoptedPort,
+    BoundPort,
+    BoundUnixPort,
     FastPort,
     FastUnixPort,
     GivenUnixPort,
@@ -45,6 +47,12 @@ from storagegate.net.transport import (
 )
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
+
+HELD = "held:"
+"""
+Before the description of an endpoint: L{listen} binds it, and the port listens, so that clients are
+not refused any more, when its C{beginListening} is called.
+"""
 
 ENCRYPTED = ("ssl:", "tls:")
 """How the descriptions of endpoints with TLS begin."""
@@ -79,17 +87,21 @@ def listen(
     """
     Listen at an endpoint string of any type that Twisted has, or at an inherited address.
 
-    @param description: Such as C{tcp:9000:interface=127.0.0.1}.
+    @param description: Such as C{tcp:9000:interface=127.0.0.1}; with L{HELD} before it the port
+        is bound only. A socket that systemd hands over listens already.
     @param tls: For TLS on an endpoint that has none itself.
     @return: The listening port; one with TLS has its C{certificates}. Fails with
         C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
     """
+    isHeld = description.startswith(HELD)
+    description = description.removeprefix(HELD)
     inherited = _INHERITED.fullmatch(description)
-    own: _Proxy = _FastReactor(reactor)
+    own: _Proxy = _FastReactor(reactor, isHeld)
     if inherited is not None:
         # Only TCP carries TLS; a socket without it is listened on as it is.
-        own, description = _Inheritor(reactor, int(inherited[1])), inherited[2] or "tcp:0"
+        own = _Inheritor(reactor, int(inherited[1]), isHeld)
+        description = inherited[2] or "tcp:0"
     endpoint = _endpoint(own, description)
     isEncrypted = description.startswith(ENCRYPTED)
     if isEncrypted and tls is not None:
@@ -148,7 +160,8 @@ class BoundSocket:
     """
     An address that is bound for other processes.
 
-    @ivar port: Keeps the socket open; it accepts nothing.
+    @ivar port: Keeps the socket open; it accepts nothing, and refuses until another process
+        listens.
     @ivar tail: The description of the layers above the socket; empty for none.
     """
 
@@ -168,7 +181,7 @@ class BoundSocket:
 
 def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
-    Bind the address of an endpoint string, for other processes to accept on.
+    Bind the address of an endpoint string, for other processes to listen on.
 
     @param description: Of an endpoint that is not inherited.
     @return: The socket. Fails with C{CannotListenError} if it is taken.
@@ -212,15 +225,16 @@ class _Proxy:
 class _FastReactor(_Proxy):
     """Makes our ports instead of the reactor's own."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, isHeld: bool) -> None:
         super().__init__(reactor)
+        self._isHeld = isHeld
         pollDirectly(reactor)
 
     def listenTCP(
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
     ) -> IListeningPort:
         """Listen on a TCP port."""
-        return _started(FastPort(port, factory, backlog, interface, self._reactor))
+        return _started(FastPort(port, factory, backlog, interface, self._reactor), self._isHeld)
 
     def listenUNIX(
         self,
@@ -231,7 +245,8 @@ class _FastReactor(_Proxy):
         wantPID: int = 0,
     ) -> IListeningPort:
         """Listen on a UNIX socket."""
-        return _started(FastUnixPort(address, factory, backlog, mode, self._reactor, wantPID))
+        port = FastUnixPort(address, factory, backlog, mode, self._reactor, wantPID)
+        return _started(port, self._isHeld)
 
     def adoptStreamPort(
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
@@ -240,21 +255,22 @@ class _FastReactor(_Proxy):
         port: Any
         if addressFamily == socket.AF_UNIX:
             port = GivenUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
-            return _started(port)
+            return _started(port, self._isHeld)
         if addressFamily not in (socket.AF_INET, socket.AF_INET6):
             raise UnsupportedAddressFamily(addressFamily)
         port = FastPort._fromListeningDescriptor(
             self._reactor, fileDescriptor, addressFamily, factory
         )
-        return _started(port)
+        return _started(port, self._isHeld)
 
 
 class _Inheritor(_Proxy):
     """Listens on a descriptor instead of what the endpoint would bind."""
 
-    def __init__(self, reactor: Any, descriptor: int) -> None:
+    def __init__(self, reactor: Any, descriptor: int, isHeld: bool) -> None:
         super().__init__(reactor)
         self._descriptor = descriptor
+        self._isHeld = isHeld
 
     def listenTCP(
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
@@ -262,7 +278,7 @@ class _Inheritor(_Proxy):
         """Listen on the socket."""
         # The port has a descriptor of its own; with this one open, the socket would outlive it.
         with socket.socket(fileno=self._descriptor) as given:
-            fast = _FastReactor(self._reactor)
+            fast = _FastReactor(self._reactor, self._isHeld)
             opened = fast.adoptStreamPort(self._descriptor, given.family, factory)
         # Others accept on the same socket: one that takes all that waits would have all the work.
         opened.sharesSocket()  # type: ignore[attr-defined]
@@ -270,15 +286,25 @@ class _Inheritor(_Proxy):
 
 
 class _Binder(_Proxy):
-    """Binds and accepts nothing."""
+    """Binds and does not listen: the first process that serves does."""
 
-    def listenTCP(self, *arguments: Any, **more: Any) -> IListeningPort:
+    def listenTCP(
+        self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
+    ) -> IListeningPort:
         """Bind a TCP port."""
-        return _deaf(self._reactor.listenTCP(*arguments, **more))
+        return _deaf(_started(BoundPort(port, factory, backlog, interface, self._reactor), True))
 
-    def listenUNIX(self, *arguments: Any, **more: Any) -> IListeningPort:
+    def listenUNIX(
+        self,
+        address: Any,
+        factory: IProtocolFactory,
+        backlog: int = 50,
+        mode: int = 0o666,
+        wantPID: int = 0,
+    ) -> IListeningPort:
         """Bind a UNIX socket."""
-        return _deaf(self._reactor.listenUNIX(*arguments, **more))
+        bound = BoundUnixPort(address, factory, backlog, mode, self._reactor, wantPID)
+        return _deaf(_started(bound, True))
 
     def adoptStreamPort(
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
@@ -287,7 +313,7 @@ class _Binder(_Proxy):
         # Not in one of our own ports: as those close, they accept waiting connections.
         if addressFamily == socket.AF_UNIX:
             given = AdoptedPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
-            return _deaf(_started(given))
+            return _deaf(_started(given, False))
         return _deaf(self._reactor.adoptStreamPort(fileDescriptor, addressFamily, factory))
 
 
@@ -299,7 +325,9 @@ def _deaf(port: Any) -> IListeningPort:
     return bound
 
 
-def _started(port: Any) -> IListeningPort:
+def _started(port: Any, isHeld: bool) -> IListeningPort:
+    if isHeld:
+        port.hold()
     port.startListening()
     started: IListeningPort = port
     return started

@@ -10,6 +10,7 @@ in the reactor thread.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from select import EPOLLIN
+from socket import socket as Socket
 from typing import Any
 
 from twisted.internet import tcp, unix
@@ -295,7 +296,65 @@ class FastUnixServer(FastServer, unix.Server):
     """A UNIX connection that sends at once; it passes no file descriptors."""
 
 
-class _LastAccept:
+class _HeldSocket(Socket):
+    """A socket whose port is held: the port's own C{listen} does nothing."""
+
+    def listen(self, backlog: int = 0) -> None:
+        """Do nothing; L{HeldPort.beginListening} listens."""
+
+
+class HeldPort:
+    """
+    A port that may be bound long before it listens: until then the kernel refuses connections.
+
+    A port whose number needs rights is bound first, when the process has them.
+    """
+
+    backlog: int
+    socket: Socket
+    isHeld = False
+
+    def hold(self) -> None:
+        """Bind only, at C{startListening}."""
+        self.isHeld = True
+
+    def createInternetSocket(self) -> Socket:
+        """Make the socket."""
+        made: Socket = super().createInternetSocket()  # type: ignore[misc]
+        if not self.isHeld:
+            return made
+        held = _HeldSocket(made.family, made.type, made.proto, made.detach())
+        held.setblocking(False)
+        return held
+
+    def startListening(self) -> None:
+        """Bind, and listen unless the port is held."""
+        super().startListening()  # type: ignore[misc]
+        if self.isHeld:
+            self.stopReading()  # type: ignore[attr-defined]
+
+    def beginListening(self) -> None:
+        """
+        Listen and accept, if the port is held.
+
+        @raise OSError: Another process has begun to listen at the address since it was bound.
+        """
+        if self.isHeld:
+            self.isHeld = False
+            # Not the method of a held socket.
+            Socket.listen(self.socket, max(self.backlog or 0, _BACKLOG))
+            self.startReading()  # type: ignore[attr-defined]
+
+
+class BoundPort(HeldPort, tcp.Port):
+    """A TCP port that is bound for other processes."""
+
+
+class BoundUnixPort(HeldPort, unix.Port):
+    """A UNIX socket that is bound for other processes."""
+
+
+class _LastAccept(HeldPort):
     """
     A listening port that accepts the connections in its queue before it closes.
 
@@ -321,7 +380,8 @@ class _LastAccept:
         """Take the connections that the kernel has made already, then close."""
         self._isShared = False
         self.numberAccepts = _BACKLOG
-        self.doRead()
+        if not self.isHeld:
+            self.doRead()
         super().connectionLost(reason)  # type: ignore[misc]
 
 
@@ -357,7 +417,8 @@ class AdoptedPort(unix.Port):
         factory: Any = self.factory
         factory.doStart()
         given: Any = self._preexistingSocket
-        given.listen(_BACKLOG)
+        if not getattr(self, "isHeld", False):
+            given.listen(_BACKLOG)
         self.socket = given
         self.fileno = given.fileno  # type: ignore[method-assign]
         self.connected = True

@@ -4,40 +4,65 @@ C{storagegate backup}: a copy of the data of one moment, while the daemon serves
 The moment is a read transaction of the catalog. Blobs never change, but one that loses its last
 reference after that moment is removed, so each gets a second name first::
 
-    1  read what the catalog names, and link it          blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
-    2  was a blob gone: again, with a later moment; links that exist stay
-    3  gone again: once more with the catalog's write lock, under which no reference ends
-    4  copy the catalog out of the same read transaction, then the other files
+    1  link what the catalog names now, page by page     blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
+    2  begin the read transaction, and link what has been added
+    3  was a blob gone: again, with a later moment; links that exist stay
+    4  gone again: once more with the catalog's write lock, under which no reference ends
+    5  copy the catalog out of the same read transaction, and end it
+    6  copy the blobs that this copy names, then the other files
 
-Where the target is another file system, the links are in C{DATA/backup-hold}, the blobs are copied
-from there, and the directory goes at the end. C{catalog.sqlite} comes last of all, under its name
-when everything is on the disk: a directory that has one is complete.
+The WAL cannot be shortened during the transaction, so the transaction lasts only for steps 2 to 5.
+Where the target is another file system, the links and the first copy of the catalog are in
+C{DATA/backup-hold}, the blobs are copied from there, and the directory goes at the end.
+C{catalog.sqlite} comes last of all, under its name when everything is on the disk: a directory that
+has one is complete.
+
+Beside each database the copy has an empty WAL: copied by hand over a directory whose daemon was
+killed, it replaces the WAL there, which SQLite would replay. See L{logbinding}.
 """
 
-import ctypes
 import fcntl
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from time import monotonic
 
+import msgspec
 from attrs import define, field
+from msgspec import Struct
 
+from storagegate import __version__
+from storagegate.core.files import readSmallFile
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability, Purpose, connect
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, readSecret
+from storagegate.storage.catalog.logbinding import makeIncarnation
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import StoreError
-from storagegate.storage.files import Files, makeDirectory
+from storagegate.storage.files import (
+    Files,
+    createPrivate,
+    makeDirectory,
+    replaceFile,
+    syncDirectory,
+    syncFileSystem,
+)
 from storagegate.storage.fsck import Progress, check, noProgress
-from storagegate.storage.identity import MARKER
+from storagegate.storage.identity import MARKER, storeId
 
-_CATALOG = "catalog.sqlite"
-_KEYS = "root-credentials"
+CATALOG = "catalog.sqlite"
+"""The name of the catalog's file."""
+
+_KEYS = ("root-credentials", "affinity-secret")
+"""Files with keys that belong to the data."""
+
 _HOLD = "backup-hold"
+_MANIFEST = "backup.json"
+_MANIFEST_BYTES = 64 * 1024
 _SUFFIX = ".sqlite"
 
 _PAGE = 2_000
@@ -52,7 +77,45 @@ _LOCK_SECONDS = 3.0
 _BATCH = 500
 """Ids in one query of the catalog."""
 
+_SPARE_BYTES = 256 * 1024 * 1024
+"""Space that the first copy of a catalog leaves to the daemon."""
+
 Report = Callable[[str], object]
+
+
+class Manifest(Struct, kw_only=True):
+    """
+    What a backup says of itself.
+
+    @ivar version: The version of the program that made it.
+    @ivar madeMs: When, in ms since the epoch.
+    @ivar store: The id of the store.
+    @ivar blobs: How many blobs it has.
+    @ivar bytes: Their sizes, added up.
+    @ivar isCluster: Whether it is that of a store over several machines.
+    """
+
+    version: str
+    madeMs: int
+    store: str
+    blobs: int
+    bytes: int
+    isCluster: bool = False
+
+
+def writeManifest(directory: str, manifest: Manifest) -> None:
+    """Write the manifest of a backup."""
+    text = msgspec.json.format(msgspec.json.encode(manifest))
+    replaceFile(os.path.join(directory, _MANIFEST), text + b"\n")
+
+
+def readManifest(directory: str) -> Manifest | None:
+    """Read the manifest of a backup; L{None} if an earlier version made it, without one."""
+    try:
+        text = readSmallFile(os.path.join(directory, _MANIFEST), _MANIFEST_BYTES)
+        return msgspec.json.decode(text, type=Manifest)
+    except (OSError, ValueError):
+        return None
 
 
 class BackupError(StoreError):
@@ -80,21 +143,42 @@ def backup(
     @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
     """
     source, target = os.path.realpath(data), os.path.realpath(to)
-    if not os.path.exists(os.path.join(source, _CATALOG)):
+    if not os.path.exists(os.path.join(source, CATALOG)):
         raise BackupError(f"{data} holds no store; the daemon makes one when it starts")
     if f"{target}/".startswith(f"{source}/"):
         raise BackupError(f"{to} lies in the data directory")
-    if os.path.isdir(target) and os.listdir(target):
-        raise BackupError(f"{to} is not empty")
-    makeDirectory(target, 0o700)
+    makeEmptyTarget(to)
     try:
         _Backup(BlobLayout(source), BlobLayout(target), files or Files(), report).run()
     except BaseException:
-        _empty(target)
+        emptyDirectory(target)
         raise
     problems = check(target, False, verify, report, progress=progress)
+    _voidLogs(target)
     report(f"the copy has {problems} problems" if problems else "the copy was checked")
     return problems
+
+
+def makeEmptyTarget(to: str) -> None:
+    """
+    Make the directory of a copy, unless it exists and is empty.
+
+    @raise BackupError: Something is in it.
+    """
+    target = os.path.realpath(to)
+    if os.path.isdir(target) and os.listdir(target):
+        raise BackupError(f"{to} is not empty")
+    makeDirectory(target, 0o700)
+
+
+def _voidLogs(target: str) -> None:
+    """Write an empty WAL, and an empty index of it, beside each database."""
+    for name in os.listdir(target):
+        if name.endswith(_SUFFIX):
+            for end in ("-wal", "-shm"):
+                with suppress(FileExistsError):
+                    os.close(createPrivate(os.path.join(target, f"{name}{end}")))
+    syncDirectory(target)
 
 
 @define(eq=False)
@@ -111,20 +195,28 @@ class _Backup:
         """Make the copy."""
         for path in (self._target.blobs, self._target.staging):
             self._files.makeDirectory(path)
-        with (
-            self._holding() as hold,
-            closing(self._connect(Purpose.POOL)) as reader,
-        ):
-            self._pin(reader, hold)
-            if hold is self._target:
-                self._prune(reader)
-            else:
-                self._copyBlobs(reader, hold)
-            draft = self._copyCatalog(reader)
-        self._copyOthers()
-        _syncFileSystem(self._target.data)
-        os.rename(draft, os.path.join(self._target.data, _CATALOG))
-        _syncFileSystem(self._target.data)
+        with self._holding() as hold:
+            with closing(self._connect(Purpose.POOL)) as reader:
+                # Most of the work, outside the transaction.
+                self._link(reader, hold)
+                self._pin(reader, hold)
+                draft = self._copyCatalog(reader, hold)
+            binding = self._finishCatalog(draft)
+            with closing(connect(draft, Durability.FULL, Purpose.POOL)) as copy:
+                if hold is self._target:
+                    self._prune(copy)
+                else:
+                    self._copyBlobs(copy, hold)
+                manifest = _describe(copy)
+            final = os.path.join(self._target.data, f"{CATALOG}.draft")
+            if draft != final:
+                self._files.copy(draft, final)
+        copyOthers(self._files, self._source, self._target, _copyOpenDatabase)
+        os.close(createPrivate(os.path.join(self._target.data, binding)))
+        writeManifest(self._target.data, manifest)
+        syncFileSystem(self._target.data)
+        os.rename(final, os.path.join(self._target.data, CATALOG))
+        syncFileSystem(self._target.data)
 
     @contextmanager
     def _holding(self) -> Iterator[BlobLayout]:
@@ -141,7 +233,7 @@ class _Backup:
             except BlockingIOError:
                 raise BackupError("another backup is running") from None
             # Names that a killed copy has left.
-            _empty(holdPath)
+            emptyDirectory(holdPath)
             try:
                 self._files.makeDirectory(BlobLayout(holdPath).blobs)
                 yield BlobLayout(holdPath)
@@ -191,7 +283,7 @@ class _Backup:
         gone: set[str] = set()
         for ids in self._named(reader):
             for shard, group in groupby(ids, hold.shard):
-                self._makeShard(shard)
+                makeShard(self._files, shard)
                 have = set(self._files.names(shard))
                 for blob in group:
                     if blob in have:
@@ -206,73 +298,110 @@ class _Backup:
                 )
         return gone
 
-    def _makeShard(self, shard: str) -> None:
-        if not os.path.isdir(shard):
-            for path in (os.path.dirname(shard), shard):
-                with suppress(FileExistsError):
-                    self._files.makeDirectory(path)
-
     def _named(self, reader: sqlite3.Connection) -> Iterator[list[str]]:
         after = ""
         while ids := refcounts.listBlobs(reader, after, _PAGE, True):
             yield ids
             after = ids[-1]
 
-    def _prune(self, reader: sqlite3.Connection) -> None:
+    def _prune(self, copy: sqlite3.Connection) -> None:
         """Remove links of blobs that had references at an earlier moment only."""
         blobs = 0
         for directory, _, names in os.walk(self._target.blobs):
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
-                # After one round no other blob was linked.
-                named = batch if self._rounds == 1 else refcounts.knownBlobs(reader, batch, True)
+                named = refcounts.knownBlobs(copy, batch, True)
                 blobs += len(named)
                 for blob in set(batch).difference(named):
                     self._files.unlink(os.path.join(directory, blob))
         self._report(f"{blobs} blobs linked")
 
-    def _copyBlobs(self, reader: sqlite3.Connection, hold: BlobLayout) -> None:
+    def _copyBlobs(self, copy: sqlite3.Connection, hold: BlobLayout) -> None:
         blobs = 0
-        for ids in self._named(reader):
+        for ids in self._named(copy):
             for blob in ids:
-                self._makeShard(self._target.shard(blob))
+                makeShard(self._files, self._target.shard(blob))
                 try:
-                    _copyFile(hold.path(blob), self._target.path(blob))
+                    self._files.copy(hold.path(blob), self._target.path(blob))
                 except FileNotFoundError:
                     # It was missing before: the check reports it.
                     continue
                 blobs += 1
         self._report(f"{blobs} blobs copied")
 
-    def _copyCatalog(self, reader: sqlite3.Connection) -> str:
-        """Copy the catalog of the pinned moment without its garbage; return the path."""
-        draft = os.path.join(self._target.data, f"{_CATALOG}.draft")
+    def _copyCatalog(self, reader: sqlite3.Connection, hold: BlobLayout) -> str:
+        """Copy the catalog of the pinned moment, and end its transaction; return the path."""
+        # To the disk of the store, if it has the space: another may take long.
+        [(pages,)] = reader.execute("PRAGMA page_count").fetchall()
+        [(pageBytes,)] = reader.execute("PRAGMA page_size").fetchall()
+        free, _ = self._files.space(hold.data)
+        near = hold if free > pages * pageBytes + _SPARE_BYTES else self._target
+        draft = os.path.join(near.data, f"{CATALOG}.draft")
         _copyDatabase(reader, draft)
+        reader.execute("ROLLBACK")
+        return draft
+
+    def _finishCatalog(self, draft: str) -> str:
+        """Remove the garbage of a copy; return the name of the file that binds its log."""
         with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
             while garbage := refcounts.listBlobs(copy, "", _PAGE, False):
                 runTogether(copy, [Mutation(refcounts.forgetBlobs, garbage)])
-        return draft
-
-    def _copyOthers(self) -> None:
-        """Copy other files of the data directory: databases such as the users', and the key."""
-        for name in sorted(os.listdir(self._source.data)):
-            path = os.path.join(self._source.data, name)
-            if name.endswith(_SUFFIX) and name != _CATALOG:
-                with closing(sqlite3.connect(path, isolation_level=None)) as other:
-                    _copyDatabase(other, os.path.join(self._target.data, name))
-            elif name == _KEYS:
-                _copyFile(path, os.path.join(self._target.data, name))
-        with suppress(FileNotFoundError):
-            shutil.copy(os.path.join(self._source.blobs, MARKER), self._target.blobs)
+            return makeIncarnation(copy)
 
     def _connect(self, purpose: Purpose) -> sqlite3.Connection:
-        return connect(os.path.join(self._source.data, _CATALOG), Durability.FULL, purpose)
+        return connect(os.path.join(self._source.data, CATALOG), Durability.FULL, purpose)
 
 
-def _copyFile(source: str, target: str) -> None:
-    """Copy a file to a new one that only its owner may read."""
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    shutil.copyfile(source, target)
+def _describe(copy: sqlite3.Connection) -> Manifest:
+    """Return the manifest of a catalog."""
+    [(blobs, size)] = copy.execute(
+        "SELECT count(*), coalesce(sum(size), 0) FROM blobs WHERE refs > 0"
+    ).fetchall()
+    return Manifest(
+        version=__version__,
+        madeMs=int(time.time() * 1000),
+        store=storeId(readSecret(copy)),
+        blobs=blobs,
+        bytes=size,
+    )
+
+
+def makeShard(files: Files, shard: str) -> None:
+    """Make the directory of a shard, unless it exists."""
+    if not os.path.isdir(shard):
+        for path in (os.path.dirname(shard), shard):
+            with suppress(FileExistsError):
+                files.makeDirectory(path)
+
+
+def copyOthers(
+    files: Files,
+    source: BlobLayout,
+    target: BlobLayout,
+    copyDatabase: Callable[[str, str], object],
+) -> None:
+    """
+    Copy the other files of a data directory: databases such as the users', keys, the store's id.
+
+    @param files: The operating system's calls.
+    @param source: A data directory, or a backup.
+    @param target: The copy.
+    @param copyDatabase: Called with the paths of a database and of its copy.
+    """
+    for name in sorted(os.listdir(source.data)):
+        path, copied = os.path.join(source.data, name), os.path.join(target.data, name)
+        if name.endswith(_SUFFIX) and name != CATALOG:
+            copyDatabase(path, copied)
+        elif name in _KEYS:
+            files.copy(path, copied)
+    with suppress(FileNotFoundError):
+        files.copy(os.path.join(source.blobs, MARKER), os.path.join(target.blobs, MARKER))
+
+
+def _copyOpenDatabase(path: str, target: str) -> None:
+    """Copy a database that other processes may have open."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        _copyDatabase(connection, target)
 
 
 def _copyDatabase(connection: sqlite3.Connection, target: str) -> None:
@@ -282,22 +411,11 @@ def _copyDatabase(connection: sqlite3.Connection, target: str) -> None:
         connection.backup(copy)
 
 
-def _empty(directory: str) -> None:
+def emptyDirectory(directory: str) -> None:
+    """Remove everything in a directory."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
             os.unlink(path)
-
-
-def _syncFileSystem(directory: str) -> None:
-    """Make everything on a file system durable: one call where there may be a million files."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if libc.syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), directory)
-    finally:
-        os.close(descriptor)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from storagegate.core.files import readSmallFile
 from storagegate.storage.errors import StoreError
-from storagegate.storage.files import StoreLocked
+from storagegate.storage.files import StoreLocked, replaceFile
 
 _LIMIT = 64 * 1024
 
@@ -82,9 +82,7 @@ def _write(directory: str, command: str, result: CommandResult) -> None:
     path = _path(directory, command)
     # A disk without space for a note is no reason to fail.
     with suppress(OSError):
-        with open(f"{path}.new", "wb") as file:
-            file.write(msgspec.json.encode(result))
-        os.replace(f"{path}.new", path)
+        replaceFile(path, msgspec.json.encode(result))
 
 
 def _path(directory: str, command: str) -> str:

@@ -5,9 +5,12 @@ All that the store does to the disk, except to the catalog's own file, passes a 
 argument, so that a test can make the N-th operation fail.
 """
 
+import ctypes
+import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from attrs import define
 from twisted.logger import Logger
@@ -109,6 +112,24 @@ class Files:
         """
         os.link(source, target)
 
+    def copy(self, source: str, target: str) -> int:
+        """
+        Copy a file to a new one that only its owner may read; return its length.
+
+        A file system that can share the bytes of two files does so.
+
+        @param target: A new name, on any file system.
+        """
+        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            writer = createPrivate(target)
+            try:
+                return _copyBytes(reader, writer)
+            finally:
+                os.close(writer)
+        finally:
+            os.close(reader)
+
     def unlink(self, path: str) -> None:
         """Remove a name."""
         os.unlink(path)
@@ -152,6 +173,41 @@ class Files:
         return figures.f_favail, figures.f_files
 
 
+_COPY_BYTES = 16 * 1024 * 1024
+"""Bytes of one call: a signal waits for it."""
+
+_CANNOT_SHARE = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+def _copyBytes(reader: int, writer: int) -> int:
+    """Copy from the beginning of a file to its end; return how many bytes that were."""
+    length = 0
+    copy: Callable[[], int] = lambda: os.copy_file_range(reader, writer, _COPY_BYTES)  # noqa: E731
+    while True:
+        try:
+            done = copy()
+        except OSError as error:
+            if error.errno not in _CANNOT_SHARE or length:
+                raise
+            copy = lambda: os.sendfile(writer, reader, None, _COPY_BYTES)  # noqa: E731
+            continue
+        if not done:
+            return length
+        length += done
+
+
+def syncFileSystem(directory: str) -> None:
+    """Make everything on a file system durable: one call where there may be a million files."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), directory)
+    finally:
+        os.close(descriptor)
+
+
 def unlinkIfThere(files: Files, path: str) -> bool:
     """Remove a name; return whether it existed. Blocks; may run in a pool thread."""
     try:
@@ -168,6 +224,34 @@ def syncDirectory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def createPrivate(path: str) -> int:
+    """
+    Make a new file that only its owner may read, whatever the umask; return its descriptor.
+
+    @raise FileExistsError: The name is taken.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def replaceFile(path: str, content: bytes) -> None:
+    """
+    Write a small file that only its owner may read, whole and durable, in the place of the old one.
+
+    @param path: A file of the data directory; C{PATH.new} is its draft.
+    """
+    draft = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+    with open(createPrivate(draft), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    syncDirectory(os.path.dirname(path) or ".")
 
 
 def makeDirectory(path: str, mode: int = 0o777) -> None:

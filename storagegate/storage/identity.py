@@ -18,6 +18,9 @@ from storagegate.storage.sqlite import CatalogUnusable
 MARKER = "store-id"
 """The name of the file that holds the id."""
 
+UNFINISHED = "restore-unfinished"
+"""The directory of a restore that has not ended."""
+
 _LENGTH = 32
 
 KnownBlobs = Callable[[Sequence[str]], Collection[str]]
@@ -54,15 +57,20 @@ def listShards(layout: BlobLayout, files: Files) -> Iterator[tuple[str, list[str
 
 def refuseLostCatalog(layout: BlobLayout, files: Files) -> None:
     """
-    Refuse to make a catalog beside the blobs of a store. Blocks.
+    Refuse to make a catalog beside the blobs of a store, or while one is restored. Blocks.
 
     @param files: The operating system's calls.
-    @raise CatalogUnusable: C{catalog.sqlite} is absent or empty, and there was a store.
+    @raise CatalogUnusable: C{catalog.sqlite} is absent or empty, and there was a store; or there
+        will be one when a restore has ended.
     """
     path = os.path.join(layout.data, "catalog.sqlite")
     with suppress(FileNotFoundError):
         if os.stat(path).st_size:
             return
+    if os.path.isdir(os.path.join(layout.data, UNFINISHED)):
+        raise CatalogUnusable(
+            f"{layout.data} holds an unfinished restore: empty it, and restore once more"
+        )
     with suppress(FileNotFoundError):
         if _readMarker(layout, files) or any(map(_ids, _names(layout, files))):
             raise CatalogUnusable(

@@ -39,6 +39,7 @@ from storagegate.storage.blobinterfaces import IBlobStore, IBlobWriter
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
+from storagegate.storage.catalog.logbinding import renewIncarnation
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.clock import ClockRecorder, StoreClock
 from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
@@ -323,6 +324,7 @@ class ObjectStore:
         node: NodeMaker | None = None,
         inlineLimit: int = INLINE_LIMIT,
         clock: StoreClock | None = None,
+        lock: DirectoryLock | None = None,
     ) -> "ObjectStore":
         """
         Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
@@ -344,6 +346,8 @@ class ObjectStore:
             nothing lies in the data directory; L{None} for a store on this machine.
         @param inlineLimit: New objects up to this size are rows of the catalog.
         @param clock: Notices that the machine's clock was set; L{None}: all dates are trusted.
+        @param lock: The lock of the data directory if this process has taken it already. The store
+            releases it; with C{node} or C{sharing} the caller keeps it.
         @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line gives the reason.
@@ -354,7 +358,7 @@ class ObjectStore:
         with ExitStack() as opened:
             group = None
             if node is None:
-                group = _enter(opened, directory, reactor, files, durability, sharing)
+                group = _enter(opened, directory, reactor, files, durability, sharing, lock)
             context = BackEndContext(
                 directory,
                 reactor,
@@ -386,7 +390,11 @@ class ObjectStore:
 
     @staticmethod
     def prepare(
-        directory: str, *, durability: str = "full", files: Files | None = None
+        directory: str,
+        *,
+        durability: str = "full",
+        files: Files | None = None,
+        lock: DirectoryLock | None = None,
     ) -> DirectoryLock:
         """
         Make a store ready for several processes, which each L{open} it. Blocks.
@@ -396,6 +404,7 @@ class ObjectStore:
         @param files: The operating system's calls, or a replacement.
         @param directory: The data directory.
         @param durability: See L{open}.
+        @param lock: The lock of the directory if the caller has taken it already.
         @return: The lock. The processes inherit its descriptor; until the last of them and the
             caller have ended, no other process can open the store.
         @raise StoreLocked: Another process has it open.
@@ -406,12 +415,13 @@ class ObjectStore:
         path = os.path.join(directory, "catalog.sqlite")
         kind = Durability(durability)
         with ExitStack() as taken:
-            lock = _lock(directory, files, durability)
+            lock = _lock(directory, files, durability, lock)
             taken.callback(lock.release)
             layout = BlobLayout(directory)
             refuseLostCatalog(layout, files)
             prepare(path, kind)
             with opened(path, kind) as connection:
+                renewIncarnation(connection, path, kind is Durability.FULL)
                 Reserve(os.path.join(directory, "reserve")).ensure()
                 known = partial(refcounts.knownBlobs, connection)
                 syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)
@@ -728,18 +738,35 @@ class ObjectStore:
         self._node.cleared(ids)
 
 
-def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:
-    """Make the directories of a store, which only their owner may enter, and lock it."""
+def _lock(
+    directory: str, files: Files, durability: str, taken: DirectoryLock | None
+) -> DirectoryLock:
+    """
+    Lock a store before anything else is done to it, and make its directories, which only their
+    owner may enter.
+
+    @param taken: The lock if this process has it already.
+    """
     layout = BlobLayout(directory)
     syncs = SyncGroup(files, FailStopLatch(), durability == "full")
-    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
-    for path in (directory, layout.blobs, layout.staging):
+
+    def make(path: str) -> None:
         try:
             files.makeDirectory(path)
         except FileExistsError:
-            continue
+            return
         syncs.syncDirectory(os.path.dirname(path) or ".")
-    return DirectoryLock.take(directory)
+
+    with ExitStack() as releasing:
+        if taken is None:
+            os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+            make(directory)
+            taken = DirectoryLock.take(directory)
+        releasing.callback(taken.release)
+        make(layout.blobs)
+        make(layout.staging)
+        releasing.pop_all()
+    return taken
 
 
 def _enter(
@@ -749,10 +776,11 @@ def _enter(
     files: Files,
     durability: str,
     sharing: "ProcessGroupConfig | None",
+    lock: DirectoryLock | None,
 ) -> "ProcessGroup | None":
     """Lock a store, or join the other processes that serve it, until C{opened} is closed."""
     if sharing is None:
-        opened.callback(_lock(directory, files, durability).release)
+        opened.callback(_lock(directory, files, durability, lock).release)
         return None
     from storagegate.storage.processgroup import ProcessGroup
 

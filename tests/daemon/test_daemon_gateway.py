@@ -14,8 +14,8 @@ class GatewayStartTests(DaemonCase):
 
     def test_gateway(self) -> None:
         """
-        The room is made before any port is open; HTTP, UDP and TCP are bound with the others, gRPC
-        before the store, for its port may be taken; then come the services that need the store.
+        The room is made before any port is open; HTTP, UDP and TCP are bound with the others; gRPC,
+        which listens as it binds, after the store; then come the services that need the store.
         """
         self.started(http="tcp:8080", tcp="tcp:9102", udp="127.0.0.1:1", grpc="127.0.0.1:2")
         directory = Path(self.data).absolute()
@@ -29,8 +29,8 @@ class GatewayStartTests(DaemonCase):
                 "listen tcp:8080",
                 "listen 127.0.0.1:1",
                 "listen tcp:9102",
-                "listen 127.0.0.1:2",
                 "store opened",
+                "listen 127.0.0.1:2",
                 f"gateway attached us-east-1 {directory}",
                 "heap frozen",
             ],

@@ -190,6 +190,7 @@ class FakeParts(Components):
     @ivar refused: Endpoint descriptions that cannot be opened.
     @ivar pending: Endpoint descriptions that do not open at once.
     @ivar storeError: What opening the store raises.
+    @ivar lockedBy: What locking the data directory raises.
     @ivar roomError: What making the gateway's room raises.
     """
 
@@ -200,6 +201,7 @@ class FakeParts(Components):
         self.refused: set[str] = set()
         self.pending: set[str] = set()
         self.storeError: StoreError | None = None
+        self.lockedBy: StoreError | None = None
         self.opened: list[tuple[StoreOptions, str]] = []
         self.shown: list[str] = []
         self.theStore = FakeStore(self.events)
@@ -229,6 +231,11 @@ class FakeParts(Components):
         """Leave the service manager of the tests alone."""
         return self.theNotifier
 
+    def lockData(self, directory: str) -> None:
+        """Lock nothing, unless another process is to have the lock."""
+        if self.lockedBy is not None:
+            raise self.lockedBy
+
     def store(self, options: StoreOptions, directory: str) -> Any:
         """Give the fake store."""
         self.events.append("store opened")
@@ -242,6 +249,11 @@ class FakeParts(Components):
         site = FakeSite(resource, self.events)
         self.sites.append(site)
         return site
+
+    def checkAddress(self, place: str) -> None:
+        """Refuse what is taken."""
+        if place in self.refused:
+            raise CannotListenError("", 0, OSError("Address in use"))
 
     def listen(self, description: str, site: Any) -> Deferred[IListeningPort]:
         """Open a fake port; the first is 9000, the next 9001."""

@@ -41,6 +41,7 @@ from storagegate.storage.catalog.connections import (
     Purpose,
     connect,
     migrate,
+    migrateUnlocked,
     prepare,
     readSecret,
 )
@@ -241,7 +242,7 @@ class EmbeddedEnd:
         path = os.path.join(directory, "catalog.sqlite")
         if not os.path.exists(path):
             raise MigrationError(f"{directory} holds no store")
-        return cls(directory, _connect(path), None)
+        return cls(directory, _connect(path, migrateUnlocked), None)
 
     @classmethod
     def openTarget(cls, directory: str) -> "EmbeddedEnd":
@@ -258,7 +259,7 @@ class EmbeddedEnd:
         path = os.path.join(directory, "catalog.sqlite")
         if not os.path.exists(path):
             prepare(path, Durability.FULL)
-        return cls(directory, _connect(path), lock)
+        return cls(directory, _connect(path, migrate), lock)
 
     def close(self) -> None:
         """See L{IMigrationEnd.close}."""
@@ -608,9 +609,9 @@ class EmbeddedEnd:
             sleep(_NAP_SECONDS)
 
 
-def _connect(path: str) -> Connection:
+def _connect(path: str, migrateFile: Callable[[Connection, str], None]) -> Connection:
     connection = connect(path, Durability.FULL, Purpose.WRITER)
     # It tries again by itself: see _NAP_SECONDS.
     connection.execute("PRAGMA busy_timeout = 0")
-    migrate(connection, path)
+    migrateFile(connection, path)
     return connection

@@ -106,8 +106,10 @@ def openForTools(path: str) -> CatalogAdmin:
     """
     Open a catalog, making and migrating it as the daemon would.
 
+    A catalog that a daemon has open is not migrated: the daemon may be of an earlier version.
+
     @param path: The C{catalog.sqlite} of a store.
     @raise CatalogUnusable: It cannot be opened; the text says why in one line.
     """
-    prepare(path, Durability.FULL)
+    prepare(path, Durability.FULL, isLocked=False)
     return CatalogAdmin(connect(path, Durability.FULL, Purpose.WRITER))

@@ -33,9 +33,10 @@ from typing import Any, TypeVar
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
+from storagegate.storage.catalog.logbinding import checkLog
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.files import syncDirectory
+from storagegate.storage.files import DirectoryLock, StoreLocked, syncDirectory
 from storagegate.storage.sqlite import CatalogUnusable, Fault, classify, createFile, transact
 
 T = TypeVar("T")
@@ -328,28 +329,30 @@ class Purpose(Enum):
         self.busyMs = busyMs
 
 
-def prepare(path: str, durability: Durability) -> None:
+def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
     """
     Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
 
     Where the disk has no space for the files that SQLite makes, it takes that of the reserve.
 
     @param durability: With C{FULL} the name of a new file is durable, too.
-    @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old, or the store
-        has moved to a cluster.
+    @param isLocked: Whether the data directory is locked for the caller. Without the lock a file
+        is migrated only while no daemon has it.
+    @raise CatalogUnusable: The file is no catalog, or its log is another's, or this Python's SQLite
+        is too old, or the store has moved to a cluster.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
     created = createFile(path)
     try:
-        _migrateFile(path, durability)
+        _migrateFile(path, durability, isLocked)
     except CatalogUnusable as error:
         cause = error.__cause__
         if not isinstance(cause, sqlite3.Error) or classify(cause) is not Fault.FULL:
             raise
         if not Reserve(os.path.join(os.path.dirname(path), "reserve")).halve():
             raise
-        _migrateFile(path, durability)
+        _migrateFile(path, durability, isLocked)
     if created and durability is Durability.FULL:
         syncDirectory(os.path.dirname(path) or ".")
 
@@ -363,13 +366,36 @@ _MOVED = f"""
 """
 
 
-def _migrateFile(path: str, durability: Durability) -> None:
+def _migrateFile(path: str, durability: Durability, isLocked: bool) -> None:
     with opened(path, durability) as connection:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        migrate(connection, path)
+        (migrate if isLocked else migrateUnlocked)(connection, path)
         reason = _refusal(connection)
     if reason:
         raise CatalogUnusable(f"{path}: {reason}")
+
+
+def migrateUnlocked(connection: Connection, path: str) -> None:
+    """
+    Migrate a catalog whose directory is not locked for the caller, unless a daemon has it.
+
+    @param connection: One that may write, without an open transaction.
+    @raise CatalogUnusable: A newer program has written the file; or a process has the directory
+        locked, and knows only the present schema.
+    """
+    if _version(connection, path) == len(MIGRATIONS):
+        return
+    try:
+        lock = DirectoryLock.take(os.path.dirname(os.path.abspath(path)))
+    except StoreLocked as error:
+        raise CatalogUnusable(
+            f"{path} has the schema of an earlier version, and a daemon of that version has it"
+            " open: restart the daemon with this version first"
+        ) from error
+    try:
+        migrate(connection, path)
+    finally:
+        lock.release()
 
 
 def _refusal(connection: Connection) -> str:
@@ -408,7 +434,9 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
 
     @param durability: Whether commits are synced.
     @param purpose: Sets the limits of memory and waiting, and whether it may write.
+    @raise CatalogUnusable: The log beside the file is another's, and would be replayed.
     """
+    checkLog(path)
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256
     )

@@ -45,6 +45,7 @@ from storagegate.storage.catalog.connections import (
     readSecret,
 )
 from storagegate.storage.catalog.lists import KeyRange
+from storagegate.storage.catalog.logbinding import renewIncarnation
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.wal import (
@@ -297,6 +298,8 @@ class SQLiteCatalog:
         self._readers = ReaderPool(run, partial(openFor, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(path))
         connection = openFor(Purpose.WRITER)
+        if not state.isShared:
+            renewIncarnation(connection, path, kind is Durability.FULL)
         wal = WALCheckpointer(connection, directory, latch, size=state.walSize)
         reserve = Reserve(os.path.join(directory, "reserve"), state.isShared)
         with state.writeLock:

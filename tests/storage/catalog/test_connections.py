@@ -19,13 +19,14 @@ from storagegate.storage.catalog.connections import (
     connect,
     prepare,
 )
+from storagegate.storage.catalog.logbinding import BINDING
 from storagegate.storage.catalog.objects import checkInline, lookUp
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import KeyExists, StoreBusy
-from storagegate.storage.files import FailStopLatch
+from storagegate.storage.files import DirectoryLock, FailStopLatch
 from storagegate.storage.records import AccessKey, BucketUsage
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
@@ -68,6 +69,25 @@ class OpenTests(FileCase):
         error = self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
         self.assertIn("newer storagegate", str(error))
         self.assertNotIn("\n", str(error))
+
+    def test_toolsDoNotMigrateWhatIsInUse(self) -> None:
+        """
+        A command migrates an earlier catalog, but not while a daemon has it: that is of the earlier
+        version, and does not know the new schema.
+        """
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as old:
+            for statement in MIGRATIONS[0]:
+                old.execute(statement)
+            old.execute("PRAGMA user_version = 1")
+            lock = DirectoryLock.take(self.directory)
+            try:
+                error = self.assertRaises(CatalogUnusable, openForTools, self.path)
+                self.assertIn("restart the daemon", str(error))
+                self.assertEqual(old.execute("PRAGMA user_version").fetchall(), [(1,)])
+            finally:
+                lock.release()
+            openForTools(self.path).close()
+            self.assertEqual(old.execute("PRAGMA user_version").fetchall(), [(len(MIGRATIONS),)])
 
     def test_strangerIsRefused(self) -> None:
         """A file that is no database is refused, and stays as it is."""
@@ -357,7 +377,8 @@ class LifeTests(TestCase):
         for each in waiting:
             await each
         await closed
-        self.assertEqual(sorted(os.listdir(self.directory)), ["catalog.sqlite", "reserve"])
+        names = [name for name in os.listdir(self.directory) if not name.startswith(BINDING)]
+        self.assertEqual(sorted(names), ["catalog.sqlite", "reserve"])
         again = self.open("full")
         page = await again.listObjects("b", b"", b"", b"", 1000)
         self.assertEqual(len(page.objects), 100)

@@ -149,6 +149,7 @@ class JSONTests(CommandCase):
             "connect": ("aws",),
             "completion": ("bash",),
             "backup": ("--to", str(copy)),
+            "restore": ("--from", str(copy), "--to", str(directory / "restored")),
             "recover": ("--data", str(copy), "--to", str(directory / "blobs")),
             "fsck": ("--data", str(copy)),
             "buckets delete": (bucket,),

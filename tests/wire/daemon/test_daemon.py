@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from unittest import skipUnless
 
 from twisted.internet import reactor
@@ -47,6 +48,27 @@ reactor.addSystemEventTrigger("during", "startup", os.kill, os.getpid(), signal.
 
 Early = {"name": "Early", "methods": {"call": {"handler": lambda request, context: {}}}}
 """
+
+
+WAITING = """
+import os, time
+from storagegate.storage.store import ObjectStore
+
+def waiting(act):
+    def wait(*arguments, **named):
+        open({place!r}, "w").close()
+        while os.path.exists({gate!r}):
+            time.sleep(0.01)
+        return act(*arguments, **named)
+    return wait
+
+ObjectStore.open = waiting(ObjectStore.open)
+ObjectStore.prepare = waiting(ObjectStore.prepare)
+
+from twisted.scripts.twistd import run
+run()
+"""
+"""A daemon whose store opens when a file is gone; it makes another one when it waits."""
 
 
 def readableByAll(path: Path) -> bool:
@@ -198,6 +220,31 @@ class RefusalTests(DaemonCase):
             self.assertIn(str(self.data), self.refused())
             self.assertEqual(getJSON(first.address("admin"), "/readyz")[0], 200)
 
+    def test_lockComesFirst(self) -> None:
+        """
+        A second daemon, with or without workers, and C{init} write nothing into a data directory
+        in use: no root key pair is made or printed.
+        """
+        noPair = {"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""}
+        with self.daemon():
+            before = sorted(os.listdir(self.data))
+            for workers in ("1", "2"):
+                self.assertIn("is in use", self.refused("--workers", workers, **noPair))
+            config = Path(self.mktemp()).absolute()
+            made = subprocess.run(
+                [
+                    *(sys.executable, "-m", "storagegate", "init", "--yes"),
+                    *("--data", self.data, "--config", config),
+                ],
+                env=daemonEnvironment(noPair),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertEqual((made.returncode, made.stdout), (1, ""))
+            self.assertIn("is in use", made.stderr)
+            self.assertEqual(sorted(os.listdir(self.data)), before)
+
     def test_dataIsAFile(self) -> None:
         """A data directory that is none stops the start."""
         self.data.write_text("a file")
@@ -210,6 +257,99 @@ class RefusalTests(DaemonCase):
         self.assertIn("STORAGEGATE_REGOIN", self.refused(STORAGEGATE_REGOIN="eu"))
         self.assertIn("--regoin", self.refused("--regoin", "eu"))
         self.assertIn("nowhere.toml", self.refused("--config", "nowhere.toml"))
+
+
+class EarlyClientTests(DaemonCase):
+    """Clients that come before the store is open."""
+
+    def refusedBefore(self, *arguments: str) -> None:
+        """
+        See that each listener refuses connections until the store is open, and serves then.
+
+        The start waits, with all ports bound, for a file that the test removes.
+        """
+        gate = Path(self.mktemp()).absolute()
+        gate.touch()
+        free = []
+        for _ in range(5):
+            with socket.create_server(("127.0.0.1", 0)) as found:
+                free.append(found.getsockname()[1])
+        place = Path(self.mktemp()).absolute()
+        flags = {
+            "s3": f"tcp:{free[0]}:interface=127.0.0.1",
+            "admin": f"tcp:{free[1]}:interface=127.0.0.1",
+            "http": f"tcp:{free[2]}:interface=127.0.0.1",
+            "tcp": f"tcp:{free[3]}:interface=127.0.0.1",
+            "grpc": f"127.0.0.1:{free[4]}",
+        }
+        program = WAITING.format(gate=str(gate), place=str(place))
+        given = [each for name, text in flags.items() for each in (f"--{name}", text)]
+        command = daemonCommand(self.data, [*given, *arguments], program)
+        process = subprocess.Popen(command, env=daemonEnvironment(), stdout=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        end = monotonic() + STOP_SECONDS
+        while not place.exists():
+            self.assertLess(monotonic(), end)
+            self.assertIsNone(process.poll())
+            sleep(0.01)
+        for name, port in zip(flags, free, strict=True):
+            with self.subTest(listener=name), self.assertRaises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 5).close()
+            # Bound early, where rights may be needed; gRPC's needs none.
+            if name != "grpc":
+                with socket.socket() as other:
+                    self.assertRaises(OSError, other.bind, ("127.0.0.1", port))
+        gate.unlink()
+        for port in free:
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 5).close()
+                except ConnectionRefusedError:
+                    self.assertLess(monotonic(), end)
+                    sleep(0.01)
+                else:
+                    break
+        self.assertEqual(getJSON(("127.0.0.1", free[1]), "/readyz")[0], 200)
+        process.terminate()
+        self.assertEqual(process.wait(STOP_SECONDS), 0)
+
+    def test_alone(self) -> None:
+        """A daemon that is alone."""
+        self.refusedBefore()
+
+    def test_workers(self) -> None:
+        """A supervisor, whose first worker listens."""
+        self.refusedBefore("--workers", "2")
+
+    def test_unixSocket(self) -> None:
+        """A UNIX socket refuses, too, and has its mode from the beginning."""
+        gate, place = (Path(self.mktemp()).absolute() for _ in range(2))
+        gate.touch()
+        directory = tempfile.mkdtemp(prefix="sg-")
+        self.addCleanup(shutil.rmtree, directory)
+        path = os.path.join(directory, "s3")
+        program = WAITING.format(gate=str(gate), place=str(place))
+        command = daemonCommand(self.data, ["--s3", f"unix:{path}:mode=600"], program)
+        process = subprocess.Popen(command, env=daemonEnvironment(), stdout=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        end = monotonic() + STOP_SECONDS
+        while not place.exists():
+            self.assertLess(monotonic(), end)
+            sleep(0.01)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        with socket.socket(socket.AF_UNIX) as client:
+            self.assertRaises(ConnectionRefusedError, client.connect, path)
+        gate.unlink()
+        while True:
+            with socket.socket(socket.AF_UNIX) as client:
+                if not client.connect_ex(path):
+                    break
+            self.assertLess(monotonic(), end)
+            sleep(0.01)
+        process.terminate()
+        self.assertEqual(process.wait(STOP_SECONDS), 0)
 
 
 class SignalTests(DaemonCase):

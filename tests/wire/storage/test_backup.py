@@ -1,15 +1,20 @@
 """A copy that is taken from a daemon under load, and a daemon on the copy."""
 
+import shutil
+import signal
+import subprocess
+import sys
 import threading
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.main import main
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.http import ROOT_HEADERS, connect, request
 
 # Above what is kept in the catalog: each is a blob.
@@ -90,7 +95,7 @@ class BackupTests(SynchronousTestCase):
     def script(self, *arguments: str | Path) -> None:
         """Run the console script, which must succeed."""
         output = StringIO()
-        with redirect_stdout(output):
+        with redirect_stdout(output), redirect_stderr(output):
             code = main([str(each) for each in arguments])
         self.assertEqual(code, 0, output.getvalue())
 
@@ -125,6 +130,86 @@ class BackupTests(SynchronousTestCase):
         self.assertEqual(daemon.stop(), 0)
         for index, copy in enumerate(copies):
             self.served(copy, kept, writers, counts[index], counts[index + 1])
+
+    def test_copiedOverACrash(self) -> None:
+        """
+        A backup that is copied by hand over the directory of a daemon that was killed is the store
+        of the backup, three times of three; its catalog alone is refused with one line.
+        """
+        data = Path(self.mktemp()).absolute()
+        copy = Path(self.mktemp()).absolute()
+        daemon = Daemon(data).start()
+        self.addCleanup(daemon.kill)
+        self.assertEqual(request(daemon.address(), "PUT", "/bucket")[0], 200)
+        before = [f"before-{number}" for number in range(5)]
+        for name in before:
+            self.put(daemon, name)
+        self.script("backup", "--data", data, "--to", copy)
+        for turn in range(3):
+            for number in range(5):
+                self.put(daemon, f"after-{turn}-{number}")
+                path = f"/bucket/before-{number}"
+                self.assertEqual(request(daemon.address(), "DELETE", path)[0], 204)
+            daemon.kill()
+            crash = Path(f"{data}-{turn}")
+            shutil.copytree(data, crash)
+            shutil.copy(copy / "catalog.sqlite", crash)
+            refused = Daemon(crash)
+            refused.launch()
+            self.assertGreater(refused.wait(), 0)
+            self.assertIn("is the log of another catalog.sqlite", refused.log)
+            with self.assertRaises(AssertionError) as caught:
+                self.script("fsck", "--data", crash)
+            self.assertIn("is the log of another", str(caught.exception))
+            subprocess.run(["cp", "-a", f"{copy}/.", data], check=True)
+            daemon = Daemon(data).start()
+            self.addCleanup(daemon.kill)
+            self.assertEqual(self.names(daemon), before)
+            for name in before:
+                answer = request(daemon.address(), "GET", f"/bucket/{name}")
+                self.assertEqual(answer, (200, bodyOf(name)))
+
+    def test_killedRestore(self) -> None:
+        """
+        A restore that is killed at any moment leaves no directory or a whole one; with SIGTERM it
+        leaves nothing beside it either. The next restore succeeds.
+        """
+        data, copy, place = (Path(self.mktemp()).absolute() for _ in range(3))
+        daemon = Daemon(data).start()
+        self.addCleanup(daemon.kill)
+        self.assertEqual(request(daemon.address(), "PUT", "/bucket")[0], 200)
+        for number in range(40):
+            self.put(daemon, f"kept-{number}")
+        daemon.stop()
+        self.script("backup", "--data", data, "--to", copy)
+        command = [sys.executable, "-m", "storagegate", "restore", "--from", copy, "--to", place]
+        began = monotonic()
+        subprocess.run(command, env=daemonEnvironment(), check=True, stdout=subprocess.DEVNULL)
+        seconds = monotonic() - began
+        self.script("fsck", "--data", place, "--verify")
+        shutil.rmtree(place)
+        ends = set()
+        for turn in range(8):
+            running = subprocess.Popen(
+                command,
+                env=daemonEnvironment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            isKill = turn % 2 == 0
+            try:
+                running.wait(seconds * (0.3 + 0.1 * turn))
+            except subprocess.TimeoutExpired:
+                running.send_signal(signal.SIGKILL if isKill else signal.SIGTERM)
+            ends.add(running.wait())
+            if place.exists():
+                self.script("fsck", "--data", place, "--verify")
+                shutil.rmtree(place)
+            elif not isKill:
+                self.assertFalse(Path(f"{place}.restore-unfinished").exists())
+        self.assertIn(-signal.SIGKILL, ends)
+        self.script("restore", "--from", copy, "--to", place, "--verify")
+        self.script("fsck", "--data", place, "--verify")
 
     def served(
         self,

@@ -1,0 +1,306 @@
+"""
+C{storagegate restore}: a data directory out of a backup, whole or not at all.
+
+The backup is read only, so it may be on a medium that cannot be written. Everything is written to a
+directory with another name, checked there, and made durable, before it gets its own name::
+
+    1  copy the catalog, and migrate the copy              DIR.restore-unfinished/
+    2  is the catalog sound, is each blob there and as long as the catalog says: else nothing more
+    3  copy the blobs that it names, and the other files
+    4  check the copy as fsck does
+    5  sync, rename to DIR, sync
+
+Where the directory above DIR cannot be written, or DIR is a file system of its own, the copy is in
+C{DIR/restore-unfinished}, and step 5 moves its entries up, C{catalog.sqlite} last. Until then
+a daemon refuses to start there.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+
+from attrs import define, field
+
+from storagegate.storage.backup import (
+    CATALOG,
+    BackupError,
+    Report,
+    copyOthers,
+    emptyDirectory,
+    makeShard,
+    readManifest,
+)
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.catalog import refcounts
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.logbinding import hasFrames, makeIncarnation
+from storagegate.storage.files import (
+    Files,
+    createPrivate,
+    makeDirectory,
+    syncDirectory,
+    syncFileSystem,
+)
+from storagegate.storage.fsck import Progress, check, noProgress
+from storagegate.storage.identity import UNFINISHED
+
+_PAGE = 500
+"""Rows that are read together."""
+
+_CANNOT_MAKE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+_MOST_PROBLEMS = 100
+"""Lines about missing blobs; the rest is counted."""
+
+
+def restore(
+    source: str,
+    to: str,
+    verify: bool,
+    report: Report,
+    *,
+    isPartial: bool = False,
+    files: Files | None = None,
+    progress: Progress = noProgress,
+) -> int:
+    """
+    Make a data directory out of a backup. Blocks.
+
+    @param source: The backup. It is not changed.
+    @param to: A directory that is empty or does not exist; if the copy fails, it is as before.
+    @param verify: Whether every byte of the copy is read and compared with its checksum.
+    @param report: Called with one line for each problem, and with the result.
+    @param isPartial: Whether a backup with missing or damaged blobs is restored, too.
+    @param files: The operating system's calls, or a replacement.
+    @param progress: Called with the number of the blobs that were copied, and of all.
+    @return: How many problems the copy has: none unless C{isPartial}.
+    @raise StoreError: Nothing was restored; one line gives the reason.
+    @raise OSError: The disk refuses.
+    """
+    backup, target = os.path.realpath(source), os.path.realpath(to)
+    _refuseIncomplete(source, backup)
+    if f"{target}/".startswith(f"{backup}/") or f"{backup}/".startswith(f"{target}/"):
+        raise BackupError(f"{source} and {to} lie in each other")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise BackupError(f"{to} is no directory")
+    if os.path.isdir(target) and set(os.listdir(target)) - {UNFINISHED}:
+        raise BackupError(f"{to} is not empty")
+    makeDirectory(os.path.dirname(target))
+    with _reading(source, backup), _drafting(target) as draft:
+        copying = _Restore(
+            BlobLayout(backup),
+            BlobLayout(draft),
+            files or Files(),
+            report,
+            progress,
+            isPartial,
+        )
+        problems = copying.run(verify)
+        syncFileSystem(draft)
+        _place(draft, target)
+    manifest = readManifest(backup)
+    made = "by an earlier version"
+    if manifest is not None:
+        at = datetime.fromtimestamp(manifest.madeMs / 1000, UTC).isoformat(" ", "seconds")
+        made = f"by storagegate {manifest.version} at {at}"
+    report(f"restored {copying.counted} to {to}, from a backup made {made}")
+    return problems
+
+
+def _refuseIncomplete(source: str, backup: str) -> None:
+    """
+    Refuse what is no backup of a store on one machine.
+
+    @raise BackupError: The text is one line.
+    """
+    manifest = readManifest(backup)
+    if manifest is not None and manifest.isCluster:
+        raise BackupError(
+            f"{source} is the backup of a cluster: restore it with --config, and without --to"
+        )
+    path = os.path.join(backup, CATALOG)
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        raise BackupError(f"{source} is no complete backup: it has no {CATALOG}")
+    logs = [name for name in os.listdir(backup) if name.endswith("-wal")]
+    if any(hasFrames(os.path.join(backup, name)) for name in logs):
+        raise BackupError(
+            f"{source} was opened after the backup and not closed: storagegate fsck --data {source}"
+            " closes it"
+        )
+
+
+@contextmanager
+def _reading(source: str, backup: str) -> Iterator[None]:
+    """
+    Keep daemons from starting on the backup.
+
+    @raise BackupError: One serves it.
+    """
+    try:
+        descriptor = os.open(os.path.join(backup, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(f"{source} is in use by another process") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _drafting(target: str) -> Iterator[str]:
+    """
+    Yield an empty directory for the copy, which is gone at the end unless it was renamed.
+
+    @raise BackupError: Another process restores to the same directory.
+    """
+    draft = f"{target}.{UNFINISHED}"
+    isInside = os.path.ismount(target)
+    if not isInside:
+        try:
+            os.makedirs(draft, 0o700, exist_ok=True)
+        except OSError as error:
+            if error.errno not in _CANNOT_MAKE or not os.path.isdir(target):
+                raise
+            isInside = True
+    if isInside:
+        draft = os.path.join(target, UNFINISHED)
+        os.makedirs(draft, 0o700, exist_ok=True)
+    descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(f"another process restores to {target}") from None
+        os.fchmod(descriptor, 0o700)
+        # What a restore that was killed has left.
+        emptyDirectory(draft)
+        try:
+            yield draft
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _place(draft: str, target: str) -> None:
+    """Give a copy that is whole and durable its name, durably."""
+    if os.path.dirname(draft) != target:
+        # An empty directory is replaced.
+        os.rename(draft, target)
+        syncDirectory(os.path.dirname(target))
+        return
+    names = sorted(os.listdir(draft), key=lambda name: name == CATALOG)
+    moved: list[str] = []
+    try:
+        for name in names:
+            if name == CATALOG:
+                syncDirectory(target)
+            os.rename(os.path.join(draft, name), os.path.join(target, name))
+            moved.append(name)
+    except BaseException:
+        for name in moved:
+            os.rename(os.path.join(target, name), os.path.join(draft, name))
+        raise
+    os.rmdir(draft)
+    syncDirectory(target)
+
+
+@define(eq=False)
+class _Restore:
+    """
+    One copy of one backup.
+
+    @ivar counted: What was copied, as text.
+    """
+
+    _source: BlobLayout
+    _target: BlobLayout
+    _files: Files
+    _report: Report
+    _progress: Progress
+    _isPartial: bool
+    _problems: int = field(default=0, init=False)
+    counted: str = field(default="", init=False)
+
+    def run(self, verify: bool) -> int:
+        """Make the copy and check it; return how many problems it has."""
+        catalog = os.path.join(self._target.data, CATALOG)
+        self._files.copy(os.path.join(self._source.data, CATALOG), catalog)
+        prepare(catalog, Durability.OS)
+        try:
+            with closing(connect(catalog, Durability.OS, Purpose.WRITER)) as connection:
+                self._compare(connection)
+                os.close(
+                    createPrivate(os.path.join(self._target.data, makeIncarnation(connection)))
+                )
+                self._copyBlobs(connection)
+        except sqlite3.DatabaseError as error:
+            raise BackupError(f"the catalog of the backup is damaged: {error}") from error
+        self._files.makeDirectory(self._target.staging)
+        copyOthers(self._files, self._source, self._target, self._files.copy)
+        found = check(self._target.data, False, verify, self._report)
+        self._refuse(found)
+        return found
+
+    def _compare(self, connection: sqlite3.Connection) -> None:
+        """Look for everything that the backup must have, before anything large is copied."""
+        rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
+        if rows != [("ok",)]:
+            raise BackupError(f"the catalog of the backup is damaged: {rows[0][0]}")
+        for blob, size in _blobsOf(connection):
+            try:
+                found = self._files.size(self._source.path(blob))
+            except FileNotFoundError:
+                self._problem(f"blob {blob} is not in the backup")
+            else:
+                if found != size:
+                    self._problem(f"blob {blob} has {found} bytes in the backup, not {size}")
+        self._refuse(self._problems)
+
+    def _problem(self, text: str) -> None:
+        self._problems += 1
+        if self._problems <= _MOST_PROBLEMS and not self._isPartial:
+            self._report(text)
+
+    def _refuse(self, problems: int) -> None:
+        if problems and not self._isPartial:
+            raise BackupError(
+                f"nothing was restored, for the backup has {problems} problems; --partial restores"
+                " what there is"
+            )
+
+    def _copyBlobs(self, connection: sqlite3.Connection) -> None:
+        execute: Callable[[str], sqlite3.Cursor] = connection.execute
+        [(total,)] = execute("SELECT count(*) FROM blobs WHERE refs > 0").fetchall()
+        self._files.makeDirectory(self._target.blobs)
+        done = size = 0
+        for blob, _ in _blobsOf(connection):
+            makeShard(self._files, self._target.shard(blob))
+            with suppress(FileNotFoundError):
+                size += self._files.copy(self._source.path(blob), self._target.path(blob))
+                done += 1
+            self._progress(done, total)
+        [(objects,)] = execute("SELECT count(*) FROM objects").fetchall()
+        [(buckets,)] = execute("SELECT count(*) FROM buckets").fetchall()
+        self.counted = f"{objects} objects of {buckets} buckets, {done} blobs with {size} bytes"
+
+
+def _blobsOf(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    """Yield id and size of each blob with references."""
+    after = ""
+    while rows := refcounts.blobRows(connection, after, _PAGE):
+        after = rows[-1].id
+        for row in rows:
+            if row.refs:
+                yield row.id, row.size
