@@ -314,7 +314,8 @@ class Condition:
         if bare == "Null":
             return _null(key, {_parseBool(value) for value in self.values})
         operator = OPERATORS[bare]
-        match = operator.make(self.values, variables)
+        values = [key.canonical(value) for value in self.values]
+        match = operator.make(values, variables)
         if qualifier:
             return _ofSet(key, match, operator.isNegated, qualifier == "ForAllValues", ifExists)
         if key.isMultiple:
@@ -329,7 +330,8 @@ def _several(value: Value) -> tuple[str, ...]:
 
 
 def _null(key: ConditionKey, wanted: set[bool]) -> Test:
-    return lambda context: (not _several(key.read(context))) in wanted
+    read = key.sent or key.read
+    return lambda context: (not _several(read(context))) in wanted
 
 
 def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -> Test:
