@@ -25,7 +25,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -53,6 +53,7 @@ from storagegate.auth.tokens import (
     readOptions,
     unverified,
 )
+from storagegate.core.addresses import Address, readAddress
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import codedError
 from storagegate.core.httpurls import HTTP
@@ -67,16 +68,11 @@ MAX_DOCUMENT_BYTES = 256 * 1024
 TIMEOUT_SECONDS = 10.0
 """Seconds for one document: calls wait for it, and an issuer that takes longer is down."""
 
-Address = IPv4Address | IPv6Address
-
 # The metadata services of clouds, which serve credentials, besides the link-local 169.254.169.254:
 # of AWS over IPv6, Alibaba, Oracle and Azure.
 _METADATA = frozenset(
     map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
 )
-
-# RFC 6052: IPv4 addresses embedded in IPv6.
-_NAT64 = IPv6Network("64:ff9b::/96")
 
 _URL = re.compile(
     r"(https?)://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?"
@@ -123,7 +119,7 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
     @param url: The URL of the document.
     @param trusted: The hosts of the configuration, which may be in a private network.
     """
-    address = _bare(ip_address(text.partition("%")[0]))
+    address = _bare(text)
     if url.host in trusted and _asAddress(url.host) == address:
         return True
     if url.scheme == HTTP:
@@ -133,18 +129,15 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
     return address not in _METADATA and (url.host in trusted or address.is_global)
 
 
-def _bare(address: Address) -> Address:
-    """Return the IPv4 address that is embedded in an address, if there is one."""
-    if isinstance(address, IPv6Address):
-        if address in _NAT64:
-            return IPv4Address(address.packed[-4:])
-        return address.ipv4_mapped or address.sixtofour or address
-    return address
+def _bare(text: str) -> Address:
+    """Read an address; return the IPv4 address that it carries, by 6to4 too, if there is one."""
+    address = readAddress(text)
+    return (isinstance(address, IPv6Address) and address.sixtofour) or address
 
 
 def _asAddress(host: str) -> Address | None:
     try:
-        return _bare(ip_address(host))
+        return _bare(host)
     except ValueError:
         return None
 

@@ -7,13 +7,13 @@ of C{consoleUrl}.
 """
 
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import define, field
 
 from storagegate.console.services import ConsoleOptions
+from storagegate.core.addresses import readAddress
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.ratelimit import IRateLimitStore, RateStoreMaker
@@ -43,11 +43,11 @@ _WINDOW_MS = 60_000.0
 
 def isLoopback(host: str) -> bool:
     """Return whether a host is a name or an address of loopback."""
-    bare = host.strip("[]").partition("%")[0]
+    bare = host.strip("[]")
     if bare == "localhost" or bare.endswith(".localhost"):
         return True
     try:
-        return ip_address(bare).is_loopback
+        return readAddress(bare).is_loopback
     except ValueError:
         return False
 

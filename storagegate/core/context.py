@@ -87,15 +87,17 @@ class RequestContext(Struct, weakref=True):
 # The network of one customer of a provider, which has all of its addresses.
 _NETWORK_BYTES = 7
 _NETWORK = f"/{_NETWORK_BYTES * 8}"
+# The networks whose addresses carry one of IPv4, see L{storagegate.core.addresses}.
 _MAPPED = bytes(10) + b"\xff\xff"
+_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 
 
 def rateLimitKey(address: str) -> str:
     """
     Return the key under which the requests of an address are counted.
 
-    @param address: An IPv6 address counts as its network of 56 bits, or as the IPv4 address that is
-        mapped into it; other text stands for itself.
+    @param address: An IPv6 address counts as its network of 56 bits, or as the IPv4 address that
+        it carries, mapped or by NAT64; other text stands for itself.
     """
     if ":" not in address:
         return address
@@ -103,7 +105,7 @@ def rateLimitKey(address: str) -> str:
         packed = inet_pton(AF_INET6, address.partition("%")[0])
     except OSError:
         return address
-    if packed.startswith(_MAPPED):
+    if packed.startswith((_MAPPED, _NAT64)):
         return inet_ntoa(packed[12:])
     network = packed[:_NETWORK_BYTES].ljust(16, b"\0")
     return inet_ntop(AF_INET6, network) + _NETWORK

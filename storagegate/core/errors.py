@@ -5,6 +5,7 @@ A handler raises L{ServiceError} or L{GrpcError}; L{asServiceError} and L{asGrpc
 exception to either, and hide the text of unexpected ones.
 """
 
+import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -203,6 +204,10 @@ def codedError(code: str, message: str, details: Any = None) -> ServiceError:
     """
     statusCode, grpcCode = CODES[code]
     return ServiceError(code, message, statusCode, details, grpcCode)
+
+
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, struct.error)
+"""What a function raises that takes what a client sent apart, if it is not what it should be."""
 
 
 def isExpected(error: BaseException) -> bool:

@@ -1,9 +1,9 @@
 """
 Conditional requests (RFC 9110 section 13), evaluated as Express does.
 
-C{If-Match} precedes C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Tags
-are compared weakly throughout: the framework makes weak tags, so clients have no others. A date
-that cannot be read is no condition.
+C{If-Match} precedes C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Their
+tags are compared weakly: the framework makes weak tags, so clients have no others. C{If-Range}
+compares strongly, for it joins bytes. A date that cannot be read is no condition.
 
 C{headers} are the fields of the request by lower-case name; C{etag} and C{modified} the C{ETag} and
 the C{Last-Modified} of the response, L{None} if it has none.
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha1
 
-from storagegate.net.http.ranges import changedSince, parseHttpDate
+from storagegate.net.http.ranges import changedSince, parseHttpDate, rangeHolds
 
 Headers = Mapping[bytes, bytes]
 
@@ -83,19 +83,18 @@ def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
     return _changed(since, modified) is False
 
 
-def rangeHolds(headers: Headers, etag: str | None, modified: str | None) -> bool:
+def rangeApplies(headers: Headers, etag: str | None, modified: str | None, now: float) -> bool:
     """
     Return whether a C{Range} applies: a client that resumes a download names its representation in
-    C{If-Range}, and needs the whole of any other (RFC 9110 section 13.1.5).
+    C{If-Range}, and needs the whole of any other.
+
+    @param now: Seconds since the epoch.
     """
     value = headers.get(b"if-range")
     if value is None:
         return True
-    value = value.strip(b" \t")
-    if b'"' in value:
-        return etag is not None and _opaque(value) == _opaque(etag.encode("latin-1"))
-    since = parseHttpDate(value)
-    return since is not None and since == _seconds(modified)
+    tag = None if etag is None else etag.encode("latin-1")
+    return rangeHolds(value, tag, _seconds(modified), now)
 
 
 def _changed(since: bytes | None, modified: str | None) -> bool | None:

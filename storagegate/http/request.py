@@ -15,13 +15,13 @@ from storagegate.http.negotiation import (
     preferredTypes,
 )
 from storagegate.http.querystring import parseQuery
-from storagegate.net.forwarded import clientAddresses
 from storagegate.net.http.cookies import parseCookies, unsignValue
 from storagegate.net.http.interfaces import BodyTooLarge, IncompleteBody
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.parser import METHODS
+from storagegate.net.http.parser import METHODS, isHost
 from storagegate.net.http.ranges import parseRange
 
+_SCHEMES = frozenset({"http", "https"})
 _METHODS = {method: method.decode("ascii") for method in METHODS}
 
 
@@ -225,10 +225,7 @@ class HTTPRequest:
         return self.raw.clientHost if self.app.trust is None else self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
-        peer, trust = self.raw.clientHost, self.app.trust
-        if trust is None:
-            return [peer]
-        return clientAddresses(peer, self.get("x-forwarded-for") or "", trust)
+        return self.raw.clientAddresses(self.app.trust)
 
     def _forwarded(self, name: str) -> str | None:
         """Return the first value of a field that only a trusted proxy may set."""
@@ -241,8 +238,8 @@ class HTTPRequest:
     @property
     def protocol(self) -> str:
         """Return C{http} or C{https}."""
-        forwarded = self._forwarded("x-forwarded-proto")
-        return forwarded or ("https" if self.raw.secure else "http")
+        forwarded = (self._forwarded("x-forwarded-proto") or "").lower()
+        return forwarded if forwarded in _SCHEMES else "https" if self.raw.secure else "http"
 
     @property
     def secure(self) -> bool:
@@ -252,7 +249,10 @@ class HTTPRequest:
     @property
     def host(self) -> str:
         """Return the host that the client requested, with its port if it named one."""
-        return self._forwarded("x-forwarded-host") or self.get("host") or ""
+        forwarded = self._forwarded("x-forwarded-host")
+        if forwarded and isHost(forwarded.encode("latin-1", "replace")):
+            return forwarded
+        return self.get("host") or ""
 
     @property
     def hostname(self) -> str:

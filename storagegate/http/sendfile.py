@@ -7,6 +7,7 @@ response that middleware encodes is read piece by piece in threads.
 """
 
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from secrets import token_hex
@@ -18,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from storagegate.core.options import parseAge
-from storagegate.http.conditional import isConditional, isFresh, preconditionFails, rangeHolds
+from storagegate.http.conditional import isConditional, isFresh, preconditionFails, rangeApplies
 from storagegate.http.contenttypes import contentTypeOf
 from storagegate.http.errors import HTTPError
 from storagegate.http.files import (
@@ -286,7 +287,7 @@ def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece]
             and not fresh
             and options.acceptRanges
             and res.statusCode == 200
-            and rangeHolds(headers, etag, modified)
+            and rangeApplies(headers, etag, modified, time.time())
         ):
             ranges = findRanges(wanted, size)
     if options.acceptRanges:

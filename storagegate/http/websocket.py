@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.limitedlog import RateLimitedLog
 from storagegate.core.streams import BoundedStream
 from storagegate.core.task import IdleWaiters, Task, resolve
 from storagegate.http.dispatch import nameOf
@@ -51,12 +52,13 @@ _MESSAGE_COST = 256
 _OWN_FIELDS = FRAMING | {"upgrade", "sec-websocket-accept", "sec-websocket-extensions"}
 """What the response to a handshake says itself."""
 
-_NORMAL, _INTERNAL = 1000, 1011
+_NORMAL, _INVALID, _INTERNAL = 1000, 1007, 1011
 
 _LONGEST_REASON = 123
 """RFC 6455 section 5.5: a control frame has 125 bytes, two of which are the code."""
 
 _log = Logger()
+_limited = RateLimitedLog(_log)
 
 
 class WebSocketClosed(ClientLost):
@@ -71,6 +73,10 @@ class WebSocketClosed(ClientLost):
         super().__init__(f"the WebSocket is closed: {code} {reason}".rstrip())
         self.code = code
         self.reason = reason
+
+
+class MalformedMessage(ValueError):
+    """A message is no JSON. A handler that does not catch it closes its WebSocket with 1007."""
 
 
 class WebSocket:
@@ -140,10 +146,14 @@ class WebSocket:
         """
         Wait for a message, decoded as JSON.
 
-        @raise ValueError: If it is malformed.
+        @raise MalformedMessage: If it is no JSON: a L{ValueError}.
         @raise WebSocketClosed: If it is closed.
         """
-        return json.decode(await self.receive())
+        message = await self.receive()
+        try:
+            return json.decode(message)
+        except (ValueError, RecursionError) as error:
+            raise MalformedMessage(f"the message is no JSON: {error}") from None
 
     async def send(self, message: str | bytes | bytearray | memoryview) -> None:
         """
@@ -277,6 +287,15 @@ class _SocketTask(Task):
         if isinstance(error, WebSocketClosed | CancelledError) and not self._socket.isOpen:
             return
         request = self._socket.request
+        if isinstance(error, MalformedMessage):
+            _limited.warn(
+                "malformed",
+                "the handler {name} of the WebSocket {url} got a message that is no JSON",
+                name=self._name,
+                url=request.path,
+            )
+            self._close(_INVALID)
+            return
         _log.failure(
             "the handler {name} of the WebSocket {url} failed",
             Failure(error),

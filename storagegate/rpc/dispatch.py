@@ -43,7 +43,7 @@ from storagegate.core.schemas import ResultStream, checkedResults, checkResult
 from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
 from storagegate.core.typeschemas import TypeSchema
-from storagegate.net.forwarded import Trust, clientAddresses
+from storagegate.net.forwarded import Trust, metadataAddress
 from storagegate.rpc.call import Call, RequestStream, hostOf, invalidRequest
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
@@ -384,9 +384,7 @@ class CallRouter:
         kind, _, address = peer.partition(":")
         host = hostOf(address) if kind in ("ipv4", "ipv6") else ""
         if self._trust is not None:
-            # All values: the last ones are those that proxies have added.
-            named = [str(value) for name, value in engineCall.metadata if name == "x-forwarded-for"]
-            return self._shares.of(clientAddresses(host, ",".join(named), self._trust)[-1])
+            return self._shares.of(metadataAddress(host, self._trust, engineCall.metadata))
         share = self._shares.of(host)
         # All clients of a UNIX socket have one name.
         if host:

@@ -16,6 +16,7 @@ from storagegate.s3.tags import encodeTags, tagsOfHeader
 from storagegate.storage.records import UNLOCKED, Attributes
 
 TAGGING = b"x-amz-tagging"
+STORAGE_CLASS = b"x-amz-storage-class"
 GRANT_HEADERS: Mapping[bytes, str] = {
     b"x-amz-grant-read": "READ",
     b"x-amz-grant-write": "WRITE",
@@ -110,7 +111,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
         raise S3Error("MetadataTooLarge", fields=fields)
-    storageClass = _STORAGE_CLASSES.get(headers.get(b"x-amz-storage-class", b"STANDARD"))
+    storageClass = _STORAGE_CLASSES.get(headers.get(STORAGE_CLASS, b"STANDARD"))
     if storageClass is None:
         raise S3Error("InvalidStorageClass")
     contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"

@@ -15,6 +15,7 @@ S3 serves one range. A C{Range} that it cannot parse, and several ranges, are ig
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from time import time
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from storagegate.net.http.ranges import (
     parseHttpDate,
     parsePosition,
     parseRangeSpecs,
+    rangeHolds,
     unsatisfiedRange,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -68,7 +70,7 @@ def evaluateRead(
     if _evaluate(headers, b"", etag, modifiedMs) is not None:
         raise NotModified()
     wanted = headers.get(b"range")
-    if wanted is None or size is None or not rangeHolds(headers, etag, modifiedMs):
+    if wanted is None or size is None or not rangeApplies(headers, etag, modifiedMs):
         return None
     return parseRange(wanted, size)
 
@@ -86,10 +88,10 @@ def rejectKey(headers: Mapping[bytes, bytes], names: frozenset[bytes] = _READ_KE
         raise S3Error("InvalidRequest", message)
 
 
-def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
+def rangeApplies(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
     """
     Return whether a C{Range} counts. A client that resumes a download names its copy in
-    C{If-Range}, and needs the whole object if that has changed (RFC 9110 section 13.1.5).
+    C{If-Range}, and needs the whole object if that has changed.
 
     @param headers: Values by lower-case name.
     @param etag: Of the object, without quotation marks.
@@ -98,10 +100,10 @@ def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bo
     value = headers.get(b"if-range")
     if value is None:
         return True
-    since = parseHttpDate(value)
-    if since is not None:
-        return modifiedMs // 1000 == since
-    return value.strip() != b"*" and _matches(value, etag, weak=False)
+    tag = b'"%b"' % etag.encode("ascii")
+    # S3 takes a tag without quotes, too.
+    isBare = value.strip(b" \t") == tag[1:-1]
+    return isBare or rangeHolds(value, tag, modifiedMs // 1000, time())
 
 
 def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:

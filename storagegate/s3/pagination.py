@@ -274,9 +274,14 @@ def _keys(query: Mapping[str, str]) -> tuple[str, str]:
     return query.get("prefix", ""), query.get("delimiter", "")
 
 
+def parsePageSize(query: Mapping[str, str], name: str = "max-keys") -> int:
+    """Parse the size of a page: C{PAGE_LIMIT} without one, and at most that."""
+    return _count(query, name, PAGE_LIMIT)
+
+
 def _page(query: Mapping[str, str], name: str = "max-keys") -> tuple[int, bool]:
     """Parse the size of a page and whether its keys are URL-encoded."""
-    limit = _count(query, name, PAGE_LIMIT)
+    limit = parsePageSize(query, name)
     encoding = query.get("encoding-type", "")
     if encoding and encoding != "url":
         message = "Invalid Encoding Method specified in Request"

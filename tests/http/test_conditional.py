@@ -9,8 +9,9 @@ from storagegate.http.conditional import (
     isConditional,
     isFresh,
     preconditionFails,
-    rangeHolds,
+    rangeApplies,
 )
+from storagegate.net.http.ranges import parseHttpDate
 
 MODIFIED = 1_000_000_000
 BEFORE, SAME, AFTER = (formatdate(MODIFIED + s, usegmt=True).encode() for s in (-1, 0, 1))
@@ -19,6 +20,7 @@ STRONG, WEAK, OTHER = b'"abc"', b'W/"abc"', b'"other"'
 # What the answer would say of itself.
 TAG = WEAK.decode()
 DATE = SAME.decode()
+NOW = 2_000_000_000.0
 
 
 def headers(**fields: bytes) -> dict[bytes, bytes]:
@@ -128,25 +130,32 @@ class PreconditionTests(SynchronousTestCase):
 class IfRangeTests(SynchronousTestCase):
     """Whether a range counts."""
 
-    def holds(self, value: bytes) -> bool:
+    def holds(self, value: bytes, tag: str = STRONG.decode()) -> bool:
         """Judge."""
-        return rangeHolds(headers(if_range=value), TAG, DATE)
+        return rangeApplies(headers(if_range=value), tag, DATE, NOW)
 
     def test_absent(self) -> None:
         """Without C{If-Range} it counts."""
-        self.assertTrue(rangeHolds({}, None, None))
+        self.assertTrue(rangeApplies({}, None, None, NOW))
 
     def test_tag(self) -> None:
-        """The file's own tag lets it count, weak as it is; a list or a star does not."""
-        for value in (WEAK, STRONG, b" " + WEAK):
+        """The very tag lets it count if it is strong; a weak one, a list or a star does not."""
+        for value in (STRONG, b" " + STRONG):
             self.assertTrue(self.holds(value), value)
-        for value in (OTHER, b"*", b"", OTHER + b", " + WEAK):
+        for value in (WEAK, OTHER, b"*", b"", OTHER + b", " + STRONG, STRONG + b", " + OTHER):
             self.assertFalse(self.holds(value), value)
-        self.assertFalse(rangeHolds(headers(if_range=WEAK), None, DATE))
+        for value in (WEAK, STRONG):
+            self.assertFalse(self.holds(value, WEAK.decode()), value)
+        self.assertFalse(rangeApplies(headers(if_range=STRONG), None, DATE, NOW))
 
     def test_date(self) -> None:
-        """The very date lets it count."""
+        """The very date lets it count, unless it is so young that two versions may have it."""
         self.assertTrue(self.holds(SAME))
         for value in (BEFORE, AFTER, b"yesterday"):
             self.assertFalse(self.holds(value), value)
-        self.assertFalse(rangeHolds(headers(if_range=SAME), TAG, None))
+        self.assertFalse(rangeApplies(headers(if_range=SAME), TAG, None, NOW))
+        modified = parseHttpDate(SAME)
+        assert modified is not None
+        for seconds, expected in ((-5, False), (0, False), (2, False), (60, True), (3600, True)):
+            found = rangeApplies(headers(if_range=SAME), TAG, DATE, modified + seconds)
+            self.assertIs(found, expected, seconds)

@@ -228,6 +228,30 @@ class ProxyTests(RequestCase):
             self.see(self.look4, headers=self.forwarded)[:2], ["6.6.6.6", ["6.6.6.6", "1.2.3.4"]]
         )
 
+    def test_forms(self) -> None:
+        """What a proxy writes is read as an address, a scheme and a host, or not at all."""
+        self.app.withOptions(trustProxy="loopback")
+        fields = {
+            "X-Forwarded-For": '6.6.6.6, "[::ffff:1.2.3.4]:50000"',
+            "X-Forwarded-Proto": "HTTPS",
+            "X-Forwarded-Host": "public.example:8443",
+        }
+        self.assertEqual(
+            self.see(self.look4, headers=fields),
+            ["1.2.3.4", ["1.2.3.4"], "https", True, "public.example"],
+        )
+        fields = {
+            "X-Forwarded-For": "x" * 900,
+            "X-Forwarded-Proto": "javascript",
+            "X-Forwarded-Host": "evil example/" + "x" * 900,
+        }
+        self.assertEqual(
+            self.see(self.look4, headers=fields), ["127.0.0.1", [], "http", False, "a.example"]
+        )
+        self.assertEqual(
+            self.see(self.look4, headers={"Forwarded": 'for="1.2.3.4:1";proto=https'})[0], "1.2.3.4"
+        )
+
     def test_otherProxy(self) -> None:
         """A client that is none of the trusted proxies is not believed."""
         self.app.withOptions(trustProxy="10.0.0.0/8")

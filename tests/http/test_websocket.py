@@ -186,6 +186,29 @@ class MessageTests(Case):
         socket.close()
         self.assertEqual(socket.closeCode, 1000)
 
+    def test_malformed(self) -> None:
+        """What is no JSON closes the WebSocket with 1007, and is no failure of the handler."""
+
+        async def double(socket: WebSocket) -> None:
+            while True:
+                await socket.sendJSON(await socket.receiveJSON())
+
+        async def forgive(socket: WebSocket) -> None:
+            try:
+                await socket.receiveJSON()
+            except ValueError:
+                await socket.send("again")
+
+        self.app.ws("/", double).ws("/forgiving", forgive)
+        for message in ("{", "", b"\xff", "[" * 5000, "1e999"):
+            socket = self.client.webSocket("/")
+            socket.send(message)
+            self.assertEqual((socket.messages, socket.closeCode), ([], 1007), message)
+            socket = self.client.webSocket("/forgiving")
+            socket.send(message)
+            self.assertEqual(socket.receive(), "again")
+        self.assertEqual(self.flushLoggedErrors(), [])
+
     def test_wrong(self) -> None:
         """What is no message, and no code of a close, is an error."""
         errors: list[str] = []

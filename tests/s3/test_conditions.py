@@ -1,12 +1,18 @@
 """Conditions of reads and of the sources of copies, and the dates in them."""
 
 from email.utils import formatdate
+from time import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storagegate.s3.auth.sigv4 import formatAmzDate, parseAmzDate
-from storagegate.s3.conditions import NotModified, evaluateCopySource, evaluateRead, rangeHolds
+from storagegate.s3.conditions import (
+    NotModified,
+    evaluateCopySource,
+    evaluateRead,
+    rangeApplies,
+)
 from tests.s3.examples import S3Case
 
 ETAG = "d41d8cd98f00b204e9800998ecf8427e"
@@ -124,11 +130,27 @@ class RangeTests(S3Case):
         date = formatdate(MODIFIED // 1000, usegmt=True).encode()
         earlier = formatdate(MODIFIED // 1000 - 1, usegmt=True).encode()
         quoted = b'"%b"' % ETAG.encode()
-        self.assertTrue(rangeHolds({}, ETAG, MODIFIED))
+        self.assertTrue(rangeApplies({}, ETAG, MODIFIED))
         for value in (quoted, ETAG.encode(), date):
-            self.assertTrue(rangeHolds({b"if-range": value}, ETAG, MODIFIED), value)
-        for value in (b'"other"', b"W/" + quoted, earlier, b"*", b"", b"yesterday"):
-            self.assertFalse(rangeHolds({b"if-range": value}, ETAG, MODIFIED), value)
+            self.assertTrue(rangeApplies({b"if-range": value}, ETAG, MODIFIED), value)
+        for value in (
+            b'"other"',
+            b"W/" + quoted,
+            earlier,
+            b"*",
+            b"",
+            b"yesterday",
+            b'"other", ' + quoted,
+        ):
+            self.assertFalse(rangeApplies({b"if-range": value}, ETAG, MODIFIED), value)
+
+    def test_recent(self) -> None:
+        """The date of an object that was just written could be that of two."""
+        nowMs = int(time() * 1000)
+        for agoMs, holds in ((0, False), (5_000, False), (3600_000, True)):
+            modified = nowMs - agoMs
+            value = formatdate(modified // 1000, usegmt=True).encode()
+            self.assertIs(rangeApplies({b"if-range": value}, ETAG, modified), holds, agoMs)
 
 
 class DateTests(S3Case):

@@ -26,6 +26,7 @@ from storagegate.core.codecs import JSON
 from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
 from storagegate.core.errors import (
     UNKNOWN_MESSAGE,
+    UNREADABLE,
     ServiceError,
     asServiceError,
     codedError,
@@ -33,6 +34,7 @@ from storagegate.core.errors import (
 )
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.core.invoker import CallCredentials
+from storagegate.core.limitedlog import RateLimitedLog
 from storagegate.core.options import Hook
 from storagegate.core.shares import AddressShare
 from storagegate.core.streams import BoundedStream
@@ -89,6 +91,7 @@ ITEMS_OF_A_TURN = 64
 milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
 
 _log = Logger()
+_limited = RateLimitedLog(_log)
 
 
 @implementer(IPushProducer)
@@ -713,6 +716,13 @@ class RoutedSession(PeerSession):
     async def _routed(self, message: Any, id: MessageId) -> None:
         try:
             request, own = readRoute(await resolve(self._route(message)), message, id)
+        except UNREADABLE as error:
+            _limited.warn(
+                "route",
+                "routeMessage could not read a message: {error!a:.200}",
+                error=error,
+            )
+            self.peer.sendError(id, codedError("INVALID_ARGUMENT", "The message cannot be read"))
         except Exception as error:
             if not isExpected(error):
                 _log.failure("routeMessage failed")

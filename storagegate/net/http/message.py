@@ -265,16 +265,25 @@ class ChannelRequest(RequestHead):
         host: str = self._channel.connection.clientHost
         return host
 
+    def clientAddresses(self, trust: Trust | None) -> list[str]:
+        """
+        Return the addresses from the peer outwards, as far as proxies are trusted.
+
+        @param trust: Which peers are such proxies; L{None}: none is.
+        """
+        if trust is None:
+            return [self.clientHost]
+        forwardedFor = self.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        forwarded = self.headers.get(b"forwarded", b"").decode("latin-1")
+        return clientAddresses(self.clientHost, trust, forwardedFor, forwarded)
+
     def clientAddress(self, trust: Trust | None) -> str:
         """
         Return the address of the client that a trusted proxy names, or else of the peer.
 
         @param trust: Which peers are such proxies; L{None}: none is.
         """
-        if trust is None:
-            return self.clientHost
-        forwarded = self.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        return clientAddresses(self.clientHost, forwarded, trust)[-1]
+        return self.clientHost if trust is None else self.clientAddresses(trust)[-1]
 
     @property
     def serverHost(self) -> str:

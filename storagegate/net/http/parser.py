@@ -297,8 +297,13 @@ def _checkHost(head: RequestHead) -> None:
     ]
 
 
+def isHost(value: bytes) -> bool:
+    """Return whether a value is a host that C{Host} may name, with its port or without."""
+    return _HOST.fullmatch(value) is not None
+
+
 def _rememberHost(host: bytes) -> None:
-    if not _HOST.fullmatch(host):
+    if not isHost(host):
         raise BadRequest(400, "The Host field is malformed")
     if len(_hosts) >= _MAX_HOSTS:
         _hosts.clear()

@@ -194,6 +194,32 @@ def changedSince(value: bytes | None, modified: int) -> bool | None:
     return None if since is None else modified > since
 
 
+CLEARLY_OLDER_SECONDS = 60
+"""
+How long ago something must have been modified for its date to tell two versions apart: a date has
+whole seconds, and clocks of machines differ. Apache httpd has the same number.
+"""
+
+
+def rangeHolds(value: bytes, etag: bytes | None, modified: int | None, now: float) -> bool:
+    """
+    Return whether C{If-Range} names what there is now, so that the range counts: by a strong
+    comparison (RFC 9110 section 13.1.5). A weak tag, a list, and a date that is not clearly older
+    than the request could join two versions.
+
+    @param value: The field's.
+    @param etag: The C{ETag} as it is sent; L{None} without one.
+    @param modified: C{Last-Modified}, in seconds since the epoch; L{None} without one.
+    @param now: Seconds since the epoch.
+    """
+    value = value.strip(b" \t")
+    if value[:1] == b'"':
+        return value == etag
+    if modified is None or parseHttpDate(value) != modified:
+        return False
+    return now - modified >= CLEARLY_OLDER_SECONDS
+
+
 def utcSeconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
     """
     Return seconds since the epoch; L{None} for a moment that the calendar does not have, and a leap

@@ -14,11 +14,11 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 from attrs import frozen
 
+from storagegate.core.addresses import LONGEST_ADDRESS, readAddress, readNetwork
 from storagegate.s3.access.context import AccessContext, ConditionKey, Value, findKey
 from storagegate.s3.access.patterns import (
     Tokens,
@@ -63,22 +63,8 @@ def _parseBinary(text: str) -> bytes:
         raise ValueError(f"{text!a:.80} is not Base64") from None
 
 
-_ADDRESS_LENGTH = 64
-"""Characters: no address is longer, its zone included."""
-
 _KNOWN_ADDRESSES = 64
 """Of one condition: clients beyond these take longer."""
-
-
-def parseAddress(text: str) -> IPv4Address | IPv6Address:
-    """
-    Read an address; one of IPv4 that is written as IPv6 is one of IPv4.
-
-    @raise ValueError: If it is none.
-    """
-    found = ip_address(text.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return found if mapped is None else mapped
 
 
 def _variableValue(context: AccessContext) -> Callable[[str], str | None]:
@@ -211,7 +197,7 @@ def _addresses(values: Sequence[str], variables: bool) -> _Match:
     networks = []
     for value in values:
         try:
-            networks.append(ip_network(value, strict=False))
+            networks.append(readNetwork(value, strict=False))
         except ValueError:
             raise ValueError(f"{value!a:.80} is no network") from None
 
@@ -223,10 +209,10 @@ def _addresses(values: Sequence[str], variables: bool) -> _Match:
             return known[text]
         except KeyError:
             pass
-        if len(text) > _ADDRESS_LENGTH:
+        if len(text) > LONGEST_ADDRESS:
             return False
         try:
-            address = parseAddress(text)
+            address = readAddress(text)
             found = any(address in network for network in networks)
         except ValueError:
             found = False
@@ -328,7 +314,8 @@ class Condition:
         if bare == "Null":
             return _null(key, {_parseBool(value) for value in self.values})
         operator = OPERATORS[bare]
-        match = operator.make(self.values, variables)
+        values = [key.canonical(value) for value in self.values]
+        match = operator.make(values, variables)
         if qualifier:
             return _ofSet(key, match, operator.isNegated, qualifier == "ForAllValues", ifExists)
         if key.isMultiple:
@@ -343,7 +330,8 @@ def _several(value: Value) -> tuple[str, ...]:
 
 
 def _null(key: ConditionKey, wanted: set[bool]) -> Test:
-    return lambda context: (not _several(key.read(context))) in wanted
+    read = key.sent or key.read
+    return lambda context: (not _several(read(context))) in wanted
 
 
 def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -> Test:

@@ -1,8 +1,11 @@
 """
-What a request says of itself: the values of the condition keys of bucket policies.
+The values of the condition keys of bucket policies.
 
-Each key has one function that reads it from the L{AccessContext}. A key that a request does not
-have is L{None}: a policy can tell it from an empty text.
+Each key has one function that reads it from the L{AccessContext}. The value is the one that the
+operation acts on, not the text that was sent: escapes are decoded, case and white space are those
+of the canonical form, a list names each item once, and a parameter that was left out has its
+default. C{Null} alone asks whether a parameter was sent. A key that an operation has no use for is
+L{None}: a policy can tell it from an empty text.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import frozen
 from msgspec import Struct, field
 
+from storagegate.core.addresses import readAddress
+from storagegate.s3.access.actions import WRITES
 from storagegate.s3.accounts import Identity, canonicalId
-from storagegate.s3.dates import parseDate
+from storagegate.s3.attributes import GRANT_HEADERS
+from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD
+from storagegate.s3.errors import S3Error
+from storagegate.s3.locks import UNTIL, parseUntil
+from storagegate.s3.names import parseCopySource
+from storagegate.s3.pagination import parsePageSize
+from storagegate.s3.xml.writer import isoTimestamp
 
 if TYPE_CHECKING:
     from storagegate.s3.auth.authenticator import Signing
@@ -119,11 +130,15 @@ class ConditionKey:
     @ivar name: As Amazon writes it.
     @ivar read: Returns the value of a request.
     @ivar isMultiple: Whether it has several values, which no variable can stand for.
+    @ivar canonical: Writes a value of a policy as L{read} writes that of a request.
+    @ivar sent: Returns the value as it was sent, for C{Null}; L{None}: the same as L{read}.
     """
 
     name: str
     read: Callable[[AccessContext], Value]
     isMultiple: bool = False
+    canonical: Callable[[str], str] = str
+    sent: Callable[[AccessContext], Value] | None = None
 
 
 def principalArn(identity: Identity) -> str | None:
@@ -170,8 +185,35 @@ def _header(name: bytes) -> Callable[[AccessContext], str | None]:
     return read
 
 
-def _parameter(name: str) -> Callable[[AccessContext], str | None]:
-    return lambda context: context.request.query.get(name)
+_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions"})
+_PREFIX_LISTS = _LISTS | {"ListMultipartUploads"}
+
+
+def _parameter(name: str) -> ConditionKey:
+    """Make the key of a parameter of lists, which is empty if it was left out."""
+
+    def sent(context: AccessContext) -> str | None:
+        isList = context.operation in _PREFIX_LISTS
+        return context.request.query.get(name) if isList else None
+
+    def read(context: AccessContext) -> str | None:
+        return (sent(context) or "") if context.operation in _PREFIX_LISTS else None
+
+    return ConditionKey(f"s3:{name}", read, sent=sent)
+
+
+def _sentMaxKeys(context: AccessContext) -> str | None:
+    return context.request.query.get("max-keys") if context.operation in _LISTS else None
+
+
+def _maxKeys(context: AccessContext) -> str | None:
+    if context.operation not in _LISTS:
+        return None
+    try:
+        return str(parsePageSize(context.request.query))
+    except S3Error:
+        # The operation refuses it, too.
+        return None
 
 
 def _signatureAge(context: AccessContext) -> str | None:
@@ -192,38 +234,135 @@ def _creation(context: AccessContext) -> str | None:
 
 
 def _remainingDays(context: AccessContext) -> str | None:
-    value = context.request.headers.get(b"x-amz-object-lock-retain-until-date")
+    value = _header(UNTIL)(context)
     if value is None:
         return None
     try:
-        until = parseDate(value.decode("latin-1").strip())
+        until = parseUntil(value) / 1000
     except ValueError:
         return None
     return str(max(0, int((until - context.request.now) // 86400)))
 
 
+def _sourceAddress(context: AccessContext) -> str | None:
+    address = context.request.address
+    try:
+        return str(readAddress(address))
+    except ValueError:
+        # A UNIX socket.
+        return address or None
+
+
 def _copySource(context: AccessContext) -> str | None:
-    value = _header(b"x-amz-copy-source")(context)
-    return None if value is None else "/" + value.partition("?versionId=")[0].removeprefix("/")
+    value = context.request.headers.get(b"x-amz-copy-source")
+    if value is None:
+        return None
+    try:
+        bucket, key, _ = parseCopySource(value)
+    except S3Error:
+        # The operation refuses it, too.
+        return None
+    return f"/{bucket}/{key.decode()}"
+
+
+def _withSlash(text: str) -> str:
+    """Write a copy source, which Amazon's guide has without the slash ahead, with it."""
+    return text if text.startswith("/") else f"/{text}"
+
+
+def _canonicalHash(text: str) -> str:
+    return text.lower() if len(text) == 64 else text
+
+
+def _grantees(text: str) -> str:
+    """Write a list of grantees as C{id=...,uri=...}: each once, in order, without quotes."""
+    found = set()
+    for each in text.split(","):
+        kind, equals, grantee = each.strip().partition("=")
+        grantee = grantee.strip()
+        if len(grantee) > 1 and grantee[0] == grantee[-1] == '"':
+            grantee = grantee[1:-1]
+        found.add(f"{kind.strip().lower()}{equals}{grantee}")
+    return ",".join(sorted(found))
+
+
+def _canonicalDate(text: str) -> str:
+    try:
+        return isoTimestamp(parseUntil(text))
+    except ValueError:
+        return text
+
+
+def _retainUntil(context: AccessContext) -> str | None:
+    value = _header(UNTIL)(context)
+    return None if value is None else _canonicalDate(value)
+
+
+def _etags(text: str) -> str:
+    """Write a list of entity tags without quotes, each once; the star stands for all."""
+    tags = {each.strip().removeprefix("W/").strip('"') for each in text.split(",")}
+    return "*" if "*" in tags else ",".join(sorted(tags))
+
+
+def _fixed(canonical: Callable[[str], str]) -> Callable[[str], str]:
+    """Leave a pattern of a policy with wildcards or variables as it is."""
+    return lambda text: text if set("*?$") & set(text) else canonical(text)
+
+
+def _rewritten(name: str, canonical: Callable[[str], str]) -> ConditionKey:
+    """Make the key of a header whose value the operation accepts in several forms."""
+    sent = _header(name.encode())
+
+    def read(context: AccessContext) -> str | None:
+        value = sent(context)
+        return None if value is None else canonical(value)
+
+    return ConditionKey(f"s3:{name}", read, canonical=_fixed(canonical))
+
+
+def _defaulted(
+    name: str,
+    default: Callable[[AccessContext], str | None],
+    canonical: Callable[[str], str] = str,
+) -> ConditionKey:
+    """Make the key of a header that has a default, which counts where it was left out."""
+    sent = _header(name.encode())
+
+    def read(context: AccessContext) -> str | None:
+        value = sent(context)
+        return default(context) if value is None else canonical(value)
+
+    return ConditionKey(f"s3:{name}", read, canonical=_fixed(canonical), sent=sent)
+
+
+def _defaultList(context: AccessContext) -> str | None:
+    isOther = context.operation not in WRITES or not GRANT_HEADERS.keys().isdisjoint(
+        context.request.headers
+    )
+    return None if isOther else "private"
+
+
+def _defaultClass(context: AccessContext) -> str | None:
+    if context.operation not in WRITES:
+        return None
+    # A copy has the class of its source, and is decided on once more when that is known.
+    isTaken = context.operation == "CopyObject" and _directive(context) != "REPLACE"
+    return None if isTaken else "STANDARD"
+
+
+def _directive(context: AccessContext) -> str | None:
+    value = _header(b"x-amz-metadata-directive")(context)
+    if value is not None:
+        return value.upper()
+    return "COPY" if context.operation == "CopyObject" else None
 
 
 _HEADER_KEYS = (
-    "x-amz-acl",
-    "x-amz-content-sha256",
-    "x-amz-grant-full-control",
-    "x-amz-grant-read",
-    "x-amz-grant-read-acp",
-    "x-amz-grant-write",
-    "x-amz-grant-write-acp",
-    "x-amz-metadata-directive",
     "x-amz-object-ownership",
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-customer-algorithm",
-    "x-amz-storage-class",
     "x-amz-website-redirect-location",
-    "if-match",
-    "if-none-match",
 )
 
 
@@ -246,23 +385,23 @@ _KEYS = (
     ConditionKey(
         "aws:SecureTransport", lambda context: "true" if context.request.secure else "false"
     ),
-    ConditionKey("aws:SourceIp", lambda context: context.request.address or None),
+    ConditionKey("aws:SourceIp", _sourceAddress),
     ConditionKey("aws:UserAgent", _header(b"user-agent")),
     ConditionKey("aws:userid", _userId),
     ConditionKey("aws:username", _userName),
     ConditionKey("s3:authType", _signingPart("kind")),
-    ConditionKey("s3:delimiter", _parameter("delimiter")),
+    _parameter("delimiter"),
     # A bucket has a policy only after it was created: nothing is left that could name a region.
     ConditionKey("s3:LocationConstraint", lambda context: None),
-    ConditionKey("s3:max-keys", _parameter("max-keys")),
+    ConditionKey("s3:max-keys", _maxKeys, sent=_sentMaxKeys),
     ConditionKey("s3:object-lock-legal-hold", _header(b"x-amz-object-lock-legal-hold")),
     ConditionKey("s3:object-lock-mode", _header(b"x-amz-object-lock-mode")),
     ConditionKey("s3:object-lock-remaining-retention-days", _remainingDays),
     ConditionKey(
-        "s3:object-lock-retain-until-date", _header(b"x-amz-object-lock-retain-until-date")
+        "s3:object-lock-retain-until-date", _retainUntil, canonical=_fixed(_canonicalDate)
     ),
     ConditionKey("s3:ObjectCreationOperation", _creation),
-    ConditionKey("s3:prefix", _parameter("prefix")),
+    _parameter("prefix"),
     ConditionKey(
         "s3:RequestObjectTagKeys",
         lambda context: tuple(context.request.requestTags),
@@ -273,7 +412,14 @@ _KEYS = (
     ConditionKey("s3:signatureversion", _signingPart("version")),
     ConditionKey("s3:TlsVersion", lambda context: context.request.tlsVersion),
     ConditionKey("s3:VersionId", lambda context: context.versionId),
-    ConditionKey("s3:x-amz-copy-source", _copySource),
+    ConditionKey("s3:x-amz-copy-source", _copySource, canonical=_withSlash),
+    _defaulted("x-amz-acl", _defaultList),
+    _defaulted("x-amz-content-sha256", lambda context: UNSIGNED_PAYLOAD, _canonicalHash),
+    _defaulted("x-amz-metadata-directive", _directive, str.upper),
+    _defaulted("x-amz-storage-class", _defaultClass),
+    *(_rewritten(name.decode(), _grantees) for name in GRANT_HEADERS),
+    _rewritten("if-match", _etags),
+    _rewritten("if-none-match", _etags),
     *(ConditionKey(f"s3:{name}", _header(name.encode())) for name in _HEADER_KEYS),
 )
 

@@ -18,12 +18,12 @@ are judged for a request, and of these first the principal, then the key, then t
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from ipaddress import ip_network
 from typing import Any, NoReturn
 
 from attrs import frozen
 from msgspec import Struct
 
+from storagegate.core.addresses import readNetwork
 from storagegate.s3.access.actions import ACTIONS
 from storagegate.s3.access.conditions import Condition, Test, checkVariables, resolved
 from storagegate.s3.access.context import AccessContext
@@ -140,7 +140,7 @@ def _isFixing(condition: Condition) -> bool:
 
 def _isNarrow(text: str) -> bool:
     """Return whether a network is private, or no wider than Amazon takes for a fixed one."""
-    network = ip_network(text, strict=False)
+    network = readNetwork(text, strict=False)
     return network.prefixlen >= (8 if network.version == 4 else 32)
 
 

@@ -7,7 +7,13 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
-from storagegate.s3.attributes import LIST_FIELDS, TAGGING, WRITE_FIELDS, attributesFrom
+from storagegate.s3.attributes import (
+    LIST_FIELDS,
+    STORAGE_CLASS,
+    TAGGING,
+    WRITE_FIELDS,
+    attributesFrom,
+)
 from storagegate.s3.auth.authenticator import rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
 from storagegate.s3.checksums import (
@@ -42,6 +48,12 @@ def openForm(request: ChannelRequest) -> "PostForm | None":
     return PostForm(request.body, boundary) if boundary is not None else None
 
 
+_OF_OBJECT = frozenset({TAGGING, STORAGE_CLASS})
+"""What only the fields of a form name; other headers of an object are refused in a request."""
+
+_OF_CLIENT = frozenset({b"referer", b"user-agent"})
+
+
 async def postObject(call: S3Request, form: "PostForm") -> None:
     """
     Store the file of an authenticated form.
@@ -73,7 +85,10 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     _renameFields(headers)
     rejectUnsupported(headers, call.identity.account, WRITE_FIELDS)
     rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
-    call.headers = {**headers, **call.headers}
+    # The object is described by the form alone, and the client by the request alone.
+    described = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
+    named = {name: value for name, value in call.headers.items() if name not in _OF_OBJECT}
+    call.headers = {**described, **named}
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)

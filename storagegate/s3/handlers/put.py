@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
+from storagegate.s3.attributes import STORAGE_CLASS, WRITE_FIELDS, attributesFrom
 from storagegate.s3.checksums import ingest, requestedKind
 from storagegate.s3.conditions import (
     DELETE_FIELDS,
@@ -29,6 +29,7 @@ from storagegate.s3.request import (
     versionField,
     versionHeaders,
 )
+from storagegate.s3.tags import decodeTags
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import (
     UNLOCKED,
@@ -118,7 +119,7 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | Non
     if directive == b"REPLACE":
         return replace(requested, tags=tags)
     wanted = requested.storageClass
-    if b"x-amz-storage-class" not in call.headers:
+    if STORAGE_CLASS not in call.headers:
         wanted = source.attributes.storageClass
     copied = replace(source.attributes, storageClass=wanted, tags=tags)
     return None if copied == source.attributes else copied
@@ -132,20 +133,44 @@ def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) ->
     return requested.tags if directive == b"REPLACE" else source.attributes.tags
 
 
+def _describeTaken(call: S3Request, source: ObjectRecord, takesTags: bool) -> bool:
+    """
+    Show policies the tags and the class that a copy takes over from its source.
+
+    @return: Whether there is something to decide on that was not known before.
+    """
+    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
+    takesClass = directive == b"COPY" and STORAGE_CLASS not in call.headers
+    if takesClass:
+        storageClass = source.attributes.storageClass.encode("ascii")
+        call.headers = {**call.headers, STORAGE_CLASS: storageClass}
+    if takesTags:
+        call.documentTags = decodeTags(source.attributes.tags)
+    return takesClass or bool(call.documentTags)
+
+
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its bytes get a second name."""
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
+    takesTags = call.headers.get(b"x-amz-tagging-directive", b"").upper() != b"REPLACE"
+    if takesTags:
+        # The tags that the request names are not put.
+        call.documentTags = {}
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
+    sent = call.headers
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
+        call.headers = sent
         source = await findCopySource(call)
         attributes = _copiedAttributes(call, source.record)
-        if call.headers.get(b"x-amz-tagging-directive", b"").upper() != b"REPLACE":
+        if _describeTaken(call, source.record, takesTags):
+            await objects.bucket(call, call.bucket, call.key)
+        if takesTags:
             versionId = source.record.versionId if source.byVersion else None
             await objects.checkCopiedTags(call, source.record, versionId, call.bucket, call.key)
         return source, await objects.copyObject(

@@ -249,14 +249,17 @@ class EvaluationTests(SynchronousTestCase):
     def test_conditions(self) -> None:
         """Each operator by examples of what it holds for."""
         network = {"address": "10.1.2.3", "headers": {b"x-amz-acl": b"Private"}}
-        asked = context(query={"prefix": "a/b", "max-keys": "10"}, **network)
+        query = {"prefix": "a/b", "max-keys": "10"}
+        asked = context(operation="ListObjectsV2", query=query, **network)
         for condition, expected in (
             ({"StringEquals": {"s3:prefix": "a/b"}}, True),
             ({"StringEquals": {"S3:PREFIX": ["x", "a/b"]}}, True),
             ({"StringNotEquals": {"s3:prefix": ["x", "a/b"]}}, False),
             ({"StringNotEquals": {"s3:delimiter": "x"}}, True),
             ({"StringEquals": {"s3:delimiter": "x"}}, False),
-            ({"StringEqualsIfExists": {"s3:delimiter": "x"}}, True),
+            ({"StringEquals": {"s3:delimiter": ""}}, True),
+            ({"StringEqualsIfExists": {"s3:delimiter": "x"}}, False),
+            ({"StringEqualsIfExists": {"s3:VersionId": "x"}}, True),
             ({"StringEqualsIfExists": {"s3:prefix": "x"}}, False),
             ({"StringEqualsIgnoreCase": {"s3:x-amz-acl": "pRIVATE"}}, True),
             ({"StringNotEqualsIgnoreCase": {"s3:x-amz-acl": "pRIVATE"}}, False),
@@ -319,7 +322,6 @@ class EvaluationTests(SynchronousTestCase):
         signing = Signing("AWS4-HMAC-SHA256", "REST-HEADER", 1_699_999_990)
         asked = context(
             operation="PutObject",
-            query={"prefix": "p", "delimiter": "/", "max-keys": "7"},
             headers={
                 name.removeprefix("s3:").encode(): name.encode()
                 for name in CONDITION_KEYS
@@ -355,15 +357,15 @@ class EvaluationTests(SynchronousTestCase):
             "aws:userid": "AKANN",
             "aws:username": "AKANN",
             "s3:authtype": "REST-HEADER",
-            "s3:delimiter": "/",
+            "s3:delimiter": None,
             "s3:locationconstraint": None,
-            "s3:max-keys": "7",
+            "s3:max-keys": None,
             "s3:object-lock-legal-hold": "ON",
             "s3:object-lock-mode": "GOVERNANCE",
             "s3:object-lock-remaining-retention-days": "2",
-            "s3:object-lock-retain-until-date": "2023-11-16T22:13:20Z",
+            "s3:object-lock-retain-until-date": "2023-11-16T22:13:20.000Z",
             "s3:objectcreationoperation": "true",
-            "s3:prefix": "p",
+            "s3:prefix": None,
             "s3:requestobjecttagkeys": ("k",),
             "s3:resourceaccount": "ann",
             "s3:signatureage": "10000",
@@ -371,6 +373,7 @@ class EvaluationTests(SynchronousTestCase):
             "s3:tlsversion": "1.3",
             "s3:versionid": "v",
             "s3:x-amz-copy-source": "/from/key",
+            "s3:x-amz-metadata-directive": "S3:X-AMZ-METADATA-DIRECTIVE",
         }
         for name, key in CONDITION_KEYS.items():
             self.assertEqual(key.read(asked), expected.get(name, name), name)
@@ -378,6 +381,11 @@ class EvaluationTests(SynchronousTestCase):
             tag = findKey(name)
             assert tag is not None
             self.assertEqual(tag.read(asked), value)
+        asked = context(
+            operation="ListObjects", query={"prefix": "p", "delimiter": "/", "max-keys": "7"}
+        )
+        for name, value in (("prefix", "p"), ("delimiter", "/"), ("max-keys", "7")):
+            self.assertEqual(CONDITION_KEYS[f"s3:{name}"].read(asked), value)
         self.assertIsNone(findKey("s3:Nonsense/k"))
 
     def test_identities(self) -> None:
@@ -458,7 +466,7 @@ _KEYS = {
     "Numeric": ("S3:Max-Keys", "aws:EpochTime", "s3:ExistingObjectTag/a"),
     "Date": ("aws:CurrentTime", "aws:EpochTime"),
     "Bool": ("aws:SecureTransport",),
-    "Binary": ("s3:max-keys",),
+    "Binary": ("s3:delimiter",),
     "IpAddress": ("aws:SourceIp", "s3:prefix"),
     "NotIpAddress": ("aws:SourceIp", "s3:prefix"),
     "Arn": ("aws:PrincipalArn",),
@@ -528,19 +536,20 @@ def statements(draw: Any) -> dict[str, Any]:
 def requests(draw: Any) -> AccessContext:
     """Draw a request."""
     tags = st.dictionaries(st.sampled_from("aB"), st.sampled_from(["a", "B", "1"]), max_size=2)
+    # Only lists have these; what they leave out is judged by its default, elsewhere.
     query = {
         "prefix": draw(_TEXT | st.sampled_from(["a", "AKANN", "a*"])),
-        "max-keys": draw(st.sampled_from(["1", "10", "x", "YQ=="])),
+        "delimiter": draw(st.sampled_from(["", "/", "a", "x", "YQ=="])),
+        "max-keys": draw(st.sampled_from(["1", "10"])),
     }
-    for name in [*query]:
-        if draw(st.booleans()):
-            del query[name]
+    isList = draw(st.booleans())
     return context(
         draw(st.sampled_from([ANN, BOB, ANONYMOUS])),
         draw(st.text("aB/", min_size=1, max_size=4) | st.sampled_from(["a*", "AKANN", "AKBOB1"])),
         address=draw(st.sampled_from(["10.1.2.3", "11.0.0.1", "2001:db8::5", "::1"])),
         secure=draw(st.booleans()),
-        query=query,
+        operation="ListObjectsV2" if isList else "GetObject",
+        query=query if isList else {},
         existingTags=draw(tags),
         requestTags=draw(tags),
     )

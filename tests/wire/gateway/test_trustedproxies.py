@@ -97,6 +97,25 @@ class TrustedProxyTests(TestCase):
             found = await deferToThread(call, ports[name], "192.0.2.1")
             self.assertEqual(found, "192.0.2.1", name)
 
+    async def test_forms(self) -> None:
+        """Ports, brackets and quotes are taken off, and what is no address is nobody's word."""
+        ports = await self.serve(trustedProxies="loopback")
+        for forwarded, address in (
+            (f"{CLIENT}:50000", CLIENT),
+            ('"[::ffff:192.0.2.1]:1"', "192.0.2.1"),
+            ("[2001:DB8::1]:1", "2001:db8::1"),
+        ):
+            for name, call in CALLS.items():
+                found = await deferToThread(call, ports[name], forwarded)
+                self.assertEqual(found, address, (name, forwarded))
+        for name, call in CALLS.items():
+            found = await deferToThread(call, ports[name], f"{CLIENT}, unknown")
+            self.assertEqual(found, "127.0.0.1", name)
+        # A further port is no further client.
+        for name, call in CALLS.items():
+            found = await deferToThread(call, ports[name], f"{CLIENT}:50001")
+            self.assertIn("Too many calls", found, name)
+
     async def test_untrusted(self) -> None:
         """Without the option, and from elsewhere, nobody's word counts."""
         for options in ({}, {"trustedProxies": ["10.0.0.0/8"]}):

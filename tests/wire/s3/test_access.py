@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import boto3
+from attrs import evolve
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -22,6 +23,7 @@ from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
+from tests.wire.s3.forms import formRequest
 
 # Of the shared daemon: a key is issued by a process of its own.
 _issued: dict[str, Account] = {}
@@ -169,6 +171,77 @@ class PolicyTests(AccessCase):
         far = {"NotIpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
         self.setPolicy(statement(self.bucket, "*", "s3:ListBucket", Condition=far))
         self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+    def test_copySources(self) -> None:
+        """A source that may not be copied is refused in every spelling that names it."""
+        other = self.makeName("source")
+        self.ann.create_bucket(Bucket=other)
+        for key in ("private/x", "open/x"):
+            self.ann.put_object(Bucket=other, Key=key, Body=b"x")
+        for pattern in (f"{other}/private/*", f"/{other}/private/*"):
+            condition = {"StringLike": {"s3:x-amz-copy-source": pattern}}
+            self.setPolicy(
+                statement(self.bucket, "*", "s3:PutObject", Effect="Deny", Condition=condition)
+            )
+            for source, status in (
+                (f"{other}/private/x", 403),
+                (f"/{other}/private/x", 403),
+                (f"{other}/%70rivate/x", 403),
+                (f"%2F{other}/private%2Fx", 403),
+                (f"{other}/open/x", 200),
+            ):
+                fields = {"x-amz-copy-source": source, **self.accounts[0].plainHeaders()}
+                answer = self.send(Outgoing("PUT", f"/{self.bucket}/copy", fields))
+                self.assertEqual(answer.status, status, (pattern, source))
+
+    def test_takenOver(self) -> None:
+        """What a copy takes over from its source counts as what a request names."""
+        tagged = {"Key": "tagged", "Body": b"x", "Tagging": "class=secret"}
+        self.ann.put_object(Bucket=self.bucket, StorageClass="STANDARD_IA", **tagged)
+        copy = {"Key": "copy", "CopySource": f"{self.bucket}/tagged"}
+        for condition in (
+            {"s3:RequestObjectTag/class": "secret"},
+            {"s3:x-amz-storage-class": "STANDARD_IA"},
+        ):
+            denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+            self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
+            self.assertEqual(self.status(self.ann, "copy_object", **copy), 403, condition)
+            replaced = {
+                **copy,
+                "Tagging": "class=open",
+                "TaggingDirective": "REPLACE",
+                "StorageClass": "STANDARD",
+            }
+            self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200, condition)
+            # Named, and not obeyed: it hides nothing.
+            named = {**copy, "Tagging": "class=open"}
+            self.assertEqual(self.status(self.ann, "copy_object", **named), 403, condition)
+
+    def test_formFields(self) -> None:
+        """A form's object is judged by its fields, and its client by the fields of the request."""
+        for condition, fields, headers in (
+            (
+                {"StringEquals": {"s3:RequestObjectTag/class": "secret"}},
+                {"x-amz-tagging": "class=secret"},
+                {"x-amz-tagging": "class=open"},
+            ),
+            (
+                {"StringEquals": {"s3:x-amz-storage-class": "STANDARD_IA"}},
+                {"x-amz-storage-class": "STANDARD_IA"},
+                {"x-amz-storage-class": "STANDARD"},
+            ),
+            (
+                {"StringNotLike": {"aws:Referer": "http://trusted/*"}},
+                {"Referer": "http://trusted/x"},
+                {},
+            ),
+        ):
+            everyone = statement(self.bucket, "*", "s3:PutObject", "s3:PutObjectTagging")
+            self.setPolicy(everyone, {**everyone, "Effect": "Deny", "Condition": condition})
+            form = formRequest(self.bucket, {"key": "form", **fields}, b"x")
+            for more in ({}, headers):
+                answer = self.send(evolve(form, headers={**form.headers, **more}))
+                self.assertEqual(answer.status, 403, (condition, more))
 
     def test_tags(self) -> None:
         """Tags that an object has, and tags that a request gives it, in a header or a document."""

@@ -23,7 +23,7 @@ from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
 from storagegate.gateway.transports.grpc import GRPCOptions
 from storagegate.gateway.transports.registry import ITransport
-from storagegate.net.forwarded import Trust, clientAddresses, compileTrust
+from storagegate.net.forwarded import Trust, compileTrust, metadataAddress
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
@@ -281,9 +281,7 @@ def contextOf(call: Call, service: str, method: str, trust: Trust | None) -> Req
     number = int(port) if port.isdigit() else 0
     address = address.strip("[]")
     if trust is not None:
-        # All values: the last ones are those that proxies have added.
-        named = [str(value) for name, value in call.metadata if name == "x-forwarded-for"]
-        believed = clientAddresses(address, ",".join(named), trust)[-1]
+        believed = metadataAddress(address, trust, call.metadata)
         if believed != address:
             # The port of a client behind a proxy is unknown.
             peer, address, number = believed, believed, 0

@@ -17,7 +17,8 @@ from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
-from storagegate.core.errors import ServiceError
+from storagegate.core.errors import UNREADABLE, ServiceError
+from storagegate.core.limitedlog import RateLimitedLog
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState
@@ -45,6 +46,7 @@ _MOST_HELD = 32
 """Datagrams that are held back until a read has ended: as many as one has of small calls."""
 
 _log = Logger()
+_limited = RateLimitedLog(_log)
 
 
 class UDPTransport(InvokedTransport, DatagramProtocol):
@@ -210,6 +212,25 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         else:
             peer.handleFrame(frame.type, frame.payload, len(datagram))
 
+    async def _awaited(self, message: Any, peer: "UDPPeer", size: int) -> None:
+        """Wait for the user's hook."""
+        try:
+            found = await message
+        except Exception as error:
+            self._notRead(error)
+        else:
+            peer.handleMessage(found, size)
+
+    def _notRead(self, error: Exception) -> None:
+        """Count a datagram that the user's hook did not read."""
+        if isinstance(error, UNREADABLE):
+            _limited.warn(
+                "parse", "parseMessage could not read a datagram: {error!a:.200}", error=error
+            )
+        elif not isinstance(error, ServiceError):
+            _log.failure("parseMessage failed")
+        self.dropped["frame"] += 1
+
     def _parse(self, datagram: bytes, source: Address) -> None:
         """Let the user's hook read a datagram."""
         peer = self._peer(source)
@@ -219,14 +240,13 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         try:
             message = self.options.parseMessage(datagram)
         except Exception as error:
-            if not isinstance(error, ServiceError | ValueError | KeyError):
-                _log.failure("parseMessage failed")
-            self.dropped["frame"] += 1
+            self._notRead(error)
             return
         if hasattr(message, "__await__"):
             from storagegate.gateway.transports.udp.peer import proceed
 
-            proceed(message, "parseMessage failed", peer.handleMessage, len(datagram))
+            taken = self._awaited(message, peer, len(datagram))
+            proceed(taken, "a datagram could not be taken", bool)
         else:
             peer.handleMessage(message, len(datagram))
 
