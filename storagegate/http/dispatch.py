@@ -705,8 +705,13 @@ class HandlerTask(Task):
 
     def onError(self, error: BaseException) -> None:
         """Pass the error to the next handler that takes one."""
-        lost = self._run._dispatch.request.raw.disconnected
-        if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
+        raw = self._run._dispatch.request.raw
+        if raw.disconnected:
+            isExpected = isinstance(error, (BodyLost, CancelledError, ClientLost))
+        else:
+            # A body that is read after the response is lost.
+            isExpected = raw.finished and isinstance(error, BodyLost)
+        if not isExpected:
             self._run.next(error)
         self._end()
 

@@ -397,7 +397,7 @@ class UploadReader:
         self._store.begin()
 
     def _filter(self, file: UploadedFile, fileFilter: FileFilter) -> Deferred[bool]:
-        """Call the filter. Its callback, its result or a lost client decides: the first of them."""
+        """Call the filter. Its callback, its result or the end of the request decides."""
         decided: SharedFuture[bool] = SharedFuture()
 
         def called(error: Any = None, accept: Any = None) -> None:
@@ -413,8 +413,8 @@ class UploadReader:
             if isinstance(result, bool):
                 decided.set(result)
 
-        lost = BodyLost("the client disconnected while a file was filtered")
-        self._request.on("close", lambda: decided.fail(lost))
+        lost = BodyLost("the request ended while a file was filtered")
+        self._request.raw.onEnd(lambda: decided.fail(lost))
         result = fileFilter(self._request, file, called)
         if isawaitable(result):
             fromCoroutine(resolve(result)).addCallbacks(returned, called)

@@ -479,11 +479,14 @@ class HTTPChannel(Protocol):
 
     def _continue(self) -> None:
         """Continue with the next request, or close."""
+        body = self._body
+        if body is not None:
+            # Also if the connection closes already: its reader must not wait for ever.
+            body.discard()
         if self._closesAfterResponse or self.owner.draining:
             self._close()
             return
-        if self._body is not None:
-            self._body.discard()
+        if body is not None:
             self.connection.setReading(True)
         if not self._serving:
             self._resume()
@@ -507,11 +510,13 @@ class HTTPChannel(Protocol):
         transport, self.transport = self.transport, None
         leftover, self._pending = self._pending, b""
         self._closing = True
-        self._body = None
+        body, self._body = self._body, None
         self.connection.release()
         self.owner.channelClosed(self)
         if self._request is not None:
             self._endRequest()
+        if body is not None:
+            body.discard()
         return transport, leftover
 
     def abort(self) -> None:

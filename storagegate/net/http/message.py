@@ -541,11 +541,15 @@ class ChannelRequest(RequestHead):
 
     def onEnd(self, callback: Callable[[], None]) -> None:
         """
-        Call C{callback} once: when the response is complete, or the client is lost before that.
+        Call C{callback} once: when the response is complete, or the client is lost before that. At
+        once if that has happened.
 
         @param callback: Raises nothing.
         """
-        self.ends = (*self.ends, callback)
+        if self.finished or self.disconnected:
+            callback()
+        else:
+            self.ends = (*self.ends, callback)
 
     def onDisconnect(self, callback: Callable[[], None]) -> None:
         """Call C{callback} if the client is lost before the response is complete, or is already."""

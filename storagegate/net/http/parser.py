@@ -27,7 +27,13 @@ from storagegate.core.errors import untraced
 from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream
-from storagegate.net.http.interfaces import BadRequest, BodyTooLarge, HTTPLimits, IRequestChannel
+from storagegate.net.http.interfaces import (
+    BadRequest,
+    BodyLost,
+    BodyTooLarge,
+    HTTPLimits,
+    IRequestChannel,
+)
 
 METHODS = frozenset(
     b"ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL "
@@ -754,10 +760,13 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         return decoder.rest
 
     def discard(self) -> None:
-        """Throw the rest of the body away: the response is complete."""
+        """
+        Drop what has not been read, and the rest as it arrives: the request has ended.
+
+        A reader that waits gets L{BodyLost}: nothing would wake it up any more.
+        """
         self.isWanted = False
-        # No cycle is left to the garbage collector.
-        self._producer = None
+        self.fail(BodyLost("the request ended before its body was read"))
 
     def isLarge(self) -> bool:
         """Return whether more is to come than a few small reads bring."""

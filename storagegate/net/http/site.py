@@ -131,7 +131,9 @@ class _RequestTask(Task):
             if not isinstance(error, (CancelledError, BodyLost, ClientLost)):
                 _log.failure("a handler failed after its client had gone", Failure(error))
         elif request.finished:
-            _log.failure("a handler failed after its response", Failure(error))
+            # A body that is read after the response is lost.
+            if not isinstance(error, BodyLost):
+                _log.failure("a handler failed after its response", Failure(error))
         elif request.started:
             _log.failure("a handler failed in the middle of its response", Failure(error))
             request.abort()
