@@ -20,6 +20,7 @@ from storagegate.daemon.adminresource import AdminResource
 from storagegate.daemon.config import Configuration, S3Options, StoreOptions
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
+from storagegate.daemon.startscreen import StartScreen, showsScreen
 from storagegate.daemon.systemd import Notifier
 from storagegate.net.heap import HeapTrimmer
 from storagegate.s3.issuedkeys import KeyPair
@@ -89,6 +90,24 @@ class Components:
         # twistd has replaced sys.stdout by its log.
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
+
+    def hasScreen(self, twistdOptions: Mapping[str, Any] | None, options: Configuration) -> bool:
+        """
+        Return whether a start ends with the screen: on a terminal that is the log, too.
+
+        @param twistdOptions: The options of C{twistd} itself.
+        @param options: The configuration, which may ask for JSON.
+        """
+        if twistdOptions is None or options.logFormat == "json" or self._link is not None:
+            return False
+        if not twistdOptions.get("nodaemon") or twistdOptions.get("syslog"):
+            return False
+        isLogged = twistdOptions.get("logfile") in (None, "", "-")
+        return isLogged and showsScreen(sys.__stdout__)
+
+    def showScreen(self, screen: StartScreen) -> None:
+        """Print the screen of the start."""
+        self.show(screen.text(not os.environ.get("NO_COLOR")).rstrip("\n"))
 
     def freezeHeap(self) -> None:
         """Settle the heap after the start, and give memory back to the system from now on."""

@@ -19,13 +19,14 @@ from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
+from storagegate.daemon.startscreen import NewKeyPair, StartScreen
 from storagegate.net.endpoints import (
     ENCRYPTED,
     endAsyncioTasks,
@@ -157,6 +158,8 @@ class ProcessService(Service):
         self._flags = setup.flags
         self._isStopping = False
         self._addresses: dict[str, IAddress] = {}
+        self._hasScreen = self._parts.hasScreen(setup.twistdOptions, setup.configuration)
+        self._newKeyPair: NewKeyPair | None = None
         self._signals = self._parts.signals(self.stopNow, self.reload)
         self._notifier = self._parts.notifier()
 
@@ -185,7 +188,7 @@ class ProcessService(Service):
         """
         self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
         system = os.uname()
-        self._log.info(
+        self._note(
             "storagegate {version} python={python} platform={platform} data directory={directory}",
             version=__version__,
             python=sys.version.split()[0],
@@ -287,9 +290,11 @@ class ProcessService(Service):
             admin = self._clientURL(configuration, "admin")
             console = values.get("consoleUrl") or (admin and f"{admin}/console/")
             console = console if values["console"] else None
-            self._log.info("generated the root key pair path={path}", path=path)
-            # The pair itself must not be in a log, as which the output is read if it is JSON.
-            if configuration.logFormat != "json":
+            self._note("generated the root key pair path={path}", path=path)
+            if self._hasScreen:
+                self._newKeyPair = NewKeyPair(pair, path, url)
+            # JSON output is read as a log, which must not have the pair itself.
+            elif configuration.logFormat != "json":
                 self._parts.show(firstKeyText(pair, options.region, url, path, console))
         return pair
 
@@ -300,16 +305,33 @@ class ProcessService(Service):
             return None
         return clientURL(description, self._addresses[name])
 
+    def _note(self, format: str, **values: object) -> None:
+        """Log what the screen of the start shows, too: for those who debug if there is one."""
+        self._log.emit(LogLevel.debug if self._hasScreen else LogLevel.info, format, **values)
+
     def _logServing(self) -> None:
-        """Log the data directory and the listeners, and warn of secrets in clear text."""
+        """Log the data directory, the listeners and warnings, or show the screen of the start."""
+        warnings = self._exposures()
+        if self._hasScreen:
+            self._parts.showScreen(self._startScreen(warnings))
+            return
         self._log.info("data directory={directory}", directory=self._directory())
-        description = self._configuration.listeners.s3
+        for text in warnings:
+            self._log.warn("{text}", text=text)
+        for name, address in self._addresses.items():
+            text = formatAddress(address)
+            self._log.info("listening name={name} address={address}", name=name, address=text)
+
+    def _exposures(self) -> list[str]:
+        """Return warnings of secrets that travel in clear text."""
+        configuration = self._configuration
+        warnings = []
+        description = configuration.listeners.s3
         if description is not None and isExposed(description, self._addresses["s3"]):
-            self._log.warn(
+            warnings.append(
                 "the s3 listener is reachable from other machines without TLS: requests with "
                 "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
             )
-        configuration = self._configuration
         clear = [
             f"{name} {formatAddress(address)}"
             for name, address in self._addresses.items()
@@ -317,12 +339,35 @@ class ProcessService(Service):
             and not configuration.tlsTable(name)
         ]
         if clear:
-            self._log.warn(
-                "reachable from other machines without TLS: {listeners}", listeners=", ".join(clear)
-            )
-        for name, address in self._addresses.items():
-            text = formatAddress(address)
-            self._log.info("listening name={name} address={address}", name=name, address=text)
+            warnings.append(f"reachable from other machines without TLS: {', '.join(clear)}")
+        return warnings
+
+    def _startScreen(self, warnings: Sequence[str]) -> StartScreen:
+        """Return the screen of this start."""
+        configuration = self._configuration
+        directory = self._directory()
+        disk = os.statvfs(directory)
+        admin = self._clientURL(configuration, "admin")
+        console = f"{admin}/console/" if admin and configuration.values["console"] else admin
+        places = {"S3": self._place("s3"), "Console": console, "HTTP, WS": self._place("http")}
+        for name, label in (("grpc", "gRPC"), ("tcp", "TCP"), ("udp", "UDP")):
+            address = self._addresses.get(name)
+            places[label] = None if address is None else formatAddress(address)
+        return StartScreen(
+            __version__,
+            places,
+            directory,
+            disk.f_bavail * disk.f_frsize,
+            self._newKeyPair,
+            warnings,
+        )
+
+    def _place(self, name: str) -> str | None:
+        """Return the URL of a listener, or its address if it has none; L{None} if it is off."""
+        address = self._addresses.get(name)
+        if address is None:
+            return None
+        return self._clientURL(self._configuration, name) or formatAddress(address)
 
     def _notifyReady(self) -> None:
         """Notify the service manager that requests are served."""

@@ -5,18 +5,16 @@ The screen that a start on a terminal ends with.
 
     storagegate 0.1.0
 
-      S3         http://127.0.0.1:9000
-      Console    http://127.0.0.1:9001/console/
-      HTTP       http://127.0.0.1:8080/api and ws://127.0.0.1:8080/ws
-      gRPC       127.0.0.1:50051
-      TCP        127.0.0.1:9102
-      UDP        off
-      Data       /srv/storagegate-data, 74.2 GiB free
-
+      S3        http://127.0.0.1:9000
+      Console   http://127.0.0.1:9001/console/
+      HTTP, WS  http://127.0.0.1:8080
+      gRPC      127.0.0.1:50051
+      TCP       127.0.0.1:9102
+      UDP       off
+      Data      /srv/storagegate-data, 74.2 GiB free
     Root key pair, shown once and kept in /srv/storagegate-data/root-credentials:
-      aws   AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_ENDPOINT_URL=... aws s3 ls
-      curl  curl -H 'x-storage-access-key: ...' -H 'x-storage-secret-key: ...' http://...
-
+      AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_ENDPOINT_URL=... aws s3 ls
+      curl -H 'x-storage-access-key: ...' -H 'x-storage-secret-key: ...' http://...
     Ctrl-C stops it. Documentation: docs/index.rst
 
 It has at most L{MOST_LINES} lines. Off a terminal the log says the same, a line each.

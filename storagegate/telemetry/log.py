@@ -393,7 +393,28 @@ class BufferedLogWriter:
 # ---- Twisted's log
 
 
+_DEBUG, _INFO = LEVELS.index("debug"), LEVELS.index("info")
+
 _SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstants())}
+
+
+_PORT = re.compile(r"\(.* Port .* Closed\)|\S+ starting on \S+")
+"""What a port of Twisted says when it opens and closes."""
+
+
+def _severity(event: LogEvent) -> int:
+    """
+    Return the level of an event, by its index in L{LEVELS}.
+
+    The information of Twisted itself is C{debug}: C{twistd} and ports report their start and end.
+    """
+    found = _SEVERITIES.get(event.get("log_level"), _INFO)
+    if found != _INFO:
+        return found
+    if str(event.get("log_namespace")).startswith("twisted."):
+        return _DEBUG
+    text = event.get("message") or ("",)
+    return _DEBUG if _PORT.fullmatch(str(text[0])) else found
 
 
 @implementer(ILogObserver)
@@ -421,7 +442,7 @@ class LogObserver:
 
     def __call__(self, event: LogEvent) -> None:
         """Write an event; in any thread."""
-        if _SEVERITIES.get(event.get("log_level"), 1) < self._sink.lowest:
+        if _severity(event) < self._sink.lowest:
             return
         message = self._shown(formatEvent(event), MESSAGE_CHARACTERS)
         traceback = ""

@@ -311,7 +311,7 @@ class PlaceTests(SynchronousTestCase):
         for _ in range(8):
             self.assertEqual(request((host, int(port)), "HEAD", "/none")[0], 404)
         os.kill(number, signal.SIGTERM)
-        lines = self.until("Server Shut Down")
+        lines = self.until("Main loop terminated")
         calls = [line for line in lines if line.get("protocol") == "s3"]
         self.assertEqual([line["status"] for line in calls], ["NoSuchBucket"] * 8)
 
@@ -375,7 +375,9 @@ class PlaceTests(SynchronousTestCase):
             connection.close()
             requestIds.append(response.headers["x-amz-request-id"])
         os.kill(number, signal.SIGTERM)
-        calls = [line for line in self.until("Server Shut Down") if line.get("protocol") == "s3"]
+        calls = [
+            line for line in self.until("Main loop terminated") if line.get("protocol") == "s3"
+        ]
         # A line comes when its connection is done with the request; the ids count the requests.
         calls.sort(key=lambda line: line["request_id"])
         self.assertEqual([line["request_id"] for line in calls], requestIds)

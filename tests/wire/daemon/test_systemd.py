@@ -180,6 +180,7 @@ class SocketTests(SynchronousTestCase):
             prefix=(sys.executable, HANDOVER, f"s3={listener.fileno()}", "--"),
             expect=("s3",),
             descriptors=(listener.fileno(),),
+            environment={"STORAGEGATE_LOG_LEVEL": "debug"},
         ).start()
         children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text()
         return daemon, [int(pid) for pid in children.split()], listener.getsockname(), listener

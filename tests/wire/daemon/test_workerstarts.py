@@ -129,7 +129,7 @@ class TablesTests(StartsCase):
         daemon.launch()
         self.assertEqual(daemon.wait(), 1)
         self.assertIn("storagegate: gateway.discovery: there is no option nothing;", daemon.log)
-        self.assertNotRegex(daemon.log, "starting on|Traceback")
+        self.assertNotRegex(daemon.log, "listening name=|Traceback")
 
     def test_forEver(self) -> None:
         """A stop does not wait until it is found out whether one is wrong."""

@@ -139,7 +139,7 @@ class ServiceTests(ServiceCase):
             daemon.launch()
             self.assertEqual(daemon.wait(), 1, arguments)
             self.assertNotIn("Traceback", daemon.log)
-            self.assertNotIn("starting on", daemon.log)
+            self.assertNotIn("listening name=", daemon.log)
             lines = [line for line in daemon.log.splitlines() if not re.search("#info", line)]
             self.assertEqual(len(lines), 1, daemon.log)
             self.assertIn(words, lines[0])
