@@ -278,7 +278,8 @@ class LocalCluster:
         serve = ("storagegate", "serve", "--config", "storagegate.toml")
         kinds = (
             ("etcd", ("etcd", "--config-file", "etcd.yml"), ("etcdPort", "etcdPeerPort")),
-            ("patroni", ("patroni", "patroni.yml"), ("patroniPort", "postgresqlPort")),
+            # PostgreSQL outlives a Patroni that was killed, and the next one takes it over.
+            ("patroni", ("patroni", "patroni.yml"), ("patroniPort",)),
             ("storagegate", serve, ("s3Port", "adminPort")),
             ("haproxy", ("haproxy", "-db", "-f", "haproxy.cfg"), ("balancerPort", "statusPort")),
         )
@@ -488,10 +489,12 @@ def run(directory: Path, isUp: bool, isDown: bool) -> int:
             cluster.down()
             print(f"{directory}: nothing runs any more")
         elif isUp:
+            ran = any(each.process() for each in cluster.programs(mayMiss=True))
             try:
                 cluster.up()
             except LocalError:
-                cluster.down()
+                if not ran:
+                    cluster.down()
                 raise
             ended = [each for each in cluster.programs() if each.process() is None]
             for each in ended:

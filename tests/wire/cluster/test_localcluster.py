@@ -80,6 +80,8 @@ class LocalClusterTests(SynchronousTestCase):
         self.assertEqual([each.split()[-1] for each in self.status()], ["healthy"] * 3)
         data = self.running.directory / "three" / "etcd"
         self.kill("three", "etcd")
+        # PostgreSQL goes on without it, and the next Patroni takes it over.
+        self.kill("three", "patroni")
         shutil.rmtree(data / "member")
         again = self.running.configure("--up")
         self.assertIn(f"etcd has ended, see {data}.log", again.stderr)
