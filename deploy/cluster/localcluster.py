@@ -39,8 +39,15 @@ NAMES = ("one", "two", "three")
 START_SECONDS = 120.0
 """For each step of a start. On two busy cores PostgreSQL takes 20 s for itself and two copies."""
 
-STOP_SECONDS = 45.0
-"""A node finishes the requests in flight for 30 s."""
+_STOPS = (
+    (("haproxy",), 5.0),
+    # A node finishes the requests in flight for 30 s.
+    (("storagegate",), 45.0),
+    (("patroni",), 45.0),
+    # The last member of etcd waits for the others. All that it acknowledged is on its disk.
+    (("etcd", "upstream"), 3.0),
+)
+"""The programs in the order of their stop, users before what they use, and the time for each."""
 
 _PAUSE_SECONDS = 0.1
 
@@ -238,10 +245,9 @@ class LocalCluster:
         )
 
     def down(self) -> None:
-        """Stop everything; after L{STOP_SECONDS} a program is killed."""
+        """Stop everything; a program that takes too long is killed, see L{_STOPS}."""
         programs = self.programs(mayMiss=True)
-        # Who uses a program stops before it.
-        for names in (("haproxy",), ("storagegate",), ("patroni",), ("etcd", "upstream")):
+        for names, seconds in _STOPS:
             chosen = [each for each in programs if each.name in names]
             for each in chosen:
                 pid = each.process()
@@ -249,7 +255,7 @@ class LocalCluster:
                     # Patroni stops PostgreSQL itself, and a node its workers.
                     os.kill(pid, signal.SIGTERM)
                     each.signal(signal.SIGCONT)
-            end = time.monotonic() + STOP_SECONDS
+            end = time.monotonic() + seconds
             while any(each.process() for each in chosen) and time.monotonic() < end:
                 time.sleep(_PAUSE_SECONDS)
             for each in chosen:
@@ -272,7 +278,8 @@ class LocalCluster:
         serve = ("storagegate", "serve", "--config", "storagegate.toml")
         kinds = (
             ("etcd", ("etcd", "--config-file", "etcd.yml"), ("etcdPort", "etcdPeerPort")),
-            ("patroni", ("patroni", "patroni.yml"), ("patroniPort", "postgresqlPort")),
+            # PostgreSQL outlives a Patroni that was killed, and the next one takes it over.
+            ("patroni", ("patroni", "patroni.yml"), ("patroniPort",)),
             ("storagegate", serve, ("s3Port", "adminPort")),
             ("haproxy", ("haproxy", "-db", "-f", "haproxy.cfg"), ("balancerPort", "statusPort")),
         )
@@ -482,10 +489,12 @@ def run(directory: Path, isUp: bool, isDown: bool) -> int:
             cluster.down()
             print(f"{directory}: nothing runs any more")
         elif isUp:
+            ran = any(each.process() for each in cluster.programs(mayMiss=True))
             try:
                 cluster.up()
             except LocalError:
-                cluster.down()
+                if not ran:
+                    cluster.down()
                 raise
             ended = [each for each in cluster.programs() if each.process() is None]
             for each in ended:

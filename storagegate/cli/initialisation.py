@@ -14,7 +14,7 @@ from attrs import define, field
 
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
 from storagegate.cli.output import ask, isAsking
-from storagegate.cli.unit import ensureUser, giveData, serviceUser, unitText
+from storagegate.cli.unit import ensureUser, giveData, pythonWarning, serviceUser, unitText
 from storagegate.core.files import readSmallFile
 from storagegate.daemon.config import KEYS, ConfigurationError, load
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
@@ -81,6 +81,9 @@ def init(invocation: Invocation) -> int:
     lines = [*(f"made {each}" for each in made.made), *(f"kept {each}" for each in made.kept)]
     if isNew:
         lines += ["the root key pair, shown this once:", *shellText(pair).splitlines()]
+    warning = pythonWarning(user) if user else None
+    if warning is not None:
+        lines.append(f"warning: {warning}")
     lines.append(f"start it: storagegate serve --config {config}")
     output.result({"made": made.made, "kept": made.kept, "config": str(config), **shown}, lines)
     return 0

@@ -105,6 +105,13 @@ def _isAtHome(path: Path) -> bool:
     return any(path.is_relative_to(each) for each in _HOMES)
 
 
+def pythonWarning(user: str) -> str | None:
+    """Return why the user of the service may be unable to run this Python; L{None} if it can."""
+    if os.geteuid() or user == "root" or not _isAtHome(Path(sys.executable)):
+        return None
+    return f"the user {user} may be unable to read {sys.executable}: install it below /opt"
+
+
 def serviceUser(data: Path, given: str | None) -> str:
     """
     Return the name of the user that a unit made now runs as.

@@ -12,7 +12,7 @@ from unittest import skipIf, skipUnless
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.invocation import CommandError
-from storagegate.cli.unit import SERVICE_USER, giveData, serviceUser, unitText
+from storagegate.cli.unit import SERVICE_USER, giveData, pythonWarning, serviceUser, unitText
 from tests.cli.test_main import ScriptCase
 from tests.support.documents import DOCS
 from tests.support.units import DEPLOY
@@ -125,6 +125,15 @@ class UserTests(ScriptCase):
         code, output, errors = self.script(*command, "--user", "nobody", "--json")
         self.assertEqual((code, errors), (0, ""))
         self.assertIn('"made": []', output)
+
+    @skipIf(os.geteuid(), "only root makes units for other users")
+    def test_python(self) -> None:
+        """A Python in root's home cannot be read by the user of the service; that is said."""
+        self.patch(sys, "executable", "/root/venv/bin/python")
+        self.assertIn("/root/venv/bin/python", str(pythonWarning("nobody")))
+        self.assertIsNone(pythonWarning("root"))
+        self.patch(sys, "executable", "/opt/storagegate/bin/python")
+        self.assertIsNone(pythonWarning("nobody"))
 
     @skipIf(os.geteuid(), "only root can give files away")
     def test_rootsData(self) -> None:

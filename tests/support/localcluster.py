@@ -16,7 +16,8 @@ from tests.support.patroni import CLUSTER
 from tests.support.postgresql import binaries
 
 
-def _module() -> Any:
+def localClusterModule() -> Any:
+    """Import C{deploy/cluster/localcluster.py}, which is in no package."""
     spec = importlib.util.spec_from_file_location("localcluster", CLUSTER / "localcluster.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -61,7 +62,7 @@ class RunningCluster:
             text = f"{self.started.stderr}\n{self.log()}"
             self.remove()
             raise AssertionError(text)
-        self.cluster: Any = _module().LocalCluster(self.directory)
+        self.cluster: Any = localClusterModule().LocalCluster(self.directory)
         self.programs = {(each.folder.name, each.name): each for each in self.cluster.programs()}
 
     def configure(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
