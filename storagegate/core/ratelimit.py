@@ -12,6 +12,7 @@ A store for several machines needs a server; it implements L{IRateLimitStore}.
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import floor
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -148,15 +149,15 @@ class MemoryRateLimitStore:
 
 def _dateOf(end: float, clock: Callable[[], float]) -> float:
     """
-    Return the end of a window as seconds since 1970.
+    Return the end of a window as seconds since 1970, in whole milliseconds.
 
     @param clock: That of C{end}; any other than C{time.monotonic} counts from 1970 itself.
     """
     if clock is not time.monotonic:
         return end
-    # In this order, so that no window seems to be longer than it is.
+    # In this order and rounded down, so that no window seems to be longer than it is.
     now = time.time()
-    return now + end - time.monotonic()
+    return floor((now + end - time.monotonic()) * 1000) / 1000
 
 
 ROWS = 200_000

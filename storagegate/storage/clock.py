@@ -85,7 +85,7 @@ class StoreClock:
     """
     The clock of a store in this process. Reactor thread.
 
-    Each method compares the clocks first, so that no step is missed between two looks that matters.
+    Each method compares the clocks first, so a step is noticed before a date is used.
 
     @ivar _wall: Returns seconds since 1970.
     @ivar _passed: Returns seconds since the boot.
@@ -296,7 +296,7 @@ class ClockRecorder:
             return
         try:
             found = await self._read()
-            # In a cluster: a machine whose clock is behind does not hide a newer date of another.
+            # In a cluster, a machine whose clock is behind keeps the newer date of another one.
             isNewer = found is not None and found.newestMs > reading.newestMs
             if (
                 found is None

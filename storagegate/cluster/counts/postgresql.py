@@ -107,7 +107,9 @@ _NAMES = ("countrates", "countsessions", "countcalls")
 _STATEMENTS = {
     # A commit of these tables has nothing to wait for.
     b"unsynced": "SET synchronous_commit = off",
-    # All times of a statement are one: the window that it finds ended is the one that it begins.
+    # All times of a statement are one: the window that it finds ended is the one that it begins. A
+    # window that ends later than a new one was begun before the server's clock was set back; the
+    # second is for statements that wait for each other.
     b"count": """
         INSERT INTO countrates AS r (key, hits, ends)
         SELECT key, hits, statement_timestamp() + us * interval '1 us'
@@ -115,8 +117,11 @@ _STATEMENTS = {
         ORDER BY key
         ON CONFLICT (key) DO UPDATE SET
             hits = CASE WHEN r.ends <= statement_timestamp()
+                OR r.ends > excluded.ends + interval '1 s'
                 THEN excluded.hits ELSE r.hits + excluded.hits END,
-            ends = CASE WHEN r.ends <= statement_timestamp() THEN excluded.ends ELSE r.ends END
+            ends = CASE WHEN r.ends <= statement_timestamp()
+                OR r.ends > excluded.ends + interval '1 s'
+                THEN excluded.ends ELSE r.ends END
         RETURNING key, hits, ends, statement_timestamp()
     """,
     b"takeback": """

@@ -456,6 +456,16 @@ class PostgreSQLFaultTests(SlowMixin, FaultCase):
                 self.assertEqual(await self.sessions.get("id"), {"cookie": {}, "n": 1})
         await self.serves(2)
 
+    async def test_clockSetBack(self) -> None:
+        """A window of before the server's clock was set back by an hour limits nothing."""
+        for _ in range(5):
+            await self.rates.increment("key")
+        execute(self.conninfo, "UPDATE countrates SET ends = ends + interval '1 h'")
+        hits, end = await self.rates.increment("key")
+        self.assertEqual(hits, 1)
+        self.assertLess(end - time.time(), 61)
+        self.assertEqual((await self.rates.increment("key"))[0], 2)
+
     async def test_expiry(self) -> None:
         """Rows that have expired are removed, those that have not stay."""
         await self.counts.rateLimitStore("short", 1).increment("key")

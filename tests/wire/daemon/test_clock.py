@@ -24,7 +24,7 @@ HOUR = 3600
 DAY = 24 * HOUR
 
 pause = Event()
-"""Is never set: to let seconds go by in a process that keeps its own time."""
+"""An event that is never set. The daemon keeps its own time, which the test has to wait for."""
 
 
 class SetBackTests(SynchronousTestCase):
