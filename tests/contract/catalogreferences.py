@@ -111,9 +111,14 @@ class ReferenceContract(CatalogCase):
         self.assertEqual(await self.catalog.knownBlobs(["x", "y"]), {"y"})
 
     async def test_damaged(self) -> None:
-        """A blob that was found damaged is remembered."""
+        """A blob that was found damaged is remembered, until it is found right again."""
         await self.put(blobRecord(b"k", "x", "y"))
         await self.catalog.markCorrupt("y")
         self.assertEqual(self.catalog.corruptBlobs(), {"y"})
         rows = await self.catalog.blobRows("", 10)
         self.assertEqual([row.damaged for row in rows], [False, True])
+        for blob in ("y", "?"):
+            await self.catalog.clearCorrupt(blob)
+            self.assertEqual(self.catalog.corruptBlobs(), set())
+        rows = await self.catalog.blobRows("", 10)
+        self.assertEqual([row.damaged for row in rows], [False, False])

@@ -201,7 +201,11 @@ class ShardedCatalog:
         return _union(*await self._each(lambda each: each.referenced(ids)))
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """Look a blob up: in the shard that its id names, so that no other one has to answer."""
+        home = self.shards.get(shardOf(id))
+        row = None if home is None else await home.blobRow(id)
+        if row is not None:
+            return row
         found = await self._each(lambda each: each.blobRow(id))
         return next((row for row in found if row is not None), None)
 
