@@ -51,14 +51,14 @@ Early = {"name": "Early", "methods": {"call": {"handler": lambda request, contex
 
 
 WAITING = """
-import os, time
+import os, threading
 from storagegate.storage.store import ObjectStore
 
 def waiting(act):
     def wait(*arguments, **named):
         open({place!r}, "w").close()
         while os.path.exists({gate!r}):
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
         return act(*arguments, **named)
     return wait
 
