@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from storagegate.cli.etcdmembers import EtcdMember, readMembers
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
+from storagegate.cli.output import CommandOutput
 from storagegate.cluster.initialisation import initialise
 from storagegate.cluster.options import ClusterOptions, readServers
 from storagegate.daemon.config import ConfigurationError
@@ -176,6 +177,70 @@ def fsck(invocation: Invocation) -> int:
     text = f"{problems} problems" if problems != 1 else "1 problem"
     output.result({"problems": problems}, [text])
     return FAILED if problems else 0
+
+
+def backup(invocation: Invocation) -> int:
+    """Copy the catalog and the blobs of a cluster; exit code 1 if the copy has problems."""
+    from storagegate.cluster.backup import backup
+    from storagegate.cluster.migration.command import runInReactor
+    from storagegate.storage.backup import emptyDirectory
+    from storagegate.storage.commandresults import noting
+
+    options, flags, output = _options(invocation), invocation.options, invocation.output
+
+    def act() -> int:
+        with output.progress("backup") as progress:
+            problems = runInReactor(
+                lambda reactor: backup(
+                    options,
+                    flags.to,
+                    output.line,
+                    reactor,
+                    command=flags.blobsWith,
+                    progress=progress,
+                )
+            )
+        if problems is None:
+            emptyDirectory(flags.to)
+            raise StoreError("interrupted: there is no backup")
+        return problems
+
+    problems = noting(invocation.data, "backup", act, verify=True, to=os.path.abspath(flags.to))
+    output.result({"to": flags.to, "problems": problems})
+    return FAILED if problems else 0
+
+
+def restore(invocation: Invocation) -> int:
+    """Make a cluster out of a backup; exit code 1 if it has problems."""
+    from storagegate.cluster.backup import restore
+    from storagegate.cluster.migration.command import runInReactor
+
+    if invocation.configuration.cluster is None:
+        raise CommandError("--to names the directory; without it a cluster is restored", MISUSED)
+    options, flags, output = _options(invocation), invocation.options, invocation.output
+    with output.progress("restore") as progress:
+        lacking = runInReactor(
+            lambda reactor: restore(
+                options,
+                flags.source,
+                output.line,
+                reactor,
+                isPartial=flags.partial,
+                progress=progress,
+            )
+        )
+    if lacking is None:
+        raise StoreError("interrupted: the database is as it was; run it again")
+    problems = _check(options, flags.verify, output)
+    output.result({"problems": problems})
+    return FAILED if problems else 0
+
+
+def _check(options: ClusterOptions, verify: bool, output: CommandOutput) -> int:
+    """Compare what was restored with itself."""
+    from storagegate.cluster.fsck import check
+
+    return check(options, False, verify, output.line, chooseReactor(None))
 
 
 def migrate(invocation: Invocation) -> int:

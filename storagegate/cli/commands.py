@@ -388,16 +388,29 @@ COMMANDS: tuple[Command, ...] = (
         "maintenance:backup",
         "copy the data; the daemon may run",
         CommandPlace.DATA,
-        (_TO, _switch("--verify", "read every byte of the copy")),
+        (
+            _TO,
+            _switch("--verify", "read every byte of the copy"),
+            _arg(
+                "--blobs-with",
+                dest="blobsWith",
+                metavar="COMMAND",
+                help="of a cluster: the shell's command that copies the blobs, while they are kept",
+            ),
+        ),
     ),
     Command(
         "restore",
         "maintenance:restore",
-        "make a data directory out of a backup, whole or not at all",
+        "make a data directory, or a cluster, out of a backup, whole or not at all",
         CommandPlace.DATA,
         (
             _arg("--from", dest="source", required=True, metavar="BACKUP", help="the backup"),
-            _TO,
+            _arg(
+                "--to",
+                metavar="DIR",
+                help="an empty directory, or none; without it the cluster of the configuration",
+            ),
             _switch("--verify", "read every byte of the copy"),
             _switch("--partial", "restore what there is, although blobs are missing or damaged"),
         ),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from storagegate.cli.administration import catalogPath, refuseCluster
 from storagegate.cli.daemonclient import apiOf
-from storagegate.cli.invocation import FAILED, Invocation
+from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import formatTime
 
 
@@ -36,7 +36,11 @@ def fsck(invocation: Invocation) -> int:
 
 
 def restore(invocation: Invocation) -> int:
-    """Make a data directory out of a backup; exit code 1 if the copy has problems."""
+    """Make a data directory or a cluster out of a backup; exit code 1 if it has problems."""
+    if invocation.options.to is None:
+        from storagegate.cli.cluster import restore as restoreCluster
+
+        return restoreCluster(invocation)
     from storagegate.storage.restore import restore
 
     options, output = invocation.options, invocation.output
@@ -84,8 +88,12 @@ def confirmClock(invocation: Invocation) -> int:
 
 def backup(invocation: Invocation) -> int:
     """Copy the data; exit code 1 if the copy has problems."""
-    instead = "back up PostgreSQL, and what has the blobs, with their own tools"
-    refuseCluster(invocation, f"{instead}; or storagegate cluster migrate --to DIR")
+    if invocation.configuration.cluster is not None:
+        from storagegate.cli.cluster import backup as backupCluster
+
+        return backupCluster(invocation)
+    if invocation.options.blobsWith is not None:
+        raise CommandError("--blobs-with is for a cluster", MISUSED)
     from storagegate.storage.backup import backup
     from storagegate.storage.commandresults import noting
 

@@ -72,7 +72,7 @@ class InitTests(SynchronousTestCase):
             self.assertRegex(
                 text, r"\Astoragegate: the configuration has no table \[cluster\] .*\n\Z"
             )
-        for command in (("fsck",), ("backup", "--to", "x"), ("recover", "--to", "x")):
+        for command in (("fsck",), ("recover", "--to", "x")):
             code, text = cluster.command(*command)
             self.assertEqual(code, 1)
             self.assertRegex(

@@ -14,7 +14,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic, sleep
+from threading import Event
+from time import monotonic
 from unittest import skipUnless
 
 from twisted.internet import reactor
@@ -51,14 +52,14 @@ Early = {"name": "Early", "methods": {"call": {"handler": lambda request, contex
 
 
 WAITING = """
-import os, time
+import os, threading
 from storagegate.storage.store import ObjectStore
 
 def waiting(act):
     def wait(*arguments, **named):
         open({place!r}, "w").close()
         while os.path.exists({gate!r}):
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
         return act(*arguments, **named)
     return wait
 
@@ -292,7 +293,7 @@ class EarlyClientTests(DaemonCase):
         while not place.exists():
             self.assertLess(monotonic(), end)
             self.assertIsNone(process.poll())
-            sleep(0.01)
+            Event().wait(0.01)
         for name, port in zip(flags, free, strict=True):
             with self.subTest(listener=name), self.assertRaises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port), 5).close()
@@ -307,7 +308,7 @@ class EarlyClientTests(DaemonCase):
                     socket.create_connection(("127.0.0.1", port), 5).close()
                 except ConnectionRefusedError:
                     self.assertLess(monotonic(), end)
-                    sleep(0.01)
+                    Event().wait(0.01)
                 else:
                     break
         self.assertEqual(getJSON(("127.0.0.1", free[1]), "/readyz")[0], 200)
@@ -337,7 +338,7 @@ class EarlyClientTests(DaemonCase):
         end = monotonic() + STOP_SECONDS
         while not place.exists():
             self.assertLess(monotonic(), end)
-            sleep(0.01)
+            Event().wait(0.01)
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
         with socket.socket(socket.AF_UNIX) as client:
             self.assertRaises(ConnectionRefusedError, client.connect, path)
@@ -347,7 +348,7 @@ class EarlyClientTests(DaemonCase):
                 if not client.connect_ex(path):
                     break
             self.assertLess(monotonic(), end)
-            sleep(0.01)
+            Event().wait(0.01)
         process.terminate()
         self.assertEqual(process.wait(STOP_SECONDS), 0)
 

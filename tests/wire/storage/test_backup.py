@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -39,8 +40,11 @@ class Writer(threading.Thread):
     @ivar warm: Set when objects come and go.
     """
 
-    def __init__(self, address: tuple[str, int], number: int) -> None:
+    def __init__(
+        self, address: tuple[str, int], number: int, headers: Mapping[str, str] = ROOT_HEADERS
+    ) -> None:
         super().__init__()
+        self._headers = headers
         self.prefix = f"w{number}-"
         self.done = 0
         self.error: BaseException | None = None
@@ -68,7 +72,7 @@ class Writer(threading.Thread):
             self.error = error
 
     def _ask(self, method: str, name: str, body: bytes | None, expected: int) -> None:
-        self._connection.request(method, f"/bucket/{name}", body, ROOT_HEADERS)
+        self._connection.request(method, f"/bucket/{name}", body, self._headers)
         answer = self._connection.getresponse()
         answer.read()
         if answer.status != expected:

@@ -312,14 +312,35 @@ def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> N
         )
 
 
-def _apply(cursor: Cursor[TupleRow], version: int) -> None:
+def makeEmpty(connection: psycopg.Connection[TupleRow], version: int) -> None:
+    """
+    Make the schema of some version in an empty database, in the transaction of the connection.
+
+    @param version: No more than L{MIGRATIONS} has.
+    @raise CatalogUnusable: The database is not empty, or does not fit; the text is one line.
+    """
+    cursor = connection.cursor()
+    _check(cursor)
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+    if _value(cursor, _HAS_VERSION):
+        raise CatalogUnusable("the catalog is not empty: a restore needs a new database")
+    _apply(cursor, 0, version)
+
+
+def finishEmpty(connection: psycopg.Connection[TupleRow]) -> None:
+    """Bring what L{makeEmpty} has made to the newest schema, in the same transaction."""
+    cursor = connection.cursor()
+    _apply(cursor, _version(cursor))
+
+
+def _apply(cursor: Cursor[TupleRow], version: int, newest: int = len(MIGRATIONS)) -> None:
     if not version:
         cursor.execute("CREATE TABLE schemaversion (version int NOT NULL)")
         cursor.execute("INSERT INTO schemaversion VALUES (0)")
-    for migration in MIGRATIONS[version:]:
+    for migration in MIGRATIONS[version:newest]:
         for statement in migration:
             cursor.execute(statement.encode())
-    cursor.execute("UPDATE schemaversion SET version = %s", (len(MIGRATIONS),))
+    cursor.execute("UPDATE schemaversion SET version = %s", (newest,))
     if not version:
         cursor.execute("INSERT INTO meta (name, value) VALUES ('secret', %s)", (urandom(32),))
 
