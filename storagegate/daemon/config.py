@@ -384,6 +384,21 @@ KEYS = (
         isShared=True,
     ),
     Key(
+        "bucketMetrics",
+        "false",
+        _readBoolean,
+        "whether /metrics names buckets; else it has what all of them hold together",
+        isShared=True,
+    ),
+    Key(
+        "metricsToken",
+        "",
+        _readSecret,
+        "the bearer token without which there are no metrics, and /readyz has no details",
+        isShared=True,
+        secret=True,
+    ),
+    Key(
         "verifyReads",
         "false",
         _readBoolean,
@@ -422,6 +437,7 @@ class StoreOptions:
     durability: str
     verifyReads: bool
     lifecycleDaySeconds: int = _DAY_SECONDS
+    bucketMetrics: bool = False
 
 
 @frozen
@@ -734,6 +750,7 @@ def _assemble(
             values["durability"],
             values["verifyReads"],
             values["lifecycleDaySeconds"],
+            values["bucketMetrics"],
         ),
         s3=S3Options(
             values["region"],
