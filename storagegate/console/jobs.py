@@ -25,6 +25,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
 from storagegate.s3.accounts import AccountKey
 from storagegate.s3.contents import retryCopy
+from storagegate.s3.copies import checkTaken
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import DeleteEntry
@@ -530,7 +531,7 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         writer = run.caller("PutObject", "write", target, copied)
         _, owner = await objects.checkWrite(writer, target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        await objects.checkCopiedTags(writer, record, None, target, copied)
+        await checkTaken(objects, writer, record, None, target, copied)
         await objects.copyObject(owner, record, target, copied)
         return record
 

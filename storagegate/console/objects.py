@@ -27,6 +27,7 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.contents import retryCopy
+from storagegate.s3.copies import checkTaken
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.objects import DeleteEntry
 from storagegate.s3.tags import decodeTags
@@ -309,7 +310,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     async def copy() -> tuple[Bucket, ObjectRecord]:
         found, owner = await objects.checkWrite(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        await objects.checkCopiedTags(reader, source, query.versionId, bucket, key)
+        await checkTaken(objects, reader, source, query.versionId, bucket, key)
         byVersion = query.versionId is not None
         changed = _changed(source.attributes, body)
         attributes = None if changed == source.attributes else changed

@@ -18,6 +18,7 @@ from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.s3.accounts import Identity
 from storagegate.s3.observers import UNKNOWN, S3RequestRecord, identify
+from storagegate.telemetry.redaction import Redactor
 
 MOST_EVENTS = 1000
 """Events of a second, of each process; further ones are dropped and counted."""
@@ -131,6 +132,7 @@ class RequestTap:
     Counts requests, and makes events of those that a stream wants. Reactor thread.
 
     @ivar filters: Those of all open streams; L{None} if there is none.
+    @ivar redact: Removes secrets from a text that a client has sent.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class RequestTap:
         @param now: Seconds since the epoch.
         """
         self.filters: Sequence[RequestFilter] | None = None
+        self.redact: Callable[[str], str] = Redactor().redact
         self._clock = clock
         self._worker = worker
         self._publish = publish
@@ -259,12 +262,12 @@ class RequestTap:
             "",
             record.clientHost,
             (record.bucket or "")[:_MOST_TEXT],
-            "" if record.key is None else record.key.decode("utf-8", "replace"),
+            "" if record.key is None else self.redact(record.key.decode("utf-8", "replace")),
             record.bytesIn,
             record.bytesOut,
             record.requestId.decode("ascii"),
             record.traceId.decode("ascii"),
-            record.agent[:_MOST_TEXT].decode("latin-1"),
+            self.redact(record.agent[: 4 * _MOST_TEXT].decode("latin-1"))[:_MOST_TEXT],
         )
 
     def _callEvent(
@@ -281,7 +284,7 @@ class RequestTap:
             round(seconds * 1000, 3),
             address=client.address,
             trace=context.tracing.traceId[:_MOST_TEXT],
-            agent=(client.userAgent or "")[:_MOST_TEXT],
+            agent=self.redact((client.userAgent or "")[: 4 * _MOST_TEXT])[:_MOST_TEXT],
         )
         if error is not None:
             event.code, event.reason = error.code, error.message[:_MOST_TEXT]

@@ -229,7 +229,7 @@ class Components:
         else:
             store = self._clusterStore(directory, self._cluster[0], arguments)
         if meters is not None:
-            watchStore(store, meters, directory)
+            watchStore(store, meters, directory, options.bucketMetrics)
         if self._link is not None:
             # The process that scrubs knows them, and any other has the page.
             objects = lambda: sorted(store.scrubber.corruptObjects)[:_MOST_NAMED]  # noqa: E731
@@ -328,6 +328,8 @@ class Components:
         monitoring = readMonitoringTable(configuration.gateway)
         self._callLog = monitoring.logging
         self._tracer = makeTracer(monitoring, self._reactor, self.meters)
+        if self._tracer is not None:
+            self._tracer.redact = self.logs.redactor.redact
 
     async def stopMonitoring(self) -> None:
         """Write the pending lines and export the pending spans, for two seconds at most."""
@@ -391,6 +393,7 @@ class Components:
         """
         from twisted.internet.threads import deferToThreadPool
 
+        from storagegate.net.forwarded import compileTrust
         from storagegate.net.http.message import ChannelRequest
         from storagegate.net.http.site import CoroutineResource
         from storagegate.telemetry import prometheus
@@ -411,15 +414,25 @@ class Components:
             snapshot = prometheus.shareMeters(self._link, meters)
         page = prometheus.MetricsPage(snapshot, run)
 
+        values = configuration.values
+        gate = health.MetricsGate(values.get("metricsToken", ""), self._reactor)
+        trust = compileTrust(configuration.s3.trustedProxies)
+
         async def handle(request: ChannelRequest) -> None:
+            isOpen = await gate.check(
+                request.headers.get(b"authorization"), request.clientAddress(trust)
+            )
             if request.path == prometheus.PATH:
+                if gate.isClosed and not isOpen:
+                    request.respond(*health.UNAUTHORISED)
+                    return
                 accept = request.headers.get(b"accept", b"")
                 request.respond(*await page.respond(request.method, accept))
                 return
-            request.respond(*health.respond(request.method, request.path, readiness))
+            details = gate.details(isOpen)
+            request.respond(*health.respond(request.method, request.path, readiness, details))
 
         plain = CoroutineResource(handle, health.describeError)
-        values = configuration.values
         make = makeConsole if values["console"] else None
         if make is not None and self._link is not None:
             # The first request to the console may come to another worker.
@@ -432,6 +445,7 @@ class Components:
             from storagegate.console.monitor import ConsoleMonitor
 
             self._monitor = ConsoleMonitor(self._reactor, self._link)
+            self._monitor.tap.redact = self.logs.redactor.redact
             if self._observation is not None:
                 self._observation.add(self._monitor.tap)
             if self._gateway is not None:

@@ -387,6 +387,21 @@ KEYS = (
         isShared=True,
     ),
     Key(
+        "bucketMetrics",
+        "false",
+        _readBoolean,
+        "whether /metrics names buckets; else it has what all of them hold together",
+        isShared=True,
+    ),
+    Key(
+        "metricsToken",
+        "",
+        _readSecret,
+        "the bearer token without which there are no metrics, and /readyz has no details",
+        isShared=True,
+        secret=True,
+    ),
+    Key(
         "verifyReads",
         "false",
         _readBoolean,
@@ -425,6 +440,7 @@ class StoreOptions:
     durability: str
     verifyReads: bool
     lifecycleDaySeconds: int = _DAY_SECONDS
+    bucketMetrics: bool = False
 
 
 @frozen
@@ -738,6 +754,7 @@ def _assemble(
             values["durability"],
             values["verifyReads"],
             values["lifecycleDaySeconds"],
+            values["bucketMetrics"],
         ),
         s3=S3Options(
             values["region"],

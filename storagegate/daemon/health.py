@@ -9,8 +9,13 @@ and while the store accepts no writes, and names every part::
 
     {"status": "unavailable", "error": "...",
      "parts": {"catalog": "ok", "blobs": "...", "s3": "listening"}}
+
+Where C{metricsToken} is configured, a request without it gets the status alone, and no metrics.
+Where it is not, the texts name no paths: whoever reaches the listener would see them.
 """
 
+import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,6 +24,7 @@ import msgspec
 from attrs import field, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from storagegate.auth.throttle import AuthFailureThrottle
 from storagegate.telemetry.metrics import MetricFamily, gaugesFamily
 
 if TYPE_CHECKING:
@@ -50,14 +56,84 @@ class Readiness:
     listeners: Mapping[str, str | None] = field(factory=dict)
 
 
-def respond(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Response:
-    """Make the response to a request of the admin listener: status, header fields and body."""
+NO_DETAILS, NO_PATHS, ALL = range(3)
+"""What of a L{Readiness} a request may see: the status alone, all but paths, everything."""
+
+# A path that begins at the root; one in quotes, as messages of the system have it, may have blanks.
+_PATH = re.compile(r"""(?<=')/[^']*(?=')|(?<=")/[^"]*(?=")|(?<![\w.:/])/[^\s'",;:)\]]+""")
+
+_HIDDEN_PATH = "..."
+
+
+def _withoutPaths(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_withoutPaths(name): _withoutPaths(each) for name, each in value.items()}
+    return _PATH.sub(_HIDDEN_PATH, value) if isinstance(value, str) else value
+
+
+UNAUTHORISED: Response = (
+    401,
+    (_JSON, _NO_STORE, (b"www-authenticate", b'Bearer realm="storagegate"')),
+    b'{"error":"unauthorized"}',
+)
+"""The response to a scrape without the token."""
+
+
+class MetricsGate:
+    """
+    Checks the token of requests for metrics and for the details of readiness.
+
+    @ivar isClosed: Whether there is a token, without which there are neither.
+    """
+
+    def __init__(self, token: str, clock: IReactorTime) -> None:
+        """
+        @param token: Empty for none.
+        @param clock: Of the responses to wrong tokens, which are delayed after some.
+        """
+        self.isClosed = bool(token)
+        self._token = token.encode()
+        self._throttle = AuthFailureThrottle(clock)
+
+    async def check(self, authorization: bytes | None, address: str) -> bool:
+        """
+        Return whether a request has the token.
+
+        @param authorization: The field's value; C{None} without one.
+        @param address: The client's, whose wrong tokens are counted.
+        """
+        if not self.isClosed or authorization is None:
+            return False
+        scheme, _, given = authorization.partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+            return True
+        await self._throttle.wait(self._throttle.failed(address))
+        return False
+
+    def details(self, hasToken: bool) -> int:
+        """Return what of the readiness a request may see."""
+        if hasToken:
+            return ALL
+        return NO_DETAILS if self.isClosed else NO_PATHS
+
+
+def respond(
+    method: bytes, path: bytes, readiness: Callable[[], Readiness], details: int = ALL
+) -> Response:
+    """
+    Make the response to a request of the admin listener: status, header fields and body.
+
+    @param details: C{NO_DETAILS}, C{NO_PATHS} or C{ALL}.
+    """
     if method not in (b"GET", b"HEAD") or path not in (b"/healthz", b"/readyz"):
         return _json(404, {"error": "not found"})
     if path == b"/healthz":
         return _json(200, {"status": "ok"})
     found = readiness()
     document: dict[str, Any] = {"status": found.status}
+    code = 200 if found.status == "ok" else 503
+    if details == NO_DETAILS:
+        return _json(code, document)
     if found.error is not None:
         document["error"] = found.error
     document["parts"] = {
@@ -71,7 +147,7 @@ def respond(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> R
     }
     if warnings:
         document["warnings"] = warnings
-    return _json(200 if found.status == "ok" else 503, document)
+    return _json(code, document if details == ALL else _withoutPaths(document))
 
 
 def describeError(request: object, error: BaseException) -> Response:

@@ -82,6 +82,7 @@ class Logs:
         """
         self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = BufferedLogWriter(output)
+        writer.redact = self.redactor.redact
         if self._accessFile is None:
             self.accessSink = writer
         self._observer = LogObserver(writer, self.redactor, worker=worker)
@@ -134,6 +135,7 @@ class Logs:
         """
         self._accessFile = file
         writer = self.accessSink = BufferedLogWriter(file)
+        writer.redact = self.redactor.redact
         # Its lines have a level of their own option.
         writer.lowest = 0
         writer.onChange = self._accessChanged
@@ -237,6 +239,7 @@ def _secretsOf(configuration: Configuration) -> Iterator[str]:
         yield configuration.s3.root.secretKey
     if configuration.cluster is not None:
         yield from configuration.cluster.secrets()
+    yield configuration.values.get("metricsToken", "")
     yield from _secretsIn(configuration.gateway)
 
 

@@ -278,6 +278,21 @@ class AccessKeyStore:
         """Return whether the root account or that of an issued key has a canonical id."""
         return accountId in self._accounts()
 
+    def hasAccount(self, account: str) -> bool:
+        """Return whether there is an account of this name: the root one, or that of a key."""
+        return canonicalId(account) in self._accounts()
+
+    def hasUser(self, account: str, accessKey: str) -> bool:
+        """Return whether an account has a key, be it usable now or not."""
+        key = self._keys.keys.get(accessKey)
+        if key is not None:
+            return key.account == account
+        return account == ROOT_ACCOUNT and accessKey == self._root.identity.accessKey
+
+    async def refresh(self) -> None:
+        """Read the issued keys as they are now: another process may have issued one."""
+        await self._keys.refresh()
+
     def accountsOf(self, email: str) -> list[str]:
         """
         Return the accounts whose keys carry an address.

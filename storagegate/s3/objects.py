@@ -594,27 +594,6 @@ class ObjectService:
         record = replace(record, account=owner.account, attributes=attributes)
         return await self.store.putObject(record, None, condition)
 
-    async def checkCopiedTags(
-        self,
-        caller: "Caller",
-        source: ObjectRecord,
-        versionId: str | None,
-        bucket: str,
-        key: bytes,
-    ) -> None:
-        """
-        Decide on the tags that a copy takes over from its source: they are read, and put.
-
-        @param source: As it was looked up.
-        @param versionId: That the request names; L{None} for the current one.
-        @param bucket: Of the copy.
-        @param key: Of the copy.
-        @raise S3Error: C{AccessDenied}.
-        """
-        if source.attributes.tags:
-            await self.object(caller, source.bucket, source.key, versionId, "GetObjectTagging")
-            await self.bucket(caller, bucket, key, "PutObjectTagging")
-
     async def copyObject(
         self,
         owner: Ownership,

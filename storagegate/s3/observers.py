@@ -212,8 +212,8 @@ def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
         "http.request.body.size": record.bytesIn,
         "http.response.body.size": record.bytesOut,
         "url.scheme": schemeOf(record.isSecure),
-        # Spans wait in memory.
-        "url.path": record.path[:1024].decode("latin-1"),
+        # Redacted, and cut, where the span is recorded.
+        "url.path": record.path[:4096].decode("latin-1"),
         "client.address": record.clientHost,
         "aws.request_id": record.requestId.decode("ascii"),
     }
@@ -332,7 +332,7 @@ class S3Log:
                 record.seconds,
                 record.errorCode or str(record.status),
                 record.traceId,
-                (record.status, record.bytesIn, record.bytesOut, _members(record, version)),
+                (record.status, record.bytesIn, record.bytesOut, self._members(record, version)),
                 known.get(name) or self._textsOf(name),
             )
             (good if record.status < 400 else bad).append(entry)
@@ -344,7 +344,8 @@ class S3Log:
         from storagegate.telemetry.accesslog import MAX_TEXT
 
         code, bucket, accessKey, agent = name
-        shown = agent[:MAX_TEXT].decode("latin-1")
+        # A secret that is cut is not recognised: the first cut is far from the second.
+        shown = self._lines.redact(agent[: 4 * MAX_TEXT].decode("latin-1"))[:MAX_TEXT]
         texts = (code or "", (bucket or "")[:MAX_TEXT], (accessKey or "")[:MAX_TEXT], shown)
         if len(self._texts) >= _MAX_TEXTS:
             self._texts.clear()
@@ -352,21 +353,22 @@ class S3Log:
             self._texts[name] = texts
         return texts
 
+    def _members(self, record: S3RequestRecord, version: str) -> bytes:
+        """Write the members of a line that differ from request to request."""
+        key = record.key or b""
+        text = key.decode("utf-8", "backslashreplace")
+        shown = self._lines.redact(text)
+        # Most keys need no escaping: that takes half of the time.
+        if not version and shown == text and _isPlain(key) is not None:
+            return b'"key":"%b","version_id":"","request_id":"%b"' % (key, record.requestId)
+        from storagegate.telemetry.log import formatJSON
 
-def _members(record: S3RequestRecord, version: str) -> bytes:
-    """Write the members of a line that differ from request to request."""
-    key = record.key or b""
-    # Most keys need no escaping: that takes half of the time.
-    if not version and _isPlain(key) is not None:
-        return b'"key":"%b","version_id":"","request_id":"%b"' % (key, record.requestId)
-    from storagegate.telemetry.log import formatJSON
-
-    members = {
-        "key": key.decode("utf-8", "backslashreplace"),
-        "version_id": version,
-        "request_id": record.requestId.decode("ascii"),
-    }
-    return formatJSON(members)[1:-1]
+        members = {
+            "key": shown,
+            "version_id": self._lines.redact(version),
+            "request_id": record.requestId.decode("ascii"),
+        }
+        return formatJSON(members)[1:-1]
 
 
 def identify(record: S3RequestRecord) -> tuple[str, str]:

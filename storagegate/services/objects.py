@@ -30,6 +30,7 @@ from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.contents import TRIES, retryCopy
+from storagegate.s3.copies import checkTaken
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import (
@@ -595,7 +596,7 @@ class _StorageMethods:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
                 versionId = source["versionId"]
-                await self._objects.checkCopiedTags(caller, found, versionId, bucket, key)
+                await checkTaken(self._objects, caller, found, versionId, bucket, key)
                 return await self._objects.copyObject(
                     owner, found, bucket, key, byVersion=versionId is not None
                 )

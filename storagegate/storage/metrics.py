@@ -93,9 +93,13 @@ class _UsageReader:
     The embedded catalog returns it at once; of one behind a network it is that of the last scrape.
     """
 
-    def __init__(self, catalog: Any) -> None:
-        """@param catalog: An L{ICatalog<storagegate.storage.interfaces.ICatalog>}."""
+    def __init__(self, catalog: Any, byBucket: bool) -> None:
+        """
+        @param catalog: An L{ICatalog<storagegate.storage.interfaces.ICatalog>}.
+        @param byBucket: Whether samples name buckets.
+        """
         self._catalog = catalog
+        self._byBucket = byBucket
         self._usage: StoreUsage | None = None
         self._isReading = False
 
@@ -110,19 +114,22 @@ class _UsageReader:
         if usage is None:
             return
         for name, help in (
-            ("objects", "Objects of a bucket."),
-            ("bytes", "Bytes of the objects of a bucket."),
-            ("uploads", "Multipart uploads of a bucket that are in progress."),
+            ("objects", "Objects of a bucket, or of all."),
+            ("bytes", "Bytes of these objects."),
+            ("uploads", "Multipart uploads in progress."),
             ("uploadBytes", "Bytes of the parts of these uploads."),
         ):
+            word = name.replace("uploadBytes", "upload_bytes")
+            metric = f"storagegate_bucket_{word}"
+            if not self._byBucket:
+                total = sum(getattr(each, name) for each in (*usage.buckets, usage.others))
+                yield gaugeFamily(metric, help, total, "max")
+                continue
             samples = {(each.bucket,): getattr(each, name) for each in usage.buckets}
             if len(usage.buckets) == _BUCKETS:
                 # A bucket may have that name.
                 samples[(OTHER,)] = samples.get((OTHER,), 0) + getattr(usage.others, name)
-            word = name.replace("uploadBytes", "upload_bytes")
-            yield gaugesFamily(
-                f"storagegate_bucket_{word}", help, ("bucket",), samples.items(), "max"
-            )
+            yield gaugesFamily(metric, help, ("bucket",), samples.items(), "max")
         yield gaugeFamily(
             "storagegate_access_keys", "Access keys that are issued.", usage.accessKeys, "max"
         )
@@ -134,13 +141,14 @@ class _UsageReader:
         self._isReading = False
 
 
-def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
+def watchStore(store: Any, meters: MetricsRegistry, directory: str, byBucket: bool = False) -> None:
     """
     Register the metrics of a store.
 
     @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
     @param directory: Its data directory.
     @param meters: Receives them.
+    @param byBucket: Whether what buckets hold is named by bucket, for whoever reads the metrics.
     """
     rows = meters.histogram(
         "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS
@@ -154,7 +162,7 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
     store.catalog.measure(rows.observe, seconds.observe)
     wal = os.path.join(directory, "catalog.sqlite-wal")
     meters.watch(lambda: _families(store, wal, rows))
-    meters.watch(_UsageReader(store.catalog).families)
+    meters.watch(_UsageReader(store.catalog, byBucket).families)
 
 
 def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:

@@ -31,6 +31,7 @@ from storagegate.telemetry.log import (
     formatJSON,
     formatTimestamp,
 )
+from storagegate.telemetry.redaction import Redactor
 
 FIELDS = (
     "timestamp",
@@ -64,6 +65,8 @@ class AccessLog:
     Writes a line for each call or request that has ended.
 
     @ivar templates: Lines with gaps for what differs, by what they have in common.
+    @ivar redact: Removes secrets from a text of a client, see L{BufferedLogWriter}. The texts of an
+        entry are redacted here, its members before.
     """
 
     _log = Logger()
@@ -94,6 +97,7 @@ class AccessLog:
         self._numbers = tuple(numbers)
         self._texts = tuple(texts)
         self._sink = sink
+        self.redact = Redactor().redact if sink is None else sink.redact
         self._hasMembers = hasMembers
         self._hasTemplates = self._fields == FIELDS and format == "json"
         self.templates: dict[tuple[Any, ...], bytes] = {}
@@ -157,8 +161,9 @@ class AccessLog:
         *counts, members = numbers if self._hasMembers else (*numbers, b"")
         values.update(zip(self._numbers, counts, strict=True))
         values.update(json.decode(b"{%b}" % members))
-        values.update(zip(self._texts, texts, strict=True))
-        return self._format({**values, **(more or {})})
+        values.update(zip(self._texts, map(self.redact, texts), strict=True))
+        shown = {name: self.redact(text) for name, text in (more or {}).items()}
+        return self._format({**values, **shown})
 
     def _makeTemplate(self, key: tuple[Any, ...]) -> bytes:
         """Write a line with gaps; only numbers and what needs no escaping come into these."""
@@ -170,7 +175,8 @@ class AccessLog:
         numbers += ",%b" if self._hasMembers else ""
         line = f',{fields},"duration":%.3f,{_members({"status": status})},"trace_id":"%s"{numbers}'
         if texts:
-            line += f",{_members(dict(zip(self._texts, texts, strict=True)))}"
+            shown = map(self.redact, texts)
+            line += f",{_members(dict(zip(self._texts, shown, strict=True)))}"
         template = self.templates[key] = f'{{"timestamp":"%s"{line}}}'.encode()
         return template
 

@@ -214,6 +214,8 @@ class BufferedLogWriter:
 
     @ivar lowest: The lowest level that is logged, by its index in L{LEVELS}. Callers check it.
     @ivar dropped: Lines dropped because too many bytes waited.
+    @ivar redact: Removes secrets from a text that a client has sent, see L{Redactor.redact}. Those
+        that write lines of their own call it.
     @ivar onChange: Called with the error when the output fails, and with C{None} when it is well
         again; C{None} for nothing.
     """
@@ -224,6 +226,7 @@ class BufferedLogWriter:
         """
         self.lowest = LEVELS.index("info")
         self.dropped = 0
+        self.redact: Callable[[str], str] = Redactor().redact
         self.onChange: Callable[[OSError | None], None] | None = None
         self._hasFailed = False
         self._output = output

@@ -26,8 +26,9 @@ from twisted.logger import Logger
 
 from storagegate.core.context import Tracing
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
+from storagegate.telemetry.redaction import Redactor
 from storagegate.telemetry.tracecontext import newSpanId
-from storagegate.telemetry.tracing import TracingOptions, boundedText
+from storagegate.telemetry.tracing import MAX_TEXT, TracingOptions, boundedText
 from storagegate.version import __version__
 
 FLUSH_SECONDS = 2
@@ -193,6 +194,8 @@ class Tracer:
 
     @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
         sort before this.
+    @ivar redact: Removes secrets from the text of an attribute, see
+        L{Redactor.redact<storagegate.telemetry.redaction.Redactor.redact>}.
     @ivar spanAttributes: The user's function of a context; C{None} for none.
     @ivar correlationHeader: The HTTP header field that has the id of a trace.
     @ivar exporter: Counts the spans that were exported.
@@ -217,6 +220,7 @@ class Tracer:
         bound = round(options.sampleRatio * (1 << 64))
         # Text is compared in half the time of numbers; no digit sorts after "g".
         self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
+        self.redact: Callable[[str], str] = Redactor().redact
         self.spanAttributes = options.spanAttributes
         self.correlationHeader = options.correlationHeader
         self.dropped = 0
@@ -315,7 +319,7 @@ class Tracer:
                 context=SpanContext(traceId, int(tracing.ownId, 16), False, _FLAGS, state),
                 parent=parent,
                 resource=self._resource,
-                attributes=attributes,
+                attributes={name: self._shown(value) for name, value in attributes.items()},
                 kind=SpanKind.CLIENT if isClient else SpanKind.SERVER,
                 status=_FAILED if isFailed else _UNSET,
                 start_time=endNs - int(seconds * 1e9),
@@ -323,6 +327,15 @@ class Tracer:
                 instrumentation_scope=self._scope,
             )
         )
+
+    def _shown(self, value: Any) -> Any:
+        """Return a value without secrets; text as long as a span keeps it, for spans wait."""
+        if isinstance(value, str):
+            # A secret that is cut is not recognised.
+            return self.redact(value)[:MAX_TEXT]
+        if isinstance(value, list | tuple):
+            return [self._shown(each) for each in value]
+        return value
 
     def forwarded(
         self,

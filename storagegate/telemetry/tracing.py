@@ -311,7 +311,7 @@ class CallTracer:
         if protocol in self._statusProtocols:
             attributes["http.response.status_code"] = 200 if error is None else error.statusCode
         if client.userAgent:
-            attributes["user_agent.original"] = boundedText(client.userAgent[:MAX_AGENT])
+            attributes["user_agent.original"] = boundedText(client.userAgent[: 4 * MAX_AGENT])
         if error is not None:
             attributes["error.type"] = boundedText(error.code)
         # A mistake of the caller is no failure of the server.

@@ -187,6 +187,8 @@ class RefusalTests(ConfigurationCase):
             "logLevel": "loud",
             "accessLog": "",
             "lifecycleDaySeconds": "0",
+            "bucketMetrics": "yes",
+            "metricsToken": "x",
             "verifyReads": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})

@@ -2,9 +2,19 @@
 
 import json
 
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.health import Readiness, describeError, respond
+from storagegate.daemon.health import (
+    ALL,
+    NO_DETAILS,
+    NO_PATHS,
+    MetricsGate,
+    Readiness,
+    describeError,
+    respond,
+)
 
 
 class AnswerTests(SynchronousTestCase):
@@ -89,3 +99,70 @@ class AnswerTests(SynchronousTestCase):
         """An error of our own tells nothing of itself."""
         code, _headers, body = describeError(None, ValueError("inside"))
         self.assertEqual((code, json.loads(body)), (500, {"error": "internal error"}))
+
+
+class DetailTests(SynchronousTestCase):
+    """What of the readiness a request may see."""
+
+    wrong = Readiness(
+        "unavailable",
+        "blobs: [Errno 13] Permission denied: '/srv/my data/blobs/x'",
+        {
+            "blobs": "[Errno 13] Permission denied: '/srv/my data/blobs/x'",
+            "catalog": "/var/lib/storagegate/catalog.sqlite is gone; see https://example.com/a/b",
+        },
+        {"certificate of s3": "/etc/ssl/key.pem ends on 2030-01-01"},
+    )
+
+    def body(self, details: int) -> str:
+        """Return the document that shows so much."""
+        code, _, body = respond(b"GET", b"/readyz", lambda: self.wrong, details)
+        self.assertEqual(code, 503)
+        return body.decode()
+
+    def test_paths(self) -> None:
+        """Without a token no text names a path; the rest of it stays."""
+        body = self.body(NO_PATHS)
+        for each in ("srv", "my data", "/var", "/etc", "key.pem", "sqlite"):
+            self.assertNotIn(each, body)
+        document = json.loads(body)
+        self.assertEqual(document["parts"]["blobs"], "[Errno 13] Permission denied: '...'")
+        self.assertEqual(document["parts"]["catalog"], "... is gone; see https://example.com/a/b")
+        self.assertEqual(document["warnings"], {"certificate of s3": "... ends on 2030-01-01"})
+        self.assertIn("/srv/my data/blobs/x", self.body(ALL))
+
+    def test_closed(self) -> None:
+        """Where a token is needed, a request without it sees the status alone."""
+        self.assertEqual(json.loads(self.body(NO_DETAILS)), {"status": "unavailable"})
+
+    def test_gate(self) -> None:
+        """The token opens; others do not, and are slowed down after some."""
+        clock = Clock()
+        gate = MetricsGate("t0ken-of-the-scraper", clock)
+        check = self.successResultOf(Deferred.fromCoroutine(gate.check(None, "10.0.0.1")))
+        self.assertIs(check, False)
+        for field, expected in (
+            (b"Bearer t0ken-of-the-scraper", True),
+            (b"bearer  t0ken-of-the-scraper ", True),
+            (b"Bearer t0ken-of-the-scrape", False),
+            (b"Bearer", False),
+            (b"Basic t0ken-of-the-scraper", False),
+            (b"", False),
+        ):
+            found = self.successResultOf(Deferred.fromCoroutine(gate.check(field, "10.0.0.1")))
+            self.assertIs(found, expected, field)
+        self.assertEqual([gate.details(each) for each in (True, False)], [ALL, NO_DETAILS])
+        for _ in range(200):
+            Deferred.fromCoroutine(gate.check(b"Bearer x", "10.0.0.1"))
+        waiting = Deferred.fromCoroutine(gate.check(b"Bearer x", "10.0.0.1"))
+        self.assertNoResult(waiting)
+        clock.pump([1.0] * 120)
+        self.assertIs(self.successResultOf(waiting), False)
+
+    def test_none(self) -> None:
+        """Without a configured token none is taken, and nothing needs one."""
+        gate = MetricsGate("", Clock())
+        for field in (None, b"Bearer ", b"Bearer x"):
+            found = self.successResultOf(Deferred.fromCoroutine(gate.check(field, "10.0.0.1")))
+            self.assertIs(found, False)
+        self.assertEqual((gate.isClosed, gate.details(False)), (False, NO_PATHS))

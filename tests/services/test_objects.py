@@ -390,6 +390,23 @@ class PolicyTests(StorageCase):
         await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)
         await setPolicy({**allow, "Action": ["s3:GetObjectVersion", "s3:DeleteObjectVersion"]})
         await self.call("CopyObject", byVersion, bob)
+        # The tags that a copy takes over count as those that it gives.
+        tagged = {"StringEquals": {"s3:RequestObjectTag/a": "b"}}
+        objects = ["arn:aws:s3:::bobs/*"]
+        denied = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": objects,
+            "Condition": tagged,
+        }
+        await self.call("PutObject", upload("bobs", "own", b"x"), bob)
+        await self.store.catalog.putTags("bobs", b"own", None, "a=b")
+        policy = json.dumps({"Statement": denied}).encode()
+        await self.store.catalog.putSettings("bobs", {"policy": policy})
+        own = {"fromBucket": "bobs", "fromKey": "own", "bucket": "bobs", "key": "second"}
+        await self.refused("PERMISSION_DENIED", "CopyObject", own, bob)
+        await self.call("CopyObject", byVersion, bob)
         # Tags are copied only for those that may read them.
         await self.store.catalog.putTags("anns", b"k", None, "a=b")
         await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)

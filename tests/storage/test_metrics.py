@@ -22,7 +22,7 @@ class StoreMetersTests(SynchronousTestCase):
         self.directory = fastDirectory(self)
         self.driver = StoreDriver(self.directory, MeteredFiles(self.meters))
         self.addCleanup(self.driver.close)
-        watchStore(self.driver.store, self.meters, self.directory)
+        watchStore(self.driver.store, self.meters, self.directory, True)
 
     def value(self, name: str, *labels: str) -> Any:
         """Give a value."""
@@ -107,12 +107,26 @@ class StoreMetersTests(SynchronousTestCase):
         self.assertEqual(self.bucketValue("bytes", "other"), 6)
         self.assertIsNone(self.bucketValue("bytes", "c"))
 
+    def test_unnamed(self) -> None:
+        """Unless they are asked for, no sample names a bucket: there are the sums alone."""
+        self.driver.createBucket("b")
+        self.driver.createBucket("c")
+        self.driver.put("b", b"k", BODY)
+        self.driver.put("c", b"k", b"12345")
+        for most in (500, 1):
+            self.patch(metrics, "_BUCKETS", most)
+            reader = metrics._UsageReader(self.driver.store.catalog, False)
+            found = {family.name: family for family in reader.families()}
+            for name, value in (("objects", 2), ("bytes", len(BODY) + 5), ("uploads", 0)):
+                family = found[f"storagegate_bucket_{name}"]
+                self.assertEqual((family.labels, family.samples), ((), [((), value)]), most)
+
     def test_usageOfClosed(self) -> None:
         """A store that is closed tells the last figures, without an error."""
         self.driver.createBucket("b")
         self.driver.put("b", b"k", BODY)
         before = self.bucketValue("objects", "b")
-        reader = metrics._UsageReader(self.driver.store.catalog)
+        reader = metrics._UsageReader(self.driver.store.catalog, True)
         list(reader.families())
         self.driver.close()
         found = {family.name: family for family in reader.families()}

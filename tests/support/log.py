@@ -31,6 +31,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.lowest = 1
+        self.redact: Callable[[str], str] = str
         self.lines: list[bytes] = []
 
     def write(self, line: bytes, isUrgent: bool = False) -> None:

@@ -21,6 +21,7 @@ from storagegate.telemetry.otlp import (
     Tracer,
     makeResource,
 )
+from storagegate.telemetry.redaction import Redactor
 from storagegate.telemetry.tracecontext import newTracing
 from storagegate.telemetry.tracing import CallTracer, TracingOptions
 from tests.support.delayed import TurnedReactor
@@ -172,6 +173,28 @@ class QueueTests(PipelineCase):
         )
         self.assertEqual(parent.is_remote, True)
         self.assertEqual(other.parent and other.parent.is_remote, False)
+
+    def test_redacted(self) -> None:
+        """No attribute has a secret, be it a path, an agent or one of the user's own."""
+        pipeline = self.pipeline()
+        pipeline.redact = Redactor(["the configured secret"]).redact
+        tracing = Tracing(TRACE, None, True, "", "b7ad6b7169203331")
+        attributes = {
+            "url.path": "/b/the%20configured%20secret",
+            "user_agent.original": "x http://h/b/k?AWSAccessKeyId=A&Expires=1&Signature=abc%2Bdef%3D",
+            "mine": ["the configured secret"],
+            "long": "x" * 250 + "the configured secret",
+            "number": 7,
+        }
+        pipeline.record(tracing, "S/m", attributes, 0.5)
+        self.finish(pipeline)
+        [span] = self.exporter.spans
+        shown = dict(span.attributes or {})
+        self.assertEqual(shown["url.path"], "/b/***")
+        self.assertEqual(shown["mine"], ["***"])
+        self.assertEqual(shown["number"], 7)
+        self.assertNotIn("abc", str(shown))
+        self.assertNotIn("the con", str(shown))
 
     def test_untouched(self) -> None:
         """A pipeline without spans stops at once, and to stop twice is to stop."""

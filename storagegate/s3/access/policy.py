@@ -18,7 +18,7 @@ are judged for a request, and of these first the principal, then the key, then t
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from attrs import frozen
 from msgspec import Struct
@@ -313,13 +313,35 @@ def _keyTest(statement: Statement) -> _KeyTest | None:
     return test
 
 
-def compilePolicy(document: bytes, bucket: str) -> BucketPolicy:
+class PrincipalDirectory(Protocol):
+    """The identities that a new policy can name."""
+
+    def isAccountId(self, accountId: str) -> bool:
+        """Return whether an account has a canonical id."""
+
+    def hasAccount(self, account: str) -> bool:
+        """Return whether there is an account of this name."""
+
+    def hasUser(self, account: str, accessKey: str) -> bool:
+        """Return whether an account has a key."""
+
+
+class UnknownPrincipal(ValueError):
+    """A new policy names an account or a user that does not exist."""
+
+
+def compilePolicy(
+    document: bytes, bucket: str, directory: PrincipalDirectory | None = None
+) -> BucketPolicy:
     """
     Read, validate and compile a policy.
 
     @param document: As it was sent.
     @param bucket: The bucket whose policy it is.
-    @raise S3Error: C{MalformedPolicy}, naming the problem.
+    @param directory: The identities that a new policy can name; L{None} for one that was stored,
+        whose principals may have been removed since.
+    @raise S3Error: C{MalformedPolicy}, naming the problem; its cause is L{UnknownPrincipal} for
+        that of a principal which the directory does not have.
     """
     policy = _parseJSON(document)
     _checkElements(policy, _POLICY_ELEMENTS)
@@ -336,9 +358,31 @@ def compilePolicy(document: bytes, bucket: str) -> BucketPolicy:
     reader = _StatementReader(bucket, variables=version == _VERSIONS[1])
     try:
         read = [reader.read(each) for each in statements]
+        if directory is not None:
+            for each in read:
+                _checkNew(each, directory)
         return BucketPolicy(document, read, reader.variables)
+    except UnknownPrincipal as error:
+        raise malformed(str(error)) from error
     except ValueError as error:
         raise malformed(str(error)) from None
+
+
+def _checkNew(statement: Statement, directory: PrincipalDirectory) -> None:
+    """
+    Check what only a new policy has to keep to.
+
+    @raise ValueError: The statement allows something to all but some.
+    @raise UnknownPrincipal: It names an identity that does not exist.
+    """
+    if statement.isNotPrincipal and statement.isAllow:
+        raise ValueError("Allow with NotPrincipal is not allowed.")
+    principals = statement.principals
+    unknown = [each for each in principals.accounts if not directory.hasAccount(each)]
+    unknown += [f"{of}/{key}" for of, key in principals.users if not directory.hasUser(of, key)]
+    unknown += [each for each in principals.ids if not directory.isAccountId(each)]
+    if unknown:
+        raise UnknownPrincipal(f"Invalid principal in policy: {min(unknown)!a:.200}")
 
 
 def _parseJSON(document: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from storagegate.s3.access.acl import (
     privateList,
 )
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
-from storagegate.s3.access.policy import compilePolicy
+from storagegate.s3.access.policy import UnknownPrincipal, compilePolicy
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.request import S3Request, readVersionHeaders
@@ -48,7 +48,14 @@ async def putBucketPolicy(call: S3Request) -> None:
     """Set the policy."""
     _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     document = await call.readDocument()
-    policy = compilePolicy(document, call.bucket)
+    accounts = call.services.accounts
+    try:
+        policy = compilePolicy(document, call.bucket, accounts)
+    except S3Error as error:
+        if not isinstance(error.__cause__, UnknownPrincipal):
+            raise
+        await accounts.refresh()
+        policy = compilePolicy(document, call.bucket, accounts)
     if policy.isPublic and settings.access.block.blockPublicPolicy:
         raise S3Error("AccessDenied", "The block of public access forbids public policies")
     await _put(call, POLICY, document)

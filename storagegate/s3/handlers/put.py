@@ -14,6 +14,7 @@ from storagegate.s3.conditions import (
     writeCondition,
 )
 from storagegate.s3.contents import retryCopy
+from storagegate.s3.copies import checkTaken
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
 from storagegate.s3.locks import bypasses, checkLock, lockFrom
@@ -29,7 +30,6 @@ from storagegate.s3.request import (
     versionField,
     versionHeaders,
 )
-from storagegate.s3.tags import decodeTags
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import (
     UNLOCKED,
@@ -133,22 +133,6 @@ def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) ->
     return requested.tags if directive == b"REPLACE" else source.attributes.tags
 
 
-def _describeTaken(call: S3Request, source: ObjectRecord, takesTags: bool) -> bool:
-    """
-    Show policies the tags and the class that a copy takes over from its source.
-
-    @return: Whether there is something to decide on that was not known before.
-    """
-    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
-    takesClass = directive == b"COPY" and STORAGE_CLASS not in call.headers
-    if takesClass:
-        storageClass = source.attributes.storageClass.encode("ascii")
-        call.headers = {**call.headers, STORAGE_CLASS: storageClass}
-    if takesTags:
-        call.documentTags = decodeTags(source.attributes.tags)
-    return takesClass or bool(call.documentTags)
-
-
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its bytes get a second name."""
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
@@ -162,17 +146,22 @@ async def copyObject(call: S3Request) -> None:
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
-    sent = call.headers
+    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
+    takesClass = directive == b"COPY" and STORAGE_CLASS not in call.headers
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
-        call.headers = sent
         source = await findCopySource(call)
         attributes = _copiedAttributes(call, source.record)
-        if _describeTaken(call, source.record, takesTags):
-            await objects.bucket(call, call.bucket, call.key)
-        if takesTags:
-            versionId = source.record.versionId if source.byVersion else None
-            await objects.checkCopiedTags(call, source.record, versionId, call.bucket, call.key)
+        await checkTaken(
+            objects,
+            call,
+            source.record,
+            source.record.versionId if source.byVersion else None,
+            call.bucket,
+            call.key,
+            takesTags=takesTags,
+            takesClass=takesClass,
+        )
         return source, await objects.copyObject(
             owner,
             source.record,

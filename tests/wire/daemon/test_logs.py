@@ -43,6 +43,7 @@ LISTENERS = (
 
 JWT_SECRET = "jwt-secret-of-more-than-32-characters"
 PASSWORD = "hunter2-and-more"
+OLDER = "b2xkZXIgc2lnbmF0dXJlIG9m%3D"
 COOKIE = "session-cookie-value"
 BASIC = "dXNlcjpwYXNzd29yZC1vZi11c2Vy"
 FORGED = "x\n2026-01-01T00:00:00+0000 [-] forged\x1b[2J\u2028"
@@ -132,6 +133,12 @@ class SecretTests(SynchronousTestCase):
             text = f"{outgoing.target} {outgoing.headers}"
             [found] = re.findall(r"Signature=(\w{64})", text)
             yield found
+        # Where no secret belongs: in a key, and in the name of a client.
+        agents = (f"wget http://h/b/k?AWSAccessKeyId=A&Expires=1&Signature={OLDER}", SECRET_KEY)
+        for agent in (*agents, "x" * 245 + SECRET_KEY):
+            request(address, "GET", f"/logged/{SECRET_KEY}", headers={"User-Agent": agent})
+        request(address, "PUT", f"/logged/a-{SECRET_KEY}%0a?versionId=x")
+        yield from (OLDER, SECRET_KEY[:9])
         for path in ("/logged", f"/logged/k?X-Amz-Security-Token={PASSWORD}"):
             request(address, "GET", path, headers={**ROOT_HEADERS, "Cookie": COOKIE})
 

@@ -22,7 +22,7 @@ from tests.support.clients import (
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
 from tests.support.selection import long
-from tests.wire.s3.fixture import S3Case
+from tests.wire.s3.fixture import S3Case, runStoragegate
 from tests.wire.s3.forms import formRequest
 
 # Of the shared daemon: a key is issued by a process of its own.
@@ -171,6 +171,46 @@ class PolicyTests(AccessCase):
         far = {"NotIpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
         self.setPolicy(statement(self.bucket, "*", "s3:ListBucket", Condition=far))
         self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
+
+    def test_newPrincipals(self) -> None:
+        """A new policy names identities that exist, and allows nothing to all but some."""
+        account, key = "acbob", self.accounts[1].accessKey
+        for principal in (
+            "nosuchaccount",
+            "arn:aws:iam::nosuchaccount:root",
+            f"arn:aws:iam::nosuchaccount:user/{key}",
+            f"arn:aws:iam::{account}:user/NOSUCHKEY",
+            [account, "nosuchaccount"],
+        ):
+            policy = {"Statement": [statement(self.bucket, {"AWS": principal}, "s3:GetObject")]}
+            with self.assertRaises(ClientError) as caught:
+                self.ann.put_bucket_policy(Bucket=self.bucket, Policy=json.dumps(policy))
+            answer = caught.exception.response
+            self.assertEqual(answer["ResponseMetadata"]["HTTPStatusCode"], 400)
+            self.assertEqual(answer["Error"]["Code"], "MalformedPolicy")
+            self.assertIn("Invalid principal in policy", answer["Error"]["Message"])
+        unknown = statement(self.bucket, {"CanonicalUser": "0" * 64}, "s3:GetObject")
+        excluding = statement(self.bucket, None, "s3:GetObject", NotPrincipal={"AWS": account})
+        del excluding["Principal"]
+        for wrong in (unknown, excluding):
+            text = json.dumps({"Statement": [wrong]})
+            self.assertCode("MalformedPolicy", self.ann, "put_bucket_policy", Policy=text)
+        self.assertCode("NoSuchBucketPolicy", self.ann, "get_bucket_policy")
+        for principal in (account, f"arn:aws:iam::{account}:user/{key}", "root", "*"):
+            self.setPolicy(statement(self.bucket, {"AWS": principal}, "s3:GetObject"))
+        self.setPolicy({**excluding, "Effect": "Deny"})
+        self.assertEqual(self.statuses("get_object", Key="k"), [403, 403, 403, 403])
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+
+    def test_newAccount(self) -> None:
+        """An account that was issued its first key a moment ago can be named at once."""
+        name = f"acnew{self.bucket[-5:]}"
+        runStoragegate(
+            *("keys", "create", *self.daemon.storeArguments, "--account", name),
+            *("--access-key", f"KEY{name.upper()}", "--secret-stdin"),
+            stdin="a-secret-of-the-new-account\n",
+        )
+        self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
 
     def test_copySources(self) -> None:
         """A source that may not be copied is refused in every spelling that names it."""

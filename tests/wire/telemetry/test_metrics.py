@@ -21,6 +21,7 @@ EVERYTHING = (
 )
 
 _CHOSEN = """
+bucketMetrics = true
 [gateway.monitoring.metrics.protocolMetrics]
 http = ["status_codes", "user_agents"]
 websocket = ["connection_duration", "message_frequency"]
@@ -169,7 +170,32 @@ class WorkersTests(SynchronousTestCase):
             )
             self.assertEqual(page.count(b"storagegate_build_info{"), 1)
             held = [(s.labels, s.value) for s in samples if s.name == "storagegate_bucket_bytes"]
-            self.assertEqual(held, [({"bucket": "bkt"}, 30)])
+            # The names of buckets were not asked for.
+            self.assertEqual(held, [({}, 30)])
+            self.assertNotIn(b"bkt", page)
+
+
+class TokenTests(SynchronousTestCase):
+    """A daemon whose metrics need a token."""
+
+    timeout = 60
+
+    def test_token(self) -> None:
+        """Without the token there are no metrics, and readiness has no details; probes work."""
+        token = "t0ken-of-the-scraper"
+        environment = {"STORAGEGATE_METRICS_TOKEN": token}
+        daemon = Daemon(Path(self.mktemp()).absolute(), environment=environment)
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        admin = daemon.address("admin")
+        for field, status in ((None, 401), ("Bearer wrong", 401), (f"Bearer {token}", 200)):
+            fields = {} if field is None else {"Authorization": field}
+            self.assertEqual(request(admin, "GET", "/metrics", None, fields)[0], status)
+            found, body = request(admin, "GET", "/readyz", None, fields)
+            self.assertEqual(found, 200)
+            self.assertEqual("parts" in json.loads(body), status == 200)
+            self.assertEqual(request(admin, "GET", "/healthz", None, fields)[0], 200)
+        self.assertNotIn(token, daemon.log)
 
 
 def wholePage(daemon: Daemon, count: int = 2) -> bytes:
