@@ -126,6 +126,11 @@ class Task:
         self.onResult(value)
         return result
 
+    @property
+    def isWaiting(self) -> bool:
+        """Return whether the coroutine waits for a Deferred."""
+        return self._waiting is not None
+
     def cancel(self) -> None:
         """
         Cancel the Deferred that the coroutine waits for, if it waits.

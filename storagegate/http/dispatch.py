@@ -244,6 +244,7 @@ class RequestDispatch:
     @ivar waiting: How many handlers have begun to wait and have not ended.
     @ivar isWebSocket: Whether the request is the handshake of a WebSocket.
     @ivar silent: The last handler that has ended without a response, with its router's dispatch.
+    @ivar unseen: The innermost handler that waits, of a HEAD: it may write a body that is not sent.
     """
 
     __slots__ = (
@@ -259,6 +260,7 @@ class RequestDispatch:
         "request",
         "response",
         "silent",
+        "unseen",
         "waiting",
     )
 
@@ -274,6 +276,7 @@ class RequestDispatch:
         self.postponed: tuple[RouterDispatch, object, Deferred[None]] | None = None
         self.latest: Any = READY
         self.silent: tuple[RouterDispatch, Callable[..., Any]] | None = None
+        self.unseen: HandlerTask | None = None
         self._firing: list[Deferred[None]] | None = None
 
     def fire(self, waiters: list[Deferred[None]]) -> None:
@@ -292,6 +295,16 @@ class RequestDispatch:
         while firing:
             firing.pop().callback(None)
         self._firing = None
+
+    def cancelHandler(self) -> None:
+        """Cancel the handler that writes the body of the response: the client gets its head."""
+        task = self.unseen
+        if task is not None and task.isInnermost:
+            if task.isWaiting:
+                task.cancel()
+            else:
+                # It is running, and may wait again.
+                self.request.app.runtime.clock.callLater(0, task.cancel)
 
     def settle(self) -> Any:
         """
@@ -366,6 +379,10 @@ class RouterDispatch:
         self._matches = index.match(path) if known is None else known
         if dispatch.isWebSocket:
             self._preferWebSockets()
+
+    def cancelHandler(self) -> None:
+        """Cancel the handler that writes the body of the response: the client gets its head."""
+        self._dispatch.cancelHandler()
 
     def next(self, error: object = None) -> Any:
         """
@@ -685,8 +702,19 @@ class HandlerTask(Task):
         self._isSuspended = True
         dispatch = self._run._dispatch
         dispatch.waiting += 1
+        raw = dispatch.request.raw
         if self._cancels:
-            dispatch.request.raw.onDisconnect(self.cancel)
+            raw.onDisconnect(self.cancel)
+        if raw.method == b"HEAD" and self.isInnermost:
+            if dispatch.response._isUnseen:
+                self.cancel()
+            else:
+                dispatch.unseen = self
+
+    @property
+    def isInnermost(self) -> bool:
+        """Return whether it has passed the request on to no other handler."""
+        return self._run._dispatch.calls == self._call[1]
 
     def onResult(self, value: Any) -> None:
         """Respond with the result, if that is a response."""
@@ -705,8 +733,11 @@ class HandlerTask(Task):
 
     def onError(self, error: BaseException) -> None:
         """Pass the error to the next handler that takes one."""
-        raw = self._run._dispatch.request.raw
-        if raw.disconnected:
+        dispatch = self._run._dispatch
+        raw = dispatch.request.raw
+        if isinstance(error, CancelledError) and dispatch.response._isUnseen:
+            isExpected = True
+        elif raw.disconnected:
             isExpected = isinstance(error, (BodyLost, CancelledError, ClientLost))
         else:
             # A body that is read after the response is lost.
@@ -722,6 +753,8 @@ class HandlerTask(Task):
         if dispatch.latest is self:
             # No cycle is left to the garbage collector.
             dispatch.latest = READY
+        if dispatch.unseen is self:
+            dispatch.unseen = None
         waiters, self._waiters = self._waiters, []
         if waiters:
             dispatch.fire(waiters)

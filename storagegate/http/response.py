@@ -41,6 +41,7 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import (
     LOST,
     READY,
+    UNSEEN,
     ChannelRequest,
     checkedFields,
     encodeFields,
@@ -106,6 +107,10 @@ class HTTPResponse:
         "statusCode",
     )
 
+    # Whether a file is being sent, so that no other part of the body fits in.
+    _isFile = False
+    # Whether the head is out and the client gets no body: the handler is cancelled.
+    _isUnseen = False
     _body: EncodedBody | None = None
     _unwaited = 0
     _sending: Deferred[None] | None = None
@@ -407,8 +412,10 @@ class HTTPResponse:
         """
         End the response, with a last piece of its body perhaps.
 
-        @raise ResponseSent: If it was ended before.
+        @raise ResponseSent: If it was ended before, or a file is being sent.
         """
+        if self._isUnseen:
+            return self
         if self._ended or self.raw.started:
             self._checkUnanswered()
         if isinstance(body, bytes):
@@ -549,13 +556,20 @@ class HTTPResponse:
 
         @param chunk: Text is sent as UTF-8.
         @return: Something to await until the client can receive more. It raises
-            L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone.
-        @raise ResponseSent: If the response was ended.
+            L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone, and
+            C{CancelledError} in response to HEAD, which has no body.
+        @raise ResponseSent: If the response was ended, or a file is being sent.
         """
-        self._checkUnanswered()
-        data = asBytes(chunk)
+        if not self._isUnseen:
+            self._checkUnanswered()
+        return self.writePiece(asBytes(chunk))
+
+    def writePiece(self, data: bytes) -> Any:
+        """Send a piece of the body, as L{write}, also of a file that is being sent."""
         if not self._begun:
             self.startBody(None)
+        if self._isUnseen:
+            return UNSEEN
         if self.raw.disconnected:
             return LOST
         ready = self._sendPiece(data) if self._body is None else self._body.write(data)
@@ -602,9 +616,23 @@ class HTTPResponse:
             fields = checkedFields(self._lines())
         else:
             fields = encodeFields(fieldPairs(self._fields))
+        dispatch = self.raw.handlerState
         self.raw.begin(self.statusCode, fields, length)
         self._begun = True
+        if self.raw.method == b"HEAD" and not self.raw.disconnected:
+            self._endUnseen(dispatch)
         return encoder is None
+
+    def _endUnseen(self, dispatch: Any) -> None:
+        """End the response to a HEAD behind its head, and cancel the handler of its body."""
+        self._isUnseen = self._ended = True
+        waiting = [] if self._hooks is None else self._hooks.startHolds()
+        if waiting:
+            self._later(self._endLater(waiting))
+        else:
+            self._finishStream()
+        if dispatch is not None:
+            dispatch.cancelHandler()
 
     # For middleware
 
@@ -656,7 +684,7 @@ class HTTPResponse:
 
     def _checkUnanswered(self) -> None:
         """Refuse a second response."""
-        if self._ended or (self.raw.started and not self._begun):
+        if self._ended or self._isFile or (self.raw.started and not self._begun):
             raise ResponseSent("there is a response already")
 
     def _sendWhole(self, body: bytes, contentType: CheckedField) -> Self:

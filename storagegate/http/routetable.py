@@ -138,8 +138,9 @@ async def _sendStream(req: Any, res: Any, source: Any) -> None:
     async def pump() -> None:
         declared = res.get("content-length")
         res.startBody(None if declared is None else int(declared))
-        async for piece in pieces:
-            await res.write(piece)
+        if not req.raw.isSilent:
+            async for piece in pieces:
+                await res.write(piece)
         res.end()
 
     try:

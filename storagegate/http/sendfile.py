@@ -369,13 +369,18 @@ async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
     raw, run = res.raw, res.app.runtime.run
     try:
         plain = res.startBody(sum(len(prefix) + count for prefix, _, count in pieces))
+        if raw.isSilent:
+            res.end()
+            return
+        res._isFile = True
         for prefix, offset, count in pieces:
             if prefix:
-                await res.write(prefix)
+                await res.writePiece(prefix)
             if plain:
                 await raw.sendFile(file.fd, offset, count, run)
             else:
                 await _writePieces(res, file.fd, offset, count)
+        res._isFile = False
         res.end()
     except TruncatedFile:
         raw.abort()
@@ -401,5 +406,5 @@ async def _writePieces(res: Any, fd: int, offset: int, count: int) -> None:
         piece = await res.app.runtime.run(os.pread, fd, min(end - offset, _PIECE_SIZE), offset)
         if not piece:
             raise TruncatedFile(f"{end - offset} bytes are missing")
-        await res.write(piece)
+        await res.writePiece(piece)
         offset += len(piece)

@@ -349,15 +349,18 @@ def webSocketHandler(
         ) from None
     known = tuple(subprotocols)
 
+    def refuse(res: HTTPResponse, refused: HandshakeRefused) -> None:
+        # As a path without a route, and not an error: a full server would fill its log.
+        res.status(refused.statusCode).header(refused.headers)
+        res.json({"error": refused.message})
+
     @wraps(handler)
     async def upgrade(req: HTTPRequest, res: HTTPResponse) -> None:
         webSockets = req.app.webSockets
         try:
             handshake = webSockets.readHandshake(req.raw, req.ip, req.host, req.secure, known)
-        except HandshakeRefused as refused:
-            # As a path without a route, and not an error: a full server would fill its log.
-            res.status(refused.statusCode).header(refused.headers)
-            res.json({"error": refused.message})
+        except HandshakeRefused as error:
+            refuse(res, error)
             return
         fields = await _prepareUpgrade(res)
         if req.raw.disconnected:
@@ -368,7 +371,12 @@ def webSocketHandler(
             receivers.append(_HandlerReceiver(WebSocket(req, connection)))
             return receivers[0]
 
-        webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
+        try:
+            webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
+        except HandshakeRefused as error:
+            # Full, or draining, since the session is being saved.
+            refuse(res, error)
+            return
         res._ended = True
         res._emitFinish()
         receiver = receivers[0]

@@ -67,6 +67,10 @@ class FakePeer:
         """Take an end."""
         self.sent.append(("end", id))
 
+    def sendRefusal(self, id: Any, error: ServiceError) -> None:
+        """Take the refusal of a second call with an id."""
+        self.sendError(id, error)
+
     def sendError(self, id: Any, error: ServiceError) -> None:
         """Take an error."""
         self.sent.append(("error", id, error.code))

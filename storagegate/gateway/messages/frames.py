@@ -271,6 +271,10 @@ class FrameWriter(ReplyWriter):
         """Send the end of a stream."""
         self._send(END, None, frameEnd(id))
 
+    def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
+        """Refuse a request with the id of a call in flight."""
+        self.sendError(id, error)
+
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, as C{transformError} returned it."""
         self._write(encodeFrame(ERROR, self.encodeError(id, error)))

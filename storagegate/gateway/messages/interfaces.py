@@ -79,6 +79,14 @@ class Peer(Protocol):
         @param method: The method's name.
         """
 
+    def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
+        """
+        Refuse a request with the id of a call in flight, which is not affected.
+
+        @param id: The id of both.
+        @param error: The error, before C{transformError}.
+        """
+
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """
         Send an error.

@@ -186,6 +186,10 @@ class MessageWriter(ReplyWriter):
         """Send the end of a stream."""
         self.sendMessage(messageEnd(id))
 
+    def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
+        """Refuse a request with the id of a call in flight."""
+        self.sendError(id, error)
+
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, as C{transformError} returned it."""
         self._write(self.encodeError(id, error))

@@ -465,9 +465,10 @@ class PeerSession:
             return
         listener, share, calls = self.listener, self.share, self._calls
         isAfter = id in calls
+        if isAfter and id is not None:
+            self.peer.sendRefusal(id, codedError("INVALID_ARGUMENT", "This id is in use"))
+            return
         try:
-            if isAfter and id is not None:
-                raise codedError("INVALID_ARGUMENT", "This id is in use")
             if listener.isDraining:
                 raise codedError("UNAVAILABLE", "No further calls are taken")
             if share.calls >= listener.callsPerAddress or listener.calls >= listener.maxCalls:

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 from attrs import define
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -258,6 +258,11 @@ class ChannelRequest(RequestHead):
         """Return whether the connection is encrypted."""
         secure: bool = self._channel.connection.secure
         return secure
+
+    @property
+    def isSilent(self) -> bool:
+        """Return whether the body of the response that has begun is not sent: HEAD, 204, 304."""
+        return self._silent
 
     @property
     def clientHost(self) -> str:
@@ -664,6 +669,18 @@ class ClientGone:
         yield  # makes it a generator
 
 
+class Unseen:
+    """An awaitable of more of a body that is not sent: it cancels the coroutine."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise CancelledError()
+        yield  # makes it a generator
+
+
 READY = Completed()
 
 LOST = ClientGone()
+
+UNSEEN = Unseen()

@@ -130,12 +130,15 @@ class WebSocketServer:
             subprotocols,
             self.limits.enableCompression,
         )
+        self._checkCapacity(address)
+        return handshake
+
+    def _checkCapacity(self, address: str) -> None:
         limit = self.limits.maxConnections
         share = shareOf(limit, self.limits.maxConnectionsPerAddress)
         isOver = self.connections >= limit or self._shares.of(address).connections >= share
         if self._isDraining or isOver:
             raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
-        return handshake
 
     def accept(
         self,
@@ -149,8 +152,11 @@ class WebSocketServer:
 
         @param raw: The request that L{readHandshake} has read; the client is there.
         @param makeReceiver: Makes what takes the messages of the connection.
+        @raise HandshakeRefused: If the server has become full, or drains, since then. Nothing has
+            been sent.
         """
         assert self._factory is not None
+        self._checkCapacity(address)
         connection = self._factory.buildConnection(handshake, self.counts)
         connection.openedAt = self._clock.seconds()
         connection.share = self._shares.of(address)

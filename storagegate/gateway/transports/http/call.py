@@ -493,11 +493,12 @@ class HTTPCall:
                 except ValueError as error:
                     raise self._unwritable(error) from None
                 self._beginStream(chosen)
+                if req.method == "HEAD":
+                    res.startBody(None)
+                    break
                 await res.write(piece)
                 # Where the application compresses, an item would wait for others without it.
                 await res.flush()
-                if req.method == "HEAD":
-                    break
         finally:
             await items.aclose()  # type: ignore[attr-defined]
         self._beginStream(chosen)

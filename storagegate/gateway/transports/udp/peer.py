@@ -296,6 +296,9 @@ class UDPPeer(FrameWriter):
             reply = known.reply
             if reply is not None and (isOwed or len(reply) <= AMPLIFICATION * size):
                 self._write(reply)
+        elif id in self._calls:
+            # It runs, though the cache has no room for it any more.
+            owner.meter.duplicates += 1
         elif not owner.isClosed:
             self._calls[id] = UDPCall(size * AMPLIFICATION)
             self.session.request(message, id)
@@ -352,10 +355,16 @@ class UDPPeer(FrameWriter):
             self.session.itemsEnd(id)
 
     def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
-        """Send an error for a datagram that begins nothing, if it fits."""
-        if id not in self._calls:
-            self._calls[id] = UDPCall(size * AMPLIFICATION)
-        self.sendError(id, error)
+        """
+        Send an error for a datagram that begins nothing, if it fits.
+
+        A call in flight, which the datagram may name, keeps its record, and a reply that is kept
+        for its repetition stays.
+        """
+        datagram = self._errorDatagram(id, error)
+        isKnown = id in self._calls and self.session.isKnown(id)
+        if isKnown or len(datagram) <= AMPLIFICATION * size:
+            self._write(datagram)
 
     # What the session writes
 
@@ -401,12 +410,23 @@ class UDPPeer(FrameWriter):
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, if it fits."""
         datagram = self._errorDatagram(id, error)
+        self._conclude(id, datagram, self._fits(id, datagram))
+
+    def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
+        """Refuse a request whose id, which the user's hook gave it, is that of a call in flight."""
+        call = self._calls.pop(None, None)
+        if call is not None:
+            self._refuse(id, call.allowed // AMPLIFICATION, error)
+
+    def _errorDatagram(self, id: MessageId, error: ServiceError) -> bytes:
+        """Write an error; one that is too large for a datagram is replaced."""
+        datagram = self._formattedError(id, error)
         if len(datagram) > self._maxLength:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
             datagram = encodeFrame(ERROR, JSON.encode(frameError(id, short)))
-        self._conclude(id, datagram, self._fits(id, datagram))
+        return datagram
 
-    def _errorDatagram(self, id: MessageId, error: ServiceError) -> bytes:
+    def _formattedError(self, id: MessageId, error: ServiceError) -> bytes:
         """Write an error, by the user's hook if there is one that does not fail."""
         if self._formatResponse is not None:
             shape = self.describeError(id, error)
