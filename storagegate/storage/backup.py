@@ -34,6 +34,7 @@ from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files, makeDirectory
 from storagegate.storage.fsck import Progress, check, noProgress
 from storagegate.storage.identity import MARKER
+from storagegate.storage.sqlite import leave, readOnlyURI
 
 _CATALOG = "catalog.sqlite"
 _KEYS = "root-credentials"
@@ -113,7 +114,7 @@ class _Backup:
             self._files.makeDirectory(path)
         with (
             self._holding() as hold,
-            closing(self._connect(Purpose.POOL)) as reader,
+            self._connect(Purpose.POOL) as reader,
         ):
             self._pin(reader, hold)
             if hold is self._target:
@@ -176,7 +177,7 @@ class _Backup:
             before = gone
             reader.execute("ROLLBACK")
         self._rounds += 1
-        with closing(self._connect(Purpose.WRITER)) as writer:
+        with self._connect(Purpose.WRITER) as writer:
             writer.execute("BEGIN IMMEDIATE")
             try:
                 reader.execute("BEGIN")
@@ -258,15 +259,21 @@ class _Backup:
         for name in sorted(os.listdir(self._source.data)):
             path = os.path.join(self._source.data, name)
             if name.endswith(_SUFFIX) and name != _CATALOG:
-                with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                with closing(sqlite3.connect(readOnlyURI(path), uri=True)) as other:
                     _copyDatabase(other, os.path.join(self._target.data, name))
             elif name == _KEYS:
                 _copyFile(path, os.path.join(self._target.data, name))
         with suppress(FileNotFoundError):
             shutil.copy(os.path.join(self._source.blobs, MARKER), self._target.blobs)
 
-    def _connect(self, purpose: Purpose) -> sqlite3.Connection:
-        return connect(os.path.join(self._source.data, _CATALOG), Durability.FULL, purpose)
+    @contextmanager
+    def _connect(self, purpose: Purpose) -> Iterator[sqlite3.Connection]:
+        path = os.path.join(self._source.data, _CATALOG)
+        connection = connect(path, Durability.FULL, purpose)
+        try:
+            yield connection
+        finally:
+            leave(connection)
 
 
 def _copyFile(source: str, target: str) -> None:

@@ -12,7 +12,7 @@ prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -36,9 +36,22 @@ from storagegate.storage.backends import (
 )
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
+from storagegate.storage.catalog.connections import (
+    Durability,
+    buryUnseenCommits,
+    opened,
+    prepare,
+    readSecret,
+    replayLog,
+)
 from storagegate.storage.catalog.reserve import Reserve
-from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreFull,
+    StoreFullUnknown,
+    StoreReadOnly,
+)
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import HeldBlobs
 from storagegate.storage.identity import claimBlobs, refuseLostCatalog
@@ -259,6 +272,8 @@ class ObjectStore:
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
         self.observers = observers
+        # New blobs of commits that may still become visible, see L{StoreFullUnknown}.
+        self._unsettled: dict[str, int] = {}
         corruption = CorruptionLog(catalog, self._markCorrupt)
         self._corruption = corruption
         blobs.onShort = self._markShort
@@ -336,7 +351,7 @@ class ObjectStore:
                 durability,
                 random,
                 lambda ids: store._node.reclaim(ids),
-                FailStopLatch() if group is None else group.latch,
+                _latch(directory, node, group),
                 None if group is None else group.catalogState,
                 b"" if group is None else group.owner,
                 options or {},
@@ -383,12 +398,14 @@ class ObjectStore:
             layout = BlobLayout(directory)
             refuseLostCatalog(layout, files)
             prepare(path, kind)
-            with opened(path, kind) as connection:
+            latch = FailStopLatch(directory)
+            with opened(path, kind, latch) as connection:
                 Reserve(os.path.join(directory, "reserve")).ensure()
                 known = partial(refcounts.knownBlobs, connection)
-                syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)
+                syncs = SyncGroup(files, latch, kind is Durability.FULL)
+                settle = partial(buryUnseenCommits, connection, latch)
                 claimBlobs(layout, files, syncs, readSecret(connection), known)
-                sweepStaging(layout, files, syncs, known)
+                sweepStaging(layout, files, syncs, known, settle)
             os.set_inheritable(lock.descriptor, True)
             taken.pop_all()
             return lock
@@ -496,7 +513,8 @@ class ObjectStore:
         """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
         corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
-        return {"corrupt": corrupt, **self._node.warnings()}
+        scrubber = self.scrubber.problem
+        return {"corrupt": corrupt, "scrubber": scrubber, **self._node.warnings()}
 
     @property
     def damagedCount(self) -> int:
@@ -555,6 +573,10 @@ class ObjectStore:
 
         def committed(result: T) -> None:
             try:
+                if self._unsettled:
+                    # This commit came later, and has overwritten theirs.
+                    unsettled, self._unsettled = self._unsettled, {}
+                    self._removeNew(unsettled)
                 if newBlobs:
                     self.blobs.confirm(tuple(newBlobs))
                 if notify is not None and (self.observers or self._node.publishes):
@@ -569,6 +591,9 @@ class ObjectStore:
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
                 # and the next start looks them up in the catalog.
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
+            elif failure.check(StoreFullUnknown):
+                self._unsettled.update(newBlobs)
+                self._node.full()
             elif failure.check(StoreError) and not failure.check(CommitUnknown):
                 self._removeNew(newBlobs)
                 if failure.check(StoreFull):
@@ -611,18 +636,34 @@ class ObjectStore:
         self._node.corrupted(ids)
 
 
+def _latch(directory: str, node: object, group: "ProcessGroup | None") -> FailStopLatch:
+    """Return what ends all writing: that of all processes, if there are several."""
+    if group is not None:
+        return group.latch
+    return FailStopLatch(directory if node is None else None)
+
+
 def _lock(directory: str, files: Files, durability: str) -> DirectoryLock:
-    """Make the directories of a store, which only their owner may enter, and lock it."""
+    """
+    Make the directories of a store, which only their owner may enter, lock it, and replay what a
+    crash has left in the log.
+    """
     layout = BlobLayout(directory)
     syncs = SyncGroup(files, FailStopLatch(), durability == "full")
     os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
     for path in (directory, layout.blobs, layout.staging):
-        try:
+        with suppress(FileExistsError):
             files.makeDirectory(path)
-        except FileExistsError:
-            continue
-        syncs.syncDirectory(os.path.dirname(path) or ".")
-    return DirectoryLock.take(directory)
+    # Those that existed may have been made by a start whose sync failed.
+    for path in (os.path.dirname(os.path.abspath(directory)), directory):
+        syncs.syncDirectory(path)
+    lock = DirectoryLock.take(directory)
+    try:
+        replayLog(directory, Durability(durability))
+    except BaseException:
+        lock.release()
+        raise
+    return lock
 
 
 def _enter(
