@@ -61,12 +61,11 @@ from storagegate.storage.catalog.writer import (
     CatalogWriter,
     Committer,
     Mutation,
-    OpenFiles,
     SequenceBlock,
     WriteLock,
     settleUnseen,
 )
-from storagegate.storage.files import FailStopLatch, syncDirectory
+from storagegate.storage.files import FailStopLatch, OpenFiles, syncDirectory
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (

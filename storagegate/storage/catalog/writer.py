@@ -22,7 +22,6 @@ each of its transactions contains one until it succeeds. If it does not, a full 
 L{StoreFullUnknown}, so that the new blobs stay.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -51,7 +50,7 @@ from storagegate.storage.errors import (
     StoreFullUnknown,
     StoreReadOnly,
 )
-from storagegate.storage.files import FailStopLatch
+from storagegate.storage.files import FailStopLatch, OpenFiles
 from storagegate.storage.sqlite import Fault, abandon, classify, leave, transact
 
 R = TypeVar("R")
@@ -302,49 +301,6 @@ class WriteLock:
     def waitedSeconds(self) -> float:
         """How long the writer has waited for the lock by now. Any thread."""
         return 0.0
-
-
-@define(eq=False)
-class OpenFiles:
-    """
-    Whether paths still name the files of a database that SQLite has open.
-
-    Where they were removed, moved or mounted over, what is written can be found by no later start.
-    Any thread; a check takes five microseconds for each path.
-
-    @ivar _paths: Those that exist now.
-    @ivar _onMoved: Called with the reason when they differ.
-    """
-
-    _paths: Sequence[str]
-    _onMoved: Callable[[str], object]
-    _opened: dict[str, tuple[int, int]] = field(factory=dict, init=False)
-    isMoved: bool = field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        # An inode is not used again while its file is open.
-        for path in self._paths:
-            if (found := _inode(path)) is not None:
-                self._opened[path] = found
-
-    def check(self) -> bool:
-        """Compare devices and inodes; return whether they are the same."""
-        if not self.isMoved:
-            for path, opened in self._opened.items():
-                if _inode(path) != opened:
-                    self.isMoved = True
-                    name = os.path.basename(path)
-                    self._onMoved(f"{name} was removed, moved or replaced: {path}")
-                    break
-        return not self.isMoved
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _unknown(outcome: object) -> object:
