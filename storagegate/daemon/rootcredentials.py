@@ -100,4 +100,9 @@ def save(path: str, pair: KeyPair) -> None:
         os.link(draft, path)
     finally:
         os.unlink(draft)
-    syncDirectory(os.path.dirname(path))
+    try:
+        syncDirectory(os.path.dirname(path))
+    except OSError:
+        # The next start would take it for durable.
+        os.unlink(path)
+        raise

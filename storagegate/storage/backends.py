@@ -79,7 +79,14 @@ class BackEndContext:
 
 @frozen
 class OpenCatalog:
-    """A catalog that was opened, and the blocking look-up for recovery."""
+    """
+    A catalog that was opened, and what recovery needs of it, which blocks.
+
+    @ivar knownBlobs: Returns those of the ids that the catalog has.
+    @ivar settle: Called before the others are removed: no commit that names one of them may become
+        visible after it.
+    """
 
     catalog: ICatalog
     knownBlobs: KnownBlobs
+    settle: Callable[[], object] = lambda: None

@@ -35,7 +35,6 @@ import msgspec
 from attrs import define, field
 from msgspec import Struct
 
-from storagegate import __version__
 from storagegate.core.files import readSmallFile
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
@@ -53,6 +52,8 @@ from storagegate.storage.files import (
 )
 from storagegate.storage.fsck import Progress, check, noProgress
 from storagegate.storage.identity import MARKER, storeId
+from storagegate.storage.sqlite import leave, readOnlyURI
+from storagegate.version import __version__
 
 CATALOG = "catalog.sqlite"
 """The name of the catalog's file."""
@@ -196,7 +197,7 @@ class _Backup:
         for path in (self._target.blobs, self._target.staging):
             self._files.makeDirectory(path)
         with self._holding() as hold:
-            with closing(self._connect(Purpose.POOL)) as reader:
+            with self._connect(Purpose.POOL) as reader:
                 # Most of the work, outside the transaction.
                 self._link(reader, hold)
                 self._pin(reader, hold)
@@ -268,7 +269,7 @@ class _Backup:
             before = gone
             reader.execute("ROLLBACK")
         self._rounds += 1
-        with closing(self._connect(Purpose.WRITER)) as writer:
+        with self._connect(Purpose.WRITER) as writer:
             writer.execute("BEGIN IMMEDIATE")
             try:
                 reader.execute("BEGIN")
@@ -348,8 +349,14 @@ class _Backup:
                 runTogether(copy, [Mutation(refcounts.forgetBlobs, garbage)])
             return makeIncarnation(copy)
 
-    def _connect(self, purpose: Purpose) -> sqlite3.Connection:
-        return connect(os.path.join(self._source.data, CATALOG), Durability.FULL, purpose)
+    @contextmanager
+    def _connect(self, purpose: Purpose) -> Iterator[sqlite3.Connection]:
+        path = os.path.join(self._source.data, CATALOG)
+        connection = connect(path, Durability.FULL, purpose)
+        try:
+            yield connection
+        finally:
+            leave(connection)
 
 
 def _describe(copy: sqlite3.Connection) -> Manifest:
@@ -400,7 +407,7 @@ def copyOthers(
 
 def _copyOpenDatabase(path: str, target: str) -> None:
     """Copy a database that other processes may have open."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(readOnlyURI(path), uri=True)) as connection:
         _copyDatabase(connection, target)
 
 

@@ -79,6 +79,15 @@ class StoreFull(StoreError):
     """The disk is full. Nothing was stored; deletes still work."""
 
 
+class StoreFullUnknown(StoreFull):
+    """
+    The disk was full in the middle of a commit, which may become visible if the process dies.
+
+    The new blobs stay until a later commit of the same process has succeeded: that one overwrites
+    the unfinished commit.
+    """
+
+
 class StoreReadOnly(StoreError):
     """
     An fsync failed: the content of the disk is unknown, so nothing more is written until a restart.

@@ -1,5 +1,5 @@
 """
-The file operations of the store, the lock of its directory, and the end of writing.
+The file operations of the store, the lock of its directory, the end of writing, and moved files.
 
 All that the store does to the disk, except to the catalog's own file, passes a L{Files} that is an
 argument, so that a test can make the N-th operation fail.
@@ -12,11 +12,41 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from attrs import define
+from attrs import define, field
 from twisted.logger import Logger
 
 from storagegate.net.transport import Buffer
 from storagegate.storage.errors import StoreError, StoreReadOnly
+
+FAIL_STOP = "fail-stop"
+"""
+The name of the file in a data directory that says that writing has stopped there, and why.
+
+It is for other processes: commands beside the daemon, and the next start.
+"""
+
+_REASON_BYTES = 512
+"""The longest reason that is kept, as in the memory of several processes."""
+
+
+def readFailStop(directory: str) -> str | None:
+    """Return why the daemon of a data directory has stopped writing; L{None} if it has not."""
+    try:
+        with open(os.path.join(directory, FAIL_STOP), "rb") as file:
+            reason = file.read(_REASON_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return None
+    return reason or "a sync of the disk failed"
+
+
+def checkFailStop(directory: str) -> None:
+    """
+    Let a command write beside the daemon of a data directory.
+
+    @raise StoreReadOnly: The daemon has stopped writing.
+    """
+    if (reason := readFailStop(directory)) is not None:
+        raise StoreReadOnly(f"the daemon has stopped writing, restart it: {reason}")
 
 
 class FailStopLatch:
@@ -32,13 +62,25 @@ class FailStopLatch:
 
     _log = Logger()
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | None = None) -> None:
+        """
+        @param directory: The data directory, in which the file L{FAIL_STOP} tells other processes;
+            L{None} if the store is not in one.
+        """
         self.failure: str | None = None
+        self._directory = directory
 
-    def set(self, reason: str) -> None:
-        """Stop all writes. The first reason stays."""
+    def set(self, reason: str, isMarked: bool = True) -> None:
+        """
+        Stop all writes. The first reason stays.
+
+        @param isMarked: Whether other processes are told. They are not where the files of the store
+            were moved: the directory may be another store's by now.
+        """
         if self.failure is None:
             self.failure = reason
+            if isMarked:
+                self._mark(reason)
             self._log.critical("the store is read-only until a restart: {reason}", reason=reason)
 
     def check(self) -> None:
@@ -49,6 +91,19 @@ class FailStopLatch:
         """
         if self.failure is not None:
             raise StoreReadOnly(self.failure)
+
+    def _mark(self, reason: str) -> None:
+        """Write the file. A disk that refuses even that is read-only for other processes, too."""
+        if self._directory is not None:
+            # It is not synced: after a power cut the page cache and the log's index are gone, and
+            # the file is of no use.
+            with suppress(OSError):
+                path = os.path.join(self._directory, FAIL_STOP)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(descriptor, reason.encode()[:_REASON_BYTES])
+                finally:
+                    os.close(descriptor)
 
 
 class Files:
@@ -164,6 +219,10 @@ class Files:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
 
+    def isReadOnly(self, path: str) -> bool:
+        """Return whether a path's file system is mounted read-only."""
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
     def inodes(self, path: str) -> tuple[int, int]:
         """
         Return the inodes that are free to us on a path's file system, and all of its inodes; none
@@ -271,7 +330,57 @@ def makeDirectory(path: str, mode: int = 0o777) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
-    syncDirectory(parent)
+        syncDirectory(parent)
+        return
+    try:
+        syncDirectory(parent)
+    except OSError:
+        # The next call would find it and take it for durable.
+        os.rmdir(path)
+        raise
+
+
+@define(eq=False)
+class OpenFiles:
+    """
+    Whether paths still name the files of a database that SQLite has open.
+
+    Where they were removed, moved or mounted over, what is written can be found by no later start.
+    Any thread; a check takes five microseconds for each path.
+
+    @ivar _paths: Those that exist now.
+    @ivar _onMoved: Called with the reason when they differ.
+    """
+
+    _paths: Sequence[str]
+    _onMoved: Callable[[str], object]
+    _opened: dict[str, tuple[int, int]] = field(factory=dict, init=False)
+    isMoved: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # An inode is not used again while its file is open.
+        for path in self._paths:
+            if (found := _inode(path)) is not None:
+                self._opened[path] = found
+
+    def check(self) -> bool:
+        """Compare devices and inodes; return whether they are the same."""
+        if not self.isMoved:
+            for path, opened in self._opened.items():
+                if _inode(path) != opened:
+                    self.isMoved = True
+                    name = os.path.basename(path)
+                    self._onMoved(f"{name} was removed, moved or replaced: {path}")
+                    break
+        return not self.isMoved
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class StoreLocked(StoreError):

@@ -8,7 +8,7 @@ blobs without references, files of uploads that have ended. The others are repor
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from sqlite3 import Connection
 
@@ -19,10 +19,11 @@ from storagegate.storage.blobs.layout import BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.catalog import objects, refcounts
 from storagegate.storage.catalog.connections import (
     Durability,
-    Purpose,
-    connect,
+    buryUnseenCommits,
+    opened,
     prepare,
     readSecret,
+    replayLog,
 )
 from storagegate.storage.catalog.usage import recountUsage, setUsage
 from storagegate.storage.catalog.writer import (
@@ -164,13 +165,16 @@ def check(
     refuseLostCatalog(BlobLayout(directory), files)
     if not os.path.exists(path):
         raise CatalogUnusable(f"there is no store in {directory}")
-    syncs = SyncGroup(files, FailStopLatch(), True)
+    latch = FailStopLatch(directory)
+    syncs = SyncGroup(files, latch, True)
     with ExitStack() as stack:
         stack.callback(DirectoryLock.take(directory).release)
+        replayLog(directory, Durability.FULL)
         prepare(path, Durability.FULL)
-        connection = stack.enter_context(closing(connect(path, Durability.FULL, Purpose.WRITER)))
+        connection = stack.enter_context(opened(path, Durability.FULL, latch))
         layout = BlobLayout(directory)
-        checking = _Check(connection, layout, files, syncs, repair, report, progress)
+        settle = partial(buryUnseenCommits, connection, latch)
+        checking = _Check(connection, layout, files, syncs, settle, repair, report, progress)
         return checking.run(verify)
 
 
@@ -186,6 +190,7 @@ class _Check:
     _layout: BlobLayout
     _files: Files
     _syncs: SyncGroup
+    _settle: Callable[[], object]
     _repair: bool
     _report: Report
     _progress: Progress
@@ -206,6 +211,9 @@ class _Check:
                 self._problem(f"catalog: {line}")
             # Repairs must not follow such a catalog.
             return
+        if self._repair:
+            # What follows removes files that the catalog does not name.
+            self._settle()
         if (foreign := self._findForeignBlobs()) is not None:
             self._problem(foreign)
             # They would seem to be garbage.
@@ -262,7 +270,8 @@ class _Check:
         for name in sorted(set(names) - set(left) - {MARKER}):
             self._problem(f"staging/{name} is no file of the store")
         if left:
-            sweep = partial(sweepStaging, self._layout, self._files, self._syncs, self._known)
+            syncs, known = self._syncs, self._known
+            sweep = partial(sweepStaging, self._layout, self._files, syncs, known, self._settle)
             self._problem(f"{len(left)} uploads were left in staging", sweep)
 
     def _rows(self, verify: bool) -> None:
@@ -337,6 +346,7 @@ class _Check:
             position = page.next
 
     def _remove(self, path: str) -> None:
+        self._syncs.check()
         if unlinkIfThere(self._files, path):
             self._syncs.syncDirectory(os.path.dirname(path))
 

@@ -15,6 +15,7 @@ from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.errors import StoreError
@@ -63,6 +64,7 @@ class GarbageCollector:
     @ivar _graceSeconds: How long a blob is kept after the end of its last reference; see
         L{storagegate.storage.interfaces.ICatalog}. Blobs that wait when the process ends keep their
         rows, and are removed after the next start.
+    @ivar problem: Why the collector has ended; L{None} while it works, and after it has begun anew.
     @ivar _removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
     """
 
@@ -75,6 +77,7 @@ class GarbageCollector:
     _peers: "PeerReaders | None" = None
     _graceSeconds: float = 0.0
     _removeUnconfirmed: Callable[[], Awaitable[object]] | None = None
+    problem: str | None = field(default=None, init=False)
     _checksUnconfirmed: bool = field(default=False, init=False)
     # Garbage, and until when it is kept; the empty id stands for blobs that are read from the
     # catalog again.
@@ -215,9 +218,13 @@ class GarbageCollector:
     def _start(self) -> None:
         if not self._running:
             self._running = True
-            Deferred.fromCoroutine(self._work()).addErrback(
-                lambda failure: self._log.failure("garbage was not removed", failure)
-            )
+            self.problem = None
+            Deferred.fromCoroutine(self._work()).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        """Note an error that is none of the disk's; the rows stay, and the next garbage tries."""
+        self._log.failure("garbage was not removed", failure)
+        self.problem = f"garbage was not removed: {failure.getErrorMessage()}"
 
     async def _work(self) -> None:
         try:

@@ -514,7 +514,9 @@ class ICatalog(Interface):
         """
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have a row."""
+        """
+        Find which of these blobs have a row. No commit that began earlier can give one to another.
+        """
 
     async def referenced(ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have references; one without a row has none."""

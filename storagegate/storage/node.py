@@ -231,14 +231,15 @@ class EmbeddedNode:
         return self._files.space(self._directory)
 
     def health(self) -> Mapping[str, str | None]:
-        """Return whether the disk has space."""
+        """Return whether the disk has space, and may be written to."""
         disk = self._disk(lambda free, total: free < INLINE_LIMIT)
         self._logFull(disk)
-        return {"disk": disk}
+        return {"disk": disk or self._readOnly()}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return whether the disk has little space."""
+        """Return whether the disk has little space, and garbage stays."""
         return {
+            "garbage": self._collector.problem,
             "disk": self._disk(lambda free, total: free * LOW_SPACE < total),
             "inodes": self._inodes(),
         }
@@ -266,6 +267,13 @@ class EmbeddedNode:
         except OSError as error:
             return f"the disk does not respond: {error.strerror or error}"
         return f"{free >> 10} KiB are free" if isLow(free, total) else None
+
+    def _readOnly(self) -> str | None:
+        try:
+            isReadOnly = self._files.isReadOnly(self._directory)
+        except OSError:
+            return None
+        return "the file system is read-only" if isReadOnly else None
 
     def _logFull(self, problem: str | None) -> None:
         """Log that the disk is full, and that it has not been for a while: one line each."""

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import md5
@@ -28,6 +28,7 @@ from storagegate.storage.catalog.connections import Durability, Purpose, connect
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, Files, makeDirectory
 from storagegate.storage.identity import KnownBlobs, listShards
+from storagegate.storage.sqlite import leave
 
 INDEX = "blobs.jsonl"
 """The file with a line for each blob."""
@@ -94,9 +95,8 @@ def _openCatalog(stack: ExitStack, path: str, report: Callable[[str], object]) -
         report(f"{path} is gone: no blob has a name")
         return none
     try:
-        connection = stack.enter_context(
-            closing(connect(path, Durability.FULL, Purpose.POOL)),
-        )
+        connection = connect(path, Durability.FULL, Purpose.POOL)
+        stack.callback(leave, connection)
         refcounts.knownBlobs(connection, [])
     except sqlite3.DatabaseError as error:
         report(f"{path} cannot be read: {error}; no blob has a name")

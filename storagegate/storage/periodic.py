@@ -8,6 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 
 @define(eq=False)
@@ -18,6 +19,7 @@ class PeriodicTask:
 
     @ivar _name: Of the work, for the log.
     @ivar _clock: Measures the pauses.
+    @ivar problem: Why the coroutine has ended with an error; L{None} if it has not.
     @ivar isStopping: Whether the coroutine should return as soon as no job is left in a pool.
     """
 
@@ -27,6 +29,7 @@ class PeriodicTask:
     _clock: IReactorTime
     _running: Deferred[None] | None = field(default=None, init=False)
     _delay: Deferred[None] | None = field(default=None, init=False)
+    problem: str | None = field(default=None, init=False)
     isStopping: bool = field(default=False, init=False)
 
     def start(self, rounds: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -36,9 +39,12 @@ class PeriodicTask:
         @param rounds: Makes the coroutine, which returns once L{isStopping}.
         """
         self.isStopping = False
-        self._running = Deferred.fromCoroutine(rounds()).addErrback(
-            lambda failure: self._log.failure("{name} has ended", failure, name=self._name)
-        )
+        self.problem = None
+        self._running = Deferred.fromCoroutine(rounds()).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("{name} has ended", failure, name=self._name)
+        self.problem = f"{self._name} has ended: {failure.getErrorMessage()}"
 
     async def stop(self) -> None:
         """End the pause, if there is one, and wait for the coroutine to return."""

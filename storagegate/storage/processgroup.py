@@ -41,20 +41,22 @@ from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability, opened
+from storagegate.storage.catalog.connections import Durability, buryUnseenCommits, opened
 from storagegate.storage.catalog.sqlite import CachedObject, RecordCache, SharedCatalogState
-from storagegate.storage.catalog.wal import WALSizeCounter
+from storagegate.storage.catalog.wal import CheckpointLock, WALSizeCounter
 from storagegate.storage.catalog.writer import WriteLock
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.records import Bucket, Content, ObjectChange, ObjectRecord
 from storagegate.storage.recovery import sweepLeft
 from storagegate.storage.sharedmemory import (
     ACQUIRED,
+    CHECKPOINT_LOCK,
     COUNTERS,
     ENDED,
     HORIZON,
@@ -68,6 +70,8 @@ from storagegate.storage.sharedmemory import (
     ProcessGroupConfig,
     StoreMemory,
 )
+
+_log = Logger()
 
 _ADVANCE_SECONDS = 0.05
 """Between two advances of the horizon: twenty timers a second while there are readers."""
@@ -357,12 +361,37 @@ class SharedRecordCache(RecordCache):
         return self._isQuiet
 
 
+class SharedCheckpointLock(CheckpointLock):
+    """Lets one thread of all processes at a time make a checkpoint."""
+
+    def __init__(self, memory: StoreMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def tryAcquire(self) -> bool:
+        """Acquire the lock unless another thread or process has it."""
+        if not super().tryAcquire():
+            return False
+        if self._memory.locks.tryLock(CHECKPOINT_LOCK):
+            return True
+        super().release()
+        return False
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._memory.locks.unlock(CHECKPOINT_LOCK)
+        super().release()
+
+
 class SharedLatch(FailStopLatch):
     """A latch of all processes."""
 
-    def __init__(self, memory: StoreMemory) -> None:
+    def __init__(self, memory: StoreMemory, directory: str | None = None) -> None:
+        """
+        @param directory: See L{FailStopLatch}.
+        """
         self._memory = memory
-        super().__init__()
+        super().__init__(directory)
 
     @property
     def failure(self) -> str | None:
@@ -438,12 +467,13 @@ class ProcessGroup:
         self.isFirst = sharing.index == 0
         self.resumesCollection = self.isFirst or bool(self._left)
         self.owner = bytes((memory.slot,))
-        self.latch = SharedLatch(memory)
+        self.latch = SharedLatch(memory, directory)
         self.catalogState = SharedCatalogState(
             SharedRecordCache(memory, self._epoch),
             self.latch,
             SharedWriteLock(memory),
             SharedWALSizeCounter(memory),
+            SharedCheckpointLock(memory),
             isShared=True,
         )
         self.peers = PeerReaders(self._epoch, memory, reactor)
@@ -462,24 +492,27 @@ class ProcessGroup:
         @param files: The operating system's calls.
         @raise CatalogUnusable: The catalog cannot be opened.
         """
-        if not self._left:
+        if not self._left or self.latch.failure is not None:
+            # While writing is stopped nothing is removed. The next start sweeps all.
             return
         kind = Durability(durability)
         syncs = SyncGroup(files, self.latch, kind is Durability.FULL)
         path = os.path.join(directory, "catalog.sqlite")
-        with SharedWriteLock(self._memory), opened(path, kind) as catalog:
-            # A process that died in a commit may have left all of it in the WAL, but not in the
-            # index: it is not visible, yet after a loss of power it would be, without the blobs
-            # that are removed below. The next commit overwrites it.
-            catalog.execute("UPDATE meta SET value = value WHERE name = 'sequence'")
-            sweepLeft(
-                BlobLayout(directory),
-                files,
-                syncs,
-                [bytes((slot,)) for slot in self._left],
-                partial(refcounts.knownBlobs, catalog),
-                partial(refcounts.knownBlobs, catalog, onlyReferenced=True),
-            )
+        try:
+            with SharedWriteLock(self._memory), opened(path, kind) as catalog:
+                sweepLeft(
+                    BlobLayout(directory),
+                    files,
+                    syncs,
+                    [bytes((slot,)) for slot in self._left],
+                    partial(refcounts.knownBlobs, catalog),
+                    partial(refcounts.knownBlobs, catalog, onlyReferenced=True),
+                    partial(buryUnseenCommits, catalog, self.latch),
+                )
+        except (StoreReadOnly, StoreFull) as error:
+            # The files and the slots stay for the next start.
+            _log.error("what a process has left stays: {error}", error=str(error))
+            return
         for slot in self._left:
             self._memory.clear(slot)
         self._left = []

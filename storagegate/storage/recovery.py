@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
 from storagegate.storage.clock import StoreClock
+from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import ICatalog
 
@@ -55,19 +56,25 @@ def sweepStaging(
     files: Files,
     syncs: SyncGroup,
     known: Callable[[Sequence[str]], Collection[str]],
+    settle: Callable[[], object],
 ) -> Swept:
     """
     Remove all names in C{staging/}; no process may be writing there. Blocks.
 
-    Names that are no ids of blobs stay.
+    Names that are no ids of blobs stay. So do all if the disk has no space for a commit.
 
     @param syncs: Makes directories durable.
     @param known: Returns those of the ids that the catalog has.
+    @param settle: Makes a commit that overwrites an unseen one, which may name a blob that
+        C{known} does not return.
     @param files: The operating system's calls.
     """
     shards = Shards(layout, files, syncs)
     swept = Swept()
-    for batch in _batches(filter(isBlobId, files.names(layout.staging))):
+    left = list(filter(isBlobId, files.names(layout.staging)))
+    if not left or not _settled(settle):
+        return swept
+    for batch in _batches(left):
         committed = known(batch)
         _removeBlobs(layout, files, syncs, [b for b in batch if b not in committed])
         for blob in batch:
@@ -89,6 +96,7 @@ def sweepLeft(
     owners: Collection[bytes],
     known: Callable[[Sequence[str]], Collection[str]],
     named: Callable[[Sequence[str]], Collection[str]],
+    settle: Callable[[], object],
 ) -> Swept:
     """
     Remove the names in C{staging/} of processes that died, while others are writing. Blocks.
@@ -100,9 +108,13 @@ def sweepLeft(
     @param owners: The bytes that the ids of those processes end with.
     @param known: Returns those of the ids that the catalog has.
     @param named: Returns those of the ids that have references.
+    @param settle: See L{sweepStaging}. It is called in any case, for garbage is removed after this.
+    @raise StoreReadOnly: Writing has stopped; nothing more is removed.
     """
     ends = tuple(owner.hex() for owner in owners)
     swept = Swept()
+    if not _settled(settle):
+        return swept
     for batch in _batches(
         name for name in files.names(layout.staging) if isBlobId(name) and name.endswith(ends)
     ):
@@ -148,6 +160,16 @@ async def removeUnconfirmed(
     return swept
 
 
+def _settled(settle: Callable[[], object]) -> bool:
+    """Overwrite an unseen commit; return whether that was possible."""
+    try:
+        settle()
+    except StoreFull as error:
+        _log.error("staging was not swept: {error}", error=str(error))
+        return False
+    return True
+
+
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:
     ids = sorted(names)
     for start in range(0, len(ids), _BATCH):
@@ -156,6 +178,7 @@ def _batches(names: Iterable[str]) -> Iterator[list[str]]:
 
 def _removeBlobs(layout: BlobLayout, files: Files, syncs: SyncGroup, blobs: Sequence[str]) -> None:
     """Remove blobs that were linked but never committed, durably, before their first names."""
+    syncs.check()
     shards = {layout.shard(blob) for blob in blobs if unlinkIfThere(files, layout.path(blob))}
     for shard in sorted(shards):
         syncs.syncDirectory(shard)

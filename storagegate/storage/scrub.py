@@ -143,6 +143,11 @@ class Scrubber:
     def _makeTask(self) -> PeriodicTask:
         return PeriodicTask("the scrubber", self._clock)
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is scrubbed any more; L{None} if nothing is wrong."""
+        return self._task.problem
+
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
         self._task.start(self._rounds)

@@ -63,8 +63,9 @@ _HELD = 8192
 # Numbers of the fields.
 TAKEN, STARTED, ENDED, HORIZON, WAITING, ACQUIRED, WRITTEN, OBSERVERS = range(8)
 
-# The bytes of the file that are locked: for writing, for being next to write, and one a slot.
-WRITE_LOCK, NEXT_LOCK, _FIRST_SLOT = 0, 1, 16
+# The bytes of the file that are locked: for writing, for being next to write, for a checkpoint, and
+# one a slot.
+WRITE_LOCK, NEXT_LOCK, CHECKPOINT_LOCK, _FIRST_SLOT = 0, 1, 2, 16
 
 
 class StoreMemory:

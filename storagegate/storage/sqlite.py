@@ -11,9 +11,11 @@ Result codes: U{https://www.sqlite.org/rescode.html}.
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from enum import Enum, auto
 from time import monotonic, sleep
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from attrs import define, field, frozen
 
@@ -29,6 +31,9 @@ _NAP_SECONDS = 0.001
 Between two tries for a lock: about as long as a busy writer pauses between two transactions.
 SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
 """
+
+_CHECKPOINT_WRITES = 256
+"""Between two checkpoints: about the thousand pages after which SQLite would make one."""
 
 _PRIMARY_CODE = 0xFF
 
@@ -61,6 +66,9 @@ class SQLiteFile:
     """
     One connection to a file, which is opened by its first use. Blocks. One thread at a time.
 
+    After a failed sync nothing is written until the process starts again: the next sync would
+    report success for pages that are lost.
+
     @ivar path: The file, or L{MEMORY}.
     @ivar _busyMs: How long to wait for a lock that another process holds.
     """
@@ -70,6 +78,8 @@ class SQLiteFile:
     _busyMs: int
     _nap: Callable[[float], object] = sleep
     _connection: sqlite3.Connection | None = field(default=None, init=False)
+    _failure: str | None = field(default=None, init=False)
+    _writes: int = field(default=0, init=False)
 
     def perform(self, act: Callable[[], T], writes: bool) -> T:
         """
@@ -81,7 +91,35 @@ class SQLiteFile:
         @raise sqlite3.Error: Nothing was done.
         """
         connection = self._patiently(self._open)
-        return self._patiently((lambda: transact(connection, act)) if writes else act)
+        if not writes:
+            return self._patiently(act)
+        if self._failure is not None:
+            raise self._kind.error(self._failure)
+        try:
+            result = self._patiently(lambda: transact(connection, act))
+        except sqlite3.DatabaseError as error:
+            if self._hasFailed(error):
+                raise self._kind.error(str(self._failure)) from error
+            raise
+        self._writes += 1
+        if self._writes % _CHECKPOINT_WRITES == 0:
+            self._checkpoint(connection)
+        return result
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Copy the log to the file. Errors show in the next write, for this one is committed."""
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.DatabaseError as error:
+            # A full disk and other processes are no failure: the log stays.
+            self._hasFailed(error)
+
+    def _hasFailed(self, error: sqlite3.DatabaseError) -> bool:
+        """Return whether nothing may be written after an error."""
+        if classify(error) is not Fault.UNSAFE:
+            return False
+        self._failure = f"{self.path} cannot be written until a restart: {error}"
+        return True
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Execute a statement: in an act of L{perform}."""
@@ -92,7 +130,10 @@ class SQLiteFile:
         """Close the file, if it is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            if self._failure is None:
+                connection.close()
+            else:
+                leave(connection)
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """
@@ -146,6 +187,8 @@ class SQLiteFile:
             text = f"{self.path} is on a file system that processes cannot share"
             raise self._kind.error(text)
         connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
+        # SQLite's own checkpoint tells no error: its failed sync would be followed by another one.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
         transact(connection, lambda: self._migrate(connection))
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -185,17 +228,68 @@ def createFile(path: str) -> bool:
     return True
 
 
-def transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
+def readOnlyURI(path: str) -> str:
+    """
+    Return the URI by which C{sqlite3.connect} opens a file read-only.
+
+    Such a connection makes no checkpoint when it is closed.
+    """
+    return f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=ro"
+
+
+def leave(connection: sqlite3.Connection) -> None:
+    """
+    Close a connection without the checkpoint that SQLite makes when it is the last. Blocks.
+
+    SQLite makes the checkpoint under a lock of the whole file, which a second connection of the
+    same process prevents. The second one is read-only, so it makes none when it is closed itself.
+
+    @param connection: To a file with a log, which may have been moved away.
+    """
+    if connection.in_transaction:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+    if connection.execute("PRAGMA query_only").fetchall() == [(1,)]:
+        connection.close()
+        return
+    try:
+        # The first is the file itself; temporary tables are in a second one.
+        path = connection.execute("PRAGMA database_list").fetchall()[0][2]
+        with closing(sqlite3.connect(readOnlyURI(path), uri=True, timeout=1)) as guard:
+            # A read opens the log, which takes a lock on the file until the guard is closed.
+            guard.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            connection.close()
+    except sqlite3.Error:
+        abandon(connection)
+
+
+def abandon(connection: sqlite3.Connection) -> None:
+    """Keep a connection open until the process ends, for that closes it without SQLite."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def transact(
+    connection: sqlite3.Connection,
+    act: Callable[[], T],
+    onCommit: Callable[[], object] = lambda: None,
+) -> T:
     """
     Call a function in one transaction.
 
     @param act: Executes statements; its result is returned.
-    @raise Exception: Any error of the function or the commit; nothing was changed.
+    @param onCommit: Called when the commit begins. An error after that leaves the outcome unknown:
+        the whole commit may be in the log although no reader sees it, and the next recovery of the
+        log makes it visible, unless another commit overwrites it before.
+    @raise Exception: Any error of the function or the commit. Nothing was changed, as far as
+        readers see.
     """
     # At once for writing: a reader that turns writer while others write is refused.
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = act()
+        onCommit()
         connection.execute("COMMIT")
     except BaseException:
         # SQLite ends a transaction by itself after some errors, a full disk among them.
@@ -233,7 +327,7 @@ class Fault(Enum):
     """The kinds of database error that have different consequences."""
 
     FULL = auto()
-    """The disk is full; the transaction has changed nothing."""
+    """The disk is full. After a statement nothing was changed; for a commit see L{transact}."""
 
     BUSY = auto()
     """Another process has held the write lock for too long."""

@@ -12,7 +12,7 @@ prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -38,11 +38,24 @@ from storagegate.storage.backends import (
 from storagegate.storage.blobinterfaces import IBlobStore, IBlobWriter
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import Durability, opened, prepare, readSecret
+from storagegate.storage.catalog.connections import (
+    Durability,
+    buryUnseenCommits,
+    opened,
+    prepare,
+    readSecret,
+    replayLog,
+)
 from storagegate.storage.catalog.logbinding import renewIncarnation
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.clock import ClockRecorder, StoreClock
-from storagegate.storage.errors import CommitUnknown, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreFull,
+    StoreFullUnknown,
+    StoreReadOnly,
+)
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import HeldBlobs
 from storagegate.storage.identity import claimBlobs, refuseLostCatalog
@@ -277,6 +290,8 @@ class ObjectStore:
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
         self.observers = observers
+        # New blobs of commits that may still become visible, see L{StoreFullUnknown}.
+        self._unsettled: dict[str, int] = {}
         corruption = CorruptionLog(catalog, self._markCorrupt, self._clearCorrupt)
         self._corruption = corruption
         blobs.onShort = self._markShort
@@ -367,7 +382,7 @@ class ObjectStore:
                 durability,
                 random,
                 lambda ids: store._node.reclaim(ids),
-                FailStopLatch() if group is None else group.latch,
+                _latch(directory, node, group),
                 None if group is None else group.catalogState,
                 b"" if group is None else group.owner,
                 clock,
@@ -420,13 +435,15 @@ class ObjectStore:
             layout = BlobLayout(directory)
             refuseLostCatalog(layout, files)
             prepare(path, kind)
-            with opened(path, kind) as connection:
+            latch = FailStopLatch(directory)
+            with opened(path, kind, latch) as connection:
                 renewIncarnation(connection, path, kind is Durability.FULL)
                 Reserve(os.path.join(directory, "reserve")).ensure()
                 known = partial(refcounts.knownBlobs, connection)
-                syncs = SyncGroup(files, FailStopLatch(), kind is Durability.FULL)
+                syncs = SyncGroup(files, latch, kind is Durability.FULL)
+                settle = partial(buryUnseenCommits, connection, latch)
                 claimBlobs(layout, files, syncs, readSecret(connection), known)
-                sweepStaging(layout, files, syncs, known)
+                sweepStaging(layout, files, syncs, known, settle)
             os.set_inheritable(lock.descriptor, True)
             taken.pop_all()
             return lock
@@ -567,7 +584,8 @@ class ObjectStore:
         """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
         corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
-        found = {"corrupt": corrupt, **self._node.warnings()}
+        scrubber = self.scrubber.problem
+        found = {"corrupt": corrupt, "scrubber": scrubber, **self._node.warnings()}
         return found if self.clock is None else {**found, "clock": self.clock.problem}
 
     @property
@@ -669,6 +687,10 @@ class ObjectStore:
 
         def committed(result: T) -> None:
             try:
+                if self._unsettled:
+                    # This commit came later, and has overwritten theirs.
+                    unsettled, self._unsettled = self._unsettled, {}
+                    self._removeNew(unsettled)
                 if newBlobs:
                     self.blobs.confirm(tuple(newBlobs))
                 if notify is not None and (self.observers or self._node.publishes):
@@ -683,6 +705,9 @@ class ObjectStore:
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
                 # and the next start looks them up in the catalog.
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
+            elif failure.check(StoreFullUnknown):
+                self._unsettled.update(newBlobs)
+                self._node.full()
             elif failure.check(StoreError) and not failure.check(CommitUnknown):
                 self._removeNew(newBlobs)
                 if failure.check(StoreFull):
@@ -738,33 +763,39 @@ class ObjectStore:
         self._node.cleared(ids)
 
 
+def _latch(directory: str, node: object, group: "ProcessGroup | None") -> FailStopLatch:
+    """Return what ends all writing: that of all processes, if there are several."""
+    if group is not None:
+        return group.latch
+    return FailStopLatch(directory if node is None else None)
+
+
 def _lock(
     directory: str, files: Files, durability: str, taken: DirectoryLock | None
 ) -> DirectoryLock:
     """
-    Lock a store before anything else is done to it, and make its directories, which only their
-    owner may enter.
+    Lock a store before anything else is done to it, make its directories, which only their owner
+    may enter, and replay the log that a crash has left.
 
     @param taken: The lock if this process has it already.
     """
     layout = BlobLayout(directory)
     syncs = SyncGroup(files, FailStopLatch(), durability == "full")
-
-    def make(path: str) -> None:
-        try:
-            files.makeDirectory(path)
-        except FileExistsError:
-            return
-        syncs.syncDirectory(os.path.dirname(path) or ".")
-
+    parent = os.path.dirname(os.path.abspath(directory))
     with ExitStack() as releasing:
         if taken is None:
-            os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
-            make(directory)
+            os.makedirs(parent, exist_ok=True)
+            with suppress(FileExistsError):
+                files.makeDirectory(directory)
             taken = DirectoryLock.take(directory)
         releasing.callback(taken.release)
-        make(layout.blobs)
-        make(layout.staging)
+        for path in (layout.blobs, layout.staging):
+            with suppress(FileExistsError):
+                files.makeDirectory(path)
+        # Directories that existed may have been made by a start whose sync failed.
+        for path in (parent, directory):
+            syncs.syncDirectory(path)
+        replayLog(directory, Durability(durability))
         releasing.pop_all()
     return taken
 

@@ -123,8 +123,17 @@ class BoundedThreadPool:
             name = f"{self._name}-{len(self._threads)}"
             # Daemon threads: an exit that skips close() is a crash, which every job must survive.
             thread = Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # The system has no room for a thread. Others run the job, if there are some.
+                if not self._threads:
+                    self._queue.get_nowait()
+                    self._order.pop()
+                    self._pending -= 1
+                    return fail(StoreBusy(str(error)))
+            else:
+                self._threads.append(thread)
         return job.deferred
 
     def figures(self) -> PoolFigures:

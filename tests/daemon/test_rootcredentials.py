@@ -1,5 +1,6 @@
 """The root key pair and its file."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.daemon import rootcredentials
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.s3.issuedkeys import KeyPair, generateKeyPair, readCredential
 
@@ -61,6 +63,18 @@ class FileTests(SynchronousTestCase):
             Path(self.path).read_text(),
             f"AWS_ACCESS_KEY_ID={pair.accessKey}\nAWS_SECRET_ACCESS_KEY={pair.secretKey}\n",
         )
+
+    def test_notDurable(self) -> None:
+        """A pair whose name was not synced is gone again: the next start makes another."""
+
+        def syncDirectory(path: str) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        patched = self.patch(rootcredentials, "syncDirectory", syncDirectory)
+        self.assertRaises(CredentialsError, loadOrCreate, self.path)
+        self.assertEqual(os.listdir(self.directory), [])
+        patched.restore()
+        self.assertTrue(loadOrCreate(self.path)[1])
 
     def test_kept(self) -> None:
         """Later starts find the same pair."""

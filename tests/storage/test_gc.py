@@ -18,7 +18,8 @@ class ReclaimerTests(SynchronousTestCase):
         self.removals: list[tuple[list[str], Deferred[None]]] = []
         self.forgotten: list[str] = []
         self.garbage: list[str] = []
-        self.reclaimer = GarbageCollector(self.remove, self.forget, self.read, Clock())
+        self.clock = Clock()
+        self.reclaimer = GarbageCollector(self.remove, self.forget, self.read, self.clock)
 
     def remove(self, blobs: Sequence[str]) -> Deferred[None]:
         """Remove files when the test says."""
@@ -49,6 +50,19 @@ class ReclaimerTests(SynchronousTestCase):
         self.assertEqual(self.forgotten, [])
         self.assertEqual(self.removed(), ["a", "b"])
         self.assertEqual(self.forgotten, ["a", "b"])
+
+    def test_problem(self) -> None:
+        """An error of any kind is logged and shown, nobody waits, and the next garbage is taken."""
+        self.reclaimer.reclaim(["a"])
+        idle = self.reclaimer.idle()
+        self.clock.advance(2)
+        self.removals.pop(0)[1].errback(MemoryError("no memory"))
+        self.successResultOf(idle)
+        self.assertEqual(len(self.flushLoggedErrors(MemoryError)), 1)
+        self.assertEqual(self.reclaimer.problem, "garbage was not removed: no memory")
+        self.reclaimer.reclaim(["b"])
+        self.assertEqual(self.removed(), ["b"])
+        self.assertIsNone(self.reclaimer.problem)
 
     def test_oneRound(self) -> None:
         """One round runs at a time; what comes meanwhile is taken together, in bounded rounds."""

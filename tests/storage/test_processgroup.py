@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.processgroup import (
     ReaderEpoch,
+    SharedCheckpointLock,
     SharedLatch,
     SharedRecordCache,
     SharedWALSizeCounter,
@@ -146,6 +147,21 @@ class SharedTurnTests(SynchronousTestCase):
 
 class SharedCatalogStateTests(SynchronousTestCase):
     """L{SharedWALSizeCounter} and L{SharedLatch}."""
+
+    def test_checkpoints(self) -> None:
+        """One checkpoint is made at a time, and a process that dies lets the next one begin."""
+        descriptor = sharedDescriptor(self)
+        memory = joined(self, descriptor)
+        one, two = SharedCheckpointLock(memory), SharedCheckpointLock(joined(self, descriptor))
+        self.assertTrue(one.tryAcquire())
+        self.assertFalse(one.tryAcquire())
+        self.assertFalse(two.tryAcquire())
+        one.release()
+        self.assertTrue(two.tryAcquire())
+        two.release()
+        self.assertTrue(one.tryAcquire())
+        memory.close(isClean=False)
+        self.assertTrue(two.tryAcquire())
 
     def test_sizeAndLatch(self) -> None:
         """Each process has the sum of the bytes that all have written, and the latch of all."""

@@ -7,7 +7,15 @@ from contextlib import closing
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.sqlite import MEMORY, FileKind, SQLiteFile, createFile
+from storagegate.storage.sqlite import (
+    _CHECKPOINT_WRITES,
+    MEMORY,
+    FileKind,
+    SQLiteFile,
+    createFile,
+    leave,
+    readOnlyURI,
+)
 
 FIRST = ("CREATE TABLE notes (text TEXT NOT NULL)",)
 SECOND = ("CREATE INDEX notesByText ON notes (text)", "INSERT INTO notes VALUES ('second')")
@@ -101,6 +109,87 @@ class OpenTests(FileCase):
         file.close()
         self.assertEqual(self.notes(file), [])
         self.assertFalse(os.path.exists(MEMORY))
+
+
+class FailedSyncTests(FileCase):
+    """A file after a sync of it has failed."""
+
+    def test_failed(self) -> None:
+        """Nothing is written any more, reads go on, and to close it copies nothing."""
+        file = self.file()
+        self.note(file, "before")
+
+        def act() -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+
+        for failing in (act, lambda: self.fail("it was called")):
+            error = self.assertRaises(kind(FIRST).error, file.perform, failing, True)
+            self.assertIn("cannot be written until a restart: disk I/O error", str(error))
+        self.assertEqual(self.notes(file), ["before"])
+        file.close()
+        self.assertGreater(os.path.getsize(f"{self.path}-wal"), 0)
+        self.assertEqual(self.notes(self.file()), ["before"])
+
+    def test_checkpoints(self) -> None:
+        """The log is copied now and then, and its file does not grow."""
+        file = self.file()
+        for _ in range(2):
+            for number in range(_CHECKPOINT_WRITES):
+                self.note(file, str(number))
+            size = os.path.getsize(f"{self.path}-wal")
+        self.note(file, "last")
+        self.assertEqual(os.path.getsize(f"{self.path}-wal"), size)
+
+
+class LeaveTests(FileCase):
+    """L{leave}, of the last connection to a file."""
+
+    def connect(self) -> sqlite3.Connection:
+        """Connect to a file with a log, in which there is a row."""
+        connection = self.other()
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE notes (text)")
+        return connection
+
+    def size(self) -> int:
+        """Give the length of the log."""
+        return os.path.getsize(f"{self.path}-wal")
+
+    def test_left(self) -> None:
+        """It makes no checkpoint, drops an open transaction, and holds no lock of the file."""
+        connection = self.connect()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO notes VALUES ('a')")
+        size = self.size()
+        leave(connection)
+        self.assertRaises(sqlite3.ProgrammingError, connection.execute, "SELECT 1")
+        self.assertEqual(self.size(), size)
+        other = self.other()
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.assertEqual(other.execute("SELECT count(*) FROM notes").fetchall(), [(0,)])
+
+    def test_readOnly(self) -> None:
+        """A connection that is read-only makes none either, however it is closed."""
+        connection = self.connect()
+        for close in (leave, sqlite3.Connection.close):
+            reader = sqlite3.connect(readOnlyURI(self.path), uri=True)
+            reader.execute("PRAGMA query_only = ON")
+            reader.execute("SELECT * FROM notes").fetchall()
+            if close is leave:
+                leave(connection)
+            size = self.size()
+            close(reader)
+            self.assertEqual(self.size(), size)
+            self.assertGreater(size, 0)
+
+    def test_moved(self) -> None:
+        """Where the file is gone, the connection stays open, for it cannot be closed safely."""
+        connection = self.connect()
+        os.rename(self.path, f"{self.path}.moved")
+        leave(connection)
+        self.assertEqual(connection.execute("SELECT count(*) FROM notes").fetchall(), [(0,)])
 
 
 class VersionTests(FileCase):

@@ -32,6 +32,8 @@ class Scenario:
         self.driver = driver
         self.model = Model()
         self.refused = 0
+        # Commits that succeeded while the sync of something else failed: they are not acknowledged.
+        self.unknown: list[Callable[[], object]] = []
 
     def run(self) -> None:
         """Do all steps, whatever becomes of each."""
@@ -85,8 +87,10 @@ class Scenario:
         """Do one step; the model takes it only if the store has acknowledged it."""
         try:
             real()
-        except (StoreFull, StoreReadOnly, StoreBusy, OSError):
+        except (StoreFull, StoreReadOnly, StoreBusy, OSError) as error:
             self.refused += 1
+            if isinstance(error, StoreReadOnly):
+                self.unknown.append(model)
         else:
             model()
 
@@ -108,6 +112,10 @@ class NthOperationTests(SynchronousTestCase):
     def verify(self, scenario: Scenario) -> None:
         """Compare the store with the model."""
         driver, model = scenario.driver, scenario.model
+        unknown, scenario.unknown = scenario.unknown, []
+        if unknown and driver.versions("b") != model.versions("b"):
+            # Only the first can have been begun before the latch was set.
+            unknown[0]()
         self.assertEqual(driver.listing("b", b""), model.listing("b", b""))
         self.assertEqual(driver.versions("b"), model.versions("b"))
         for key in (b"inline", b"small", b"big", b"copy", b"parts"):

@@ -361,7 +361,8 @@ class WritingTests(StoreCase):
         """A store that is well says so of each part."""
         store = self.driver.store
         self.assertEqual(store.health(), {"catalog": None, "blobs": None, "disk": None})
-        self.assertEqual(set(store.warnings()), {"corrupt", "disk", "inodes"})
+        names = {"corrupt", "disk", "inodes", "garbage", "scrubber"}
+        self.assertEqual(set(store.warnings()), names)
         self.assertIsNone(store.readOnly)
 
     def test_silentDisk(self) -> None:

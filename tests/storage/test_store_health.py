@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.errors import CorruptBlob, StoreBusy
 from tests.storage.test_store import StoreCase
 from tests.support.faultyfiles import Fault
 
@@ -24,15 +24,23 @@ class HealthTests(StoreCase):
         self.reopen()
         for path in (self.layout.blobs, self.layout.staging):
             os.rename(path, f"{path}.away")
-            self.assertRaises(OSError, self.driver.put, "b", b"k", b"y" * 1000)
+            self.assertRaises(StoreBusy, self.driver.put, "b", b"k", b"y" * 1000)
             self.assertEqual(self.health(), f"{path} is missing")
             if path == self.layout.blobs:
-                self.assertRaises(OSError, self.driver.get, "b", b"before")
+                self.assertRaises(StoreBusy, self.driver.get, "b", b"before")
             os.rename(f"{path}.away", path)
             self.assertIsNone(self.health())
             self.assertEqual(self.driver.get("b", b"before"), b"x" * 1000)
         self.assertIsNone(self.driver.store.warnings()["corrupt"])
         self.assertSound()
+
+    def test_readOnly(self) -> None:
+        """A file system that became read-only shows before a write fails."""
+        self.assertIsNone(self.health())
+        self.patch(self.files, "isReadOnly", lambda path: path == self.layout.blobs)
+        self.assertEqual(self.health(), f"{self.layout.blobs} is on a read-only file system")
+        self.patch(self.files, "isReadOnly", lambda path: False)
+        self.assertIsNone(self.health())
 
     def test_shards(self) -> None:
         """The directories of blobs are made again."""

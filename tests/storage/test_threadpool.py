@@ -1,7 +1,7 @@
 """The store's threads."""
 
 from collections import deque
-from threading import Event, get_ident
+from threading import Event, Thread, get_ident
 from threading import enumerate as livingThreads
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -117,6 +117,20 @@ class DeliveryTests(SynchronousTestCase):
             self.assertTrue(self.reactor.woken.wait(PATIENCE))
             self.reactor.woken.clear()
             self.reactor.turn()
+
+    def test_noThread(self) -> None:
+        """Where the first thread cannot be started the job is refused, and none is left waiting."""
+
+        def start(thread: Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched = self.patch(Thread, "start", start)
+        self.failureResultOf(self.pool.run(list), StoreBusy)
+        patched.restore()
+        self.assertEqual((self.pool.figures().threads, self.pool.figures().waiting), (0, 0))
+        result = self.pool.run(list)
+        self.finish()
+        self.assertEqual(self.successResultOf(result), [])
 
     def test_lazy(self) -> None:
         """A pool with nothing to do has no thread, and stops at once."""

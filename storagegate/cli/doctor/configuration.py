@@ -28,6 +28,7 @@ from storagegate.daemon.config import (
 )
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
 from storagegate.storage.errors import StoreError
+from storagegate.storage.files import readFailStop
 from storagegate.storage.identity import storeId
 
 if TYPE_CHECKING:
@@ -224,6 +225,8 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     @param isInUse: Whether a daemon has it open: then only whether it can be read.
     """
     path = os.path.join(directory, _NAME)
+    if (reason := readFailStop(directory)) is not None:
+        yield _CATALOG.problem(f"writing has stopped until the daemon is restarted: {reason}")
     try:
         # A pipe of that name must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

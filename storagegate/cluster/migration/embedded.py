@@ -8,6 +8,7 @@ that reads, and that holds the lock of writers for some milliseconds now and the
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from sqlite3 import Connection, OperationalError
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -44,12 +45,19 @@ from storagegate.storage.catalog.connections import (
     migrateUnlocked,
     prepare,
     readSecret,
+    replayLog,
 )
 from storagegate.storage.catalog.wal import checkpoint
-from storagegate.storage.files import DirectoryLock, FailStopLatch, Files, StoreLocked
+from storagegate.storage.files import (
+    DirectoryLock,
+    FailStopLatch,
+    Files,
+    StoreLocked,
+    checkFailStop,
+)
 from storagegate.storage.identity import MARKER, claimBlobs, refuseLostCatalog
 from storagegate.storage.records import NULL_VERSION
-from storagegate.storage.sqlite import isBusy, transact
+from storagegate.storage.sqlite import isBusy, leave, transact
 from storagegate.storage.versionids import VersionIds
 
 T = TypeVar("T")
@@ -255,6 +263,7 @@ class EmbeddedEnd:
         for path in (layout.data, layout.blobs, layout.staging):
             os.makedirs(path, 0o700, exist_ok=True)
         lock = DirectoryLock.take(directory)
+        replayLog(directory, Durability.FULL)
         refuseLostCatalog(layout, Files())
         path = os.path.join(directory, "catalog.sqlite")
         if not os.path.exists(path):
@@ -263,7 +272,7 @@ class EmbeddedEnd:
 
     def close(self) -> None:
         """See L{IMigrationEnd.close}."""
-        self._connection.close()
+        leave(self._connection)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -602,7 +611,8 @@ class EmbeddedEnd:
         until = monotonic() + _BUSY_SECONDS
         while True:
             try:
-                return transact(self._connection, act)
+                check = partial(checkFailStop, self.layout.data)
+                return transact(self._connection, act, check)
             except OperationalError as error:
                 if not isBusy(error) or monotonic() >= until:
                     raise

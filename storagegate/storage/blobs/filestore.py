@@ -261,12 +261,14 @@ class BackgroundUnlinker:
 
     @ivar _pool: Runs the jobs, even when it is full.
     @ivar _files: The operating system's calls.
+    @ivar _latch: While it is set, names are left for the sweep of the next start.
     """
 
     _log = Logger()
 
     _pool: IWorkPool
     _files: Files
+    _latch: FailStopLatch
     _paths: list[str] = field(factory=list, init=False)
     _running: bool = field(default=False, init=False)
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
@@ -298,6 +300,8 @@ class BackgroundUnlinker:
     def _unlinkAll(self, paths: list[str]) -> None:
         """Unlink names; log those that cannot be. Runs in a pool thread."""
         for path in paths:
+            if self._latch.failure is not None:
+                return
             try:
                 unlinkIfThere(self._files, path)
             except OSError as error:
@@ -342,7 +346,7 @@ class FileBlobs:
         self._newId = newId
         self._shards = Shards(layout, files, self._durability)
         self._handles = HandleCache(pool, files, self._openFile, self._closeFile, self._closeSoon)
-        self._unlinker = BackgroundUnlinker(pool, files)
+        self._unlinker = BackgroundUnlinker(pool, files, latch)
         self._corrupt: set[str] = set()
         self.onFull: Callable[[], object] = lambda: None
         self.onShort: Callable[[str, int], object] = lambda blob, size: None
@@ -446,12 +450,19 @@ class FileBlobs:
 
     def health(self) -> Mapping[str, str | None]:
         """
-        See L{IBlobStore.health}: whether the directories exist, and, after an error of the
-        operating system, whether a blob can be written and opened, which is tried in the pool.
+        See L{IBlobStore.health}: whether the directories exist and may be written to, and, after an
+        error of the operating system, whether a blob can be written and opened, which is tried in
+        the pool.
         """
         for path in (self._layout.blobs, self._layout.staging):
-            if not os.path.isdir(path):
-                return {"blobs": self.latch.failure or f"{path} is missing"}
+            try:
+                wrong = "is on a read-only file system" if self._files.isReadOnly(path) else None
+            except FileNotFoundError:
+                wrong = "is missing"
+            except OSError as error:
+                wrong = f"cannot be used: {error.strerror or error}"
+            if wrong is not None:
+                return {"blobs": self.latch.failure or f"{path} {wrong}"}
         if (self._isSuspect or self._problem) and not (self._isProbing or self.latch.failure):
             self._isProbing, self._isSuspect = True, False
             self._pool.runAnyway(self._probe, self._newFile()).addBoth(self._probed)
@@ -513,7 +524,7 @@ class FileBlobs:
         except FileNotFoundError as error:
             if not os.path.isdir(self._layout.blobs):
                 # They may all come back.
-                raise
+                raise storeError(error) from error
             raise CorruptBlob(f"blob {blob} is missing") from error
         except OSError as error:
             self._suspect(error)
@@ -563,6 +574,7 @@ class FileBlobs:
             self._closeFile(fd)
         error: OSError | None = None
         for blob in blobs:
+            self.latch.check()
             try:
                 unlinkIfThere(self._files, self._layout.path(blob))
                 unlinkIfThere(self._files, self._layout.stagingPath(blob))
@@ -597,5 +609,5 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     if context.catalogState is None:
         syncs = SyncGroup(files, latch, isDurable)
         claimBlobs(layout, files, syncs, opened.catalog.secret(), opened.knownBlobs)
-        sweepStaging(layout, files, syncs, opened.knownBlobs)
+        sweepStaging(layout, files, syncs, opened.knownBlobs, opened.settle)
     return FileBlobs(layout, context.pool, files, latch, opened.catalog.newBlobId, isDurable)

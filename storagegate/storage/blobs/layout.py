@@ -65,6 +65,9 @@ _STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
     errno.EROFS: (StoreReadOnly, "the file system is read-only"),
     errno.EMFILE: (StoreBusy, "too many files are open"),
     errno.ENFILE: (StoreBusy, "too many files are open"),
+    # Of a directory that was removed, moved or unmounted; it may come back.
+    errno.ENOENT: (StoreBusy, "a directory of the store is missing"),
+    errno.ENOTDIR: (StoreBusy, "a directory of the store is missing"),
 }
 
 
@@ -98,7 +101,10 @@ class SyncGroup:
 
     All methods block and may run in any thread.
 
-    @ivar _latch: Is set when a sync fails for another reason than a full disk.
+    A sync that fails sets the latch. The only exception is a file on a full disk: it is a new one
+    that its upload removes. The entries of a directory are also those of other uploads.
+
+    @ivar _latch: Is set when a sync fails.
     @ivar _enabled: Whether anything is synced.
     """
 
@@ -107,6 +113,14 @@ class SyncGroup:
     _enabled: bool
     _lock: Lock = field(factory=Lock, init=False)
     _directories: dict[str, _Directory] = field(factory=dict, init=False)
+
+    def check(self) -> None:
+        """
+        Let a change pass.
+
+        @raise StoreReadOnly: A sync has failed.
+        """
+        self._latch.check()
 
     def syncFile(self, fd: int) -> None:
         """
@@ -118,14 +132,18 @@ class SyncGroup:
         """
         if self._enabled:
             self._latch.check()
-            self._sync(self._files.sync, fd, "a file")
+            try:
+                self._files.sync(fd)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise StoreFull("the disk is full") from error
+                raise self._failed("a file", error) from error
 
     def syncDirectory(self, path: str) -> None:
         """
         Make a directory's entries durable. Calls that come while a sync runs share the next one.
 
         @param path: The directory, whose entries have changed already.
-        @raise StoreFull: The disk had no space for the entries.
         @raise StoreReadOnly: The content of the disk is unknown.
         @raise OSError: The directory cannot be opened.
         """
@@ -160,7 +178,9 @@ class SyncGroup:
                 self._latch.check()
                 fd = self._files.openDirectory(path)
                 try:
-                    self._sync(self._files.syncDirectory, fd, "a directory")
+                    self._files.syncDirectory(fd)
+                except OSError as error:
+                    raise self._failed("a directory", error) from error
                 finally:
                     self._files.close(fd)
                 mine.error = None
@@ -171,14 +191,13 @@ class SyncGroup:
             finally:
                 mine.ended.set()
 
-    def _sync(self, sync: Callable[[int], None], fd: int, what: str) -> None:
-        try:
-            sync(fd)
-        except OSError as error:
-            if error.errno in DISK_FULL:
-                raise StoreFull("the disk is full") from error
-            self._latch.set(f"fsync of {what} failed: {error.strerror or error}")
-            raise StoreReadOnly(str(self._latch.failure)) from error
+    def _failed(self, what: str, error: OSError) -> StoreError:
+        reason = f"fsync of {what} failed: {error.strerror or error}"
+        self._latch.set(reason)
+        if self._latch.failure is None and error.errno in DISK_FULL:
+            # On a network the failure concerns one upload, and its latch is never set.
+            return StoreFull("the disk is full")
+        return StoreReadOnly(self._latch.failure or reason)
 
 
 @frozen

@@ -60,7 +60,7 @@ class NoLatch(FailStopLatch):
     nodes write to the directories, so no cache of this one has to be believed.
     """
 
-    def set(self, reason: str) -> None:
+    def set(self, reason: str, isMarked: bool = True) -> None:
         """Do nothing: the caller has the error."""
 
 

@@ -1,9 +1,10 @@
 """
 The writer of an upload: two buffers, and one job at a time that writes them to a new blob.
 
-In the embedded store the blob is a staging file. The order is bytes, fsync, second name under
-C{blobs/}, fsync of the directory; then the catalog commits; only then is the first name unlinked.
-So every file that a crash leaves has a name in C{staging/}, and no start has to search C{blobs/}.
+In the embedded store the blob is a staging file. The order is bytes, fsync of them and of
+C{staging/}, second name under C{blobs/}, fsync of its directory; then the catalog commits; only
+then is the first name unlinked. So every file that a crash leaves has a name in C{staging/}, and no
+start has to search C{blobs/}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -95,6 +96,7 @@ class StagingFile:
         try:
             self._durability.syncFile(self._fd)
             self._close()
+            self._durability.syncDirectory(self._layout.staging)
             self._shards.ensure(self.blob)
             try:
                 self._link()
@@ -110,10 +112,12 @@ class StagingFile:
     def remove(self) -> None:
         """
         Remove all files of the blob. A file that cannot be removed is logged, and is found in
-        C{staging/} at the next start.
+        C{staging/} at the next start; so are all of them while writing has stopped.
         """
         try:
             self._close()
+            if self._latch.failure is not None:
+                return
             # In this order: the next start searches staging/.
             if self._isLinked:
                 unlinkIfThere(self._files, self._layout.path(self.blob))

@@ -2,6 +2,8 @@
 Access keys and buckets for commands, which need no reactor, beside a running daemon or without one.
 """
 
+import os
+from functools import partial
 from sqlite3 import Connection
 
 from attrs import define
@@ -20,8 +22,9 @@ from storagegate.storage.catalog.lists import listBuckets
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
 from storagegate.storage.errors import StoreBusy, StoreFull
+from storagegate.storage.files import checkFailStop
 from storagegate.storage.records import AccessKey, Bucket, StoreUsage
-from storagegate.storage.sqlite import Fault, classify
+from storagegate.storage.sqlite import Fault, classify, leave
 
 
 @define(eq=False)
@@ -29,14 +32,19 @@ class CatalogAdmin:
     """
     Changes access keys and buckets. All methods block.
 
+    While a daemon has stopped writing all changes raise L{StoreReadOnly}: what they write could be
+    lost with what it has written.
+
     @ivar _connection: L{close} closes it.
+    @ivar _directory: The data directory.
     """
 
     _connection: Connection
+    _directory: str
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        leave(self._connection)
 
     def accessKeys(self) -> list[AccessKey]:
         """Read all issued keys."""
@@ -88,8 +96,13 @@ class CatalogAdmin:
         self._change(deleteBucket, name)
 
     def _change(self, apply: Apply, argument: object) -> object:
+        check = partial(checkFailStop, self._directory)
         try:
-            (outcome,), _ = runTogether(self._connection, [Mutation(apply, argument)])
+            (outcome,), _ = runTogether(
+                self._connection, [Mutation(apply, argument)], onCommit=check
+            )
+            # The daemon's sync may have failed just before this commit began.
+            check()
         except Exception as error:
             fault = classify(error)
             if fault is Fault.BUSY:
@@ -110,6 +123,10 @@ def openForTools(path: str) -> CatalogAdmin:
 
     @param path: The C{catalog.sqlite} of a store.
     @raise CatalogUnusable: It cannot be opened; the text says why in one line.
+    @raise StoreReadOnly: The daemon has stopped writing; what is read could be wrong, too.
     """
+    directory = os.path.dirname(os.path.abspath(path))
+    checkFailStop(directory)
     prepare(path, Durability.FULL, isLocked=False)
-    return CatalogAdmin(connect(path, Durability.FULL, Purpose.WRITER))
+    connection = connect(path, Durability.FULL, Purpose.WRITER)
+    return CatalogAdmin(connection, directory)

@@ -6,6 +6,18 @@ not open and close the file except through SQLite: closing any descriptor of a f
 locks that the process holds on it. A L{SQLiteFile<storagegate.storage.sqlite.SQLiteFile>} does not
 serve here, for it is one connection that waits and makes checkpoints by SQLite's rules.
 
+B{Closing.} When the last connection to a file is closed, SQLite makes a checkpoint and removes the
+log. After a failed sync that loses data: the kernel has marked the pages that it could not write as
+clean, SQLite counts them as copied (C{nBackfill} in the index of the log), and the next sync
+succeeds. So every connection is closed by L{leave}, which makes no checkpoint. The only exception
+is the writer of a store that closes in order, while its directory is locked. Readers open the file
+read-only, for such a connection can make no checkpoint.
+
+B{Unseen commits.} A commit is written to the log, synced, and then published in the index. A
+process that dies before the last step leaves a commit that no reader sees, and that the next
+recovery of the log makes visible. Before anything is removed because the catalog does not name it,
+L{buryUnseenCommits} overwrites such a commit.
+
 B{Tables.} They are a list of migrations. C{PRAGMA user_version} counts those that a file has seen;
 a new version of the schema is one more entry in L{MIGRATIONS}, never an edit of an old one.
 
@@ -25,7 +37,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -35,9 +47,26 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from storagegate.storage.catalog.logbinding import checkLog
 from storagegate.storage.catalog.reserve import Reserve
-from storagegate.storage.errors import StoreBusy
-from storagegate.storage.files import DirectoryLock, StoreLocked, syncDirectory
-from storagegate.storage.sqlite import CatalogUnusable, Fault, classify, createFile, transact
+from storagegate.storage.errors import StoreBusy, StoreFull
+from storagegate.storage.files import (
+    FAIL_STOP,
+    DirectoryLock,
+    FailStopLatch,
+    StoreLocked,
+    readFailStop,
+    syncDirectory,
+)
+from storagegate.storage.sqlite import (
+    CatalogUnusable,
+    Fault,
+    abandon,
+    classify,
+    createFile,
+    isBusy,
+    leave,
+    readOnlyURI,
+    transact,
+)
 
 T = TypeVar("T")
 
@@ -411,17 +440,29 @@ def _refusal(connection: Connection) -> str:
 
 
 @contextmanager
-def opened(path: str, durability: Durability) -> Iterator[Connection]:
+def opened(
+    path: str, durability: Durability, latch: FailStopLatch | None = None
+) -> Iterator[Connection]:
     """
-    Connect as the writer, and close at the end. Blocks.
+    Connect as the writer, and L{leave} at the end. Blocks.
 
     @param path: The file, which exists.
     @param durability: Whether commits are synced.
+    @param latch: That of a caller who has locked the directory: unless it is set, or the block
+        fails, the connection is closed in order, with the checkpoint.
     @raise CatalogUnusable: The database fails within the block.
     """
     try:
-        with closing(connect(path, durability, Purpose.WRITER)) as connection:
+        connection = connect(path, durability, Purpose.WRITER)
+        try:
             yield connection
+        except BaseException:
+            leave(connection)
+            raise
+        if latch is not None and latch.failure is None:
+            connection.close()
+        else:
+            leave(connection)
     except sqlite3.DatabaseError as error:
         raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
 
@@ -430,7 +471,7 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     """
     Open a connection. It may move between threads, but only one may use it at a time.
 
-    Transactions are begun and ended by hand.
+    Transactions are begun and ended by hand. L{leave} closes it.
 
     @param durability: Whether commits are synced.
     @param purpose: Sets the limits of memory and waiting, and whether it may write.
@@ -438,7 +479,11 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     """
     checkLog(path)
     connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=256
+        path if purpose.writes else readOnlyURI(path),
+        uri=not purpose.writes,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
     )
     connection.execute(f"PRAGMA busy_timeout = {purpose.busyMs}")
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -454,6 +499,114 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     if not purpose.writes:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+_BURY = "UPDATE meta SET value = value + 1 WHERE name = 'sequence'"
+
+
+def bury(connection: Connection) -> None:
+    """
+    Change a page in an open transaction: its commit overwrites every unseen one in the log.
+
+    SQLite writes no page whose content stays the same, so the number of the last write is raised.
+    """
+    connection.execute(_BURY)
+
+
+def buryUnseenCommits(connection: Connection, latch: FailStopLatch) -> None:
+    """
+    Make a commit after which no unseen one is left in the log. Blocks.
+
+    It precedes all that removes files which the catalog does not name.
+
+    @param connection: One that may write, without an open transaction.
+    @param latch: Is checked before, and set if the disk refuses the commit.
+    @raise StoreFull: The disk has no space for a commit: there may be an unseen one.
+    @raise StoreReadOnly: The latch is set; nothing may be removed any more.
+    @raise sqlite3.Error: There may be an unseen commit for another reason.
+    """
+    latch.check()
+    try:
+        transact(connection, lambda: bury(connection))
+    except sqlite3.DatabaseError as error:
+        fault = classify(error)
+        if fault is Fault.FULL:
+            raise StoreFull("the disk has no space for a commit") from error
+        if fault is Fault.UNSAFE:
+            latch.set(f"a write of the catalog failed: {error}")
+            latch.check()
+        raise
+
+
+def replayLog(directory: str, durability: Durability) -> None:
+    """
+    Copy the log that a crash has left into the database, before the store is opened. Blocks.
+
+    The index of the log is made anew, so nothing counts as copied that an earlier process has tried
+    to copy. That takes the file for this process alone. Where another one has it open, the log
+    stays as it is, unless writing had stopped: then what the index says cannot be trusted.
+
+    @param directory: A data directory that is locked by this process.
+    @param durability: Whether the database is synced.
+    @raise CatalogUnusable: Writing had stopped, and another process has the catalog open, or the
+        disk refuses again; or the log is that of another catalog.
+    """
+    path = os.path.join(directory, "catalog.sqlite")
+    reason = readFailStop(directory)
+    if os.path.exists(path) and (reason is not None or _hasLog(path)):
+        checkLog(path)
+        try:
+            _replay(path, durability, reason is not None)
+        except sqlite3.DatabaseError as error:
+            if isBusy(error) and reason is not None:
+                raise CatalogUnusable(
+                    f"{path} is open in another process, such as a backup or a shell: end it, then"
+                    f" start again (the daemon had stopped writing: {reason})"
+                ) from error
+            if reason is not None or _isIOError(error):
+                raise CatalogUnusable(f"{path} cannot be recovered: {error}") from error
+            # The disk is full, the file is in use, or damaged: opening it says so.
+    if reason is not None:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(directory, FAIL_STOP))
+
+
+def _hasLog(path: str) -> bool:
+    try:
+        return os.path.getsize(f"{path}-wal") > 0
+    except OSError:
+        return False
+
+
+def _isIOError(error: sqlite3.Error) -> bool:
+    return (error.sqlite_errorcode or 0) & 0xFF == sqlite3.SQLITE_IOERR
+
+
+def _replay(path: str, durability: Durability, mustSucceed: bool) -> None:
+    """Make a checkpoint of the whole log, with an index in the memory of this process."""
+    reserve = Reserve(os.path.join(os.path.dirname(path), "reserve"))
+    while True:
+        connection = sqlite3.connect(
+            path, timeout=BUSY_MS / 1000 if mustSucceed else 0, isolation_level=None
+        )
+        try:
+            # Before the first read, and so before any other pragma: then SQLite uses no shared
+            # index.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+            synchronous = "FULL" if durability is Durability.FULL else "OFF"
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.DatabaseError as error:
+            if _isIOError(error):
+                # To close it would sync once more, and might succeed.
+                abandon(connection)
+            else:
+                connection.close()
+            if not mustSucceed or classify(error) is not Fault.FULL or not reserve.halve():
+                raise
+        else:
+            connection.close()
+            return
 
 
 READERS = 3
@@ -526,6 +679,7 @@ class ReaderPool:
 
         def closeIdle(_: None) -> None:
             while self._idle:
+                # They are read-only, so this makes no checkpoint.
                 self._idle.pop().close()
 
         return self._closed.addCallback(closeIdle)

@@ -17,11 +17,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.storage.backends import BackEndContext, OpenCatalog
@@ -49,6 +51,7 @@ from storagegate.storage.catalog.logbinding import renewIncarnation
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.wal import (
+    CheckpointLock,
     CheckpointScheduler,
     WALCheckpointer,
     WALSizeCounter,
@@ -59,11 +62,11 @@ from storagegate.storage.catalog.writer import (
     CatalogWriter,
     Committer,
     Mutation,
-    OpenFiles,
     SequenceBlock,
     WriteLock,
+    settleUnseen,
 )
-from storagegate.storage.files import FailStopLatch
+from storagegate.storage.files import FailStopLatch, OpenFiles, syncDirectory
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
@@ -84,7 +87,10 @@ from storagegate.storage.records import (
     VersionListing,
     WriteCondition,
 )
+from storagegate.storage.sqlite import leave
 from storagegate.storage.versionids import VersionIds
+
+_log = Logger()
 
 _UPLOAD = """
     SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
@@ -233,6 +239,7 @@ class SharedCatalogState:
     latch: FailStopLatch = field(factory=FailStopLatch)
     writeLock: WriteLock = field(factory=WriteLock)
     walSize: WALSizeCounter = field(factory=WALSizeCounter)
+    checkpointLock: CheckpointLock = field(factory=CheckpointLock)
     isShared: bool = False
 
 
@@ -298,22 +305,25 @@ class SQLiteCatalog:
         self._readers = ReaderPool(run, partial(openFor, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(path))
         connection = openFor(Purpose.WRITER)
-        if not state.isShared:
+        if not state.isShared and latch.failure is None:
             renewIncarnation(connection, path, kind is Durability.FULL)
-        wal = WALCheckpointer(connection, directory, latch, size=state.walSize)
-        reserve = Reserve(os.path.join(directory, "reserve"), state.isShared)
-        with state.writeLock:
-            if kind is Durability.FULL:
-                prewriteBetweenCommits(connection, f"{path}-wal")
-            reserve.ensure()
-        self._checkpoints = CheckpointScheduler(
-            self._readers.run, openFor(Purpose.CHECKPOINT), wal, latch
+        wal = WALCheckpointer(
+            connection, directory, latch, size=state.walSize, lock=state.checkpointLock
         )
-        self._openFiles = OpenFiles([path, f"{path}-wal"], latch.set)
+        reserve = Reserve(os.path.join(directory, "reserve"), state.isShared)
+        if latch.failure is None:
+            with state.writeLock:
+                self._makeFiles(connection, path, reserve, kind)
+        self._checkpoints = CheckpointScheduler(self._readers.run, openFor(Purpose.CHECKPOINT), wal)
+        onMoved = partial(latch.set, isMarked=False)
+        self._openFiles = OpenFiles([path, f"{path}-wal"], onMoved)
         sequences = None if state.isShared else SequenceBlock()
+        self._committer = Committer(
+            connection, reserve, latch, wal, OpenFiles([path], onMoved), sequences
+        )
         self._writer = CatalogWriter(
             reactor,
-            Committer(connection, reserve, latch, wal, OpenFiles([path], latch.set), sequences),
+            self._committer,
             self._cache.forget,
             onGarbage,
             self._checkpoints.schedule,
@@ -325,11 +335,30 @@ class SQLiteCatalog:
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
-        closing = self._writer.stop()
+        stopping = self._writer.stop()
         await self._readers.close()
+        await stopping
         self._checkpoints.close()
-        self._connection.close()
-        await closing
+        leave(self._connection)
+        await self._writer.close()
+
+    def _makeFiles(
+        self, connection: Connection, path: str, reserve: Reserve, durability: Durability
+    ) -> None:
+        """Make the log long and the reserve, with the write lock."""
+        try:
+            if durability is Durability.FULL:
+                prewriteBetweenCommits(connection, f"{path}-wal")
+                # SQLite syncs the name of a new log, but tells no error.
+                syncDirectory(os.path.dirname(os.path.abspath(path)))
+        except OSError as error:
+            self._latch.set(f"fsync of the log failed: {error.strerror or error}")
+            return
+        try:
+            reserve.ensure()
+        except OSError as error:
+            # The first commit tries again.
+            _log.error("the reserve was not made: {error}", error=str(error))
 
     @property
     def waiting(self) -> int:
@@ -352,7 +381,12 @@ class SQLiteCatalog:
         self._openFiles.check()
         waited = self._state.writeLock.waitedSeconds
         stuck = f"another process has been writing for {waited:.0f} s"
-        return {"catalog": self.failure or (stuck if waited > _STUCK_SECONDS else None)}
+        return {
+            "catalog": self.failure
+            or self._writer.problem
+            or self._checkpoints.problem
+            or (stuck if waited > _STUCK_SECONDS else None)
+        }
 
     async def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""
@@ -428,8 +462,18 @@ class SQLiteCatalog:
         """Find which of these blobs have a row."""
         return refcounts.knownBlobs(self._connection, ids)
 
+    def settle(self) -> None:
+        """
+        Overwrite an unseen commit, so that blobs which L{findBlobs} does not find may be removed.
+        Blocks; before the first mutation.
+
+        @raise StoreError: There may still be one.
+        """
+        self._committer.settle()
+
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have a row."""
+        """Find which of these blobs have a row, after a commit that overwrites an unseen one."""
+        await self._writer.submit(Mutation(settleUnseen, None, frees=True))
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:
@@ -733,4 +777,4 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
         context.catalogState or SharedCatalogState(latch=context.latch),
         BlobIds(context.random, context.owner).new,
     )
-    return OpenCatalog(catalog, catalog.findBlobs)
+    return OpenCatalog(catalog, catalog.findBlobs, catalog.settle)

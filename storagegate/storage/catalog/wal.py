@@ -19,6 +19,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from sqlite3 import Connection, Error
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -28,9 +29,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.storage.catalog.connections import BUSY_MS, PAGE_SIZE
-from storagegate.storage.errors import StoreBusy
+from storagegate.storage.errors import StoreBusy, StoreReadOnly
 from storagegate.storage.files import FailStopLatch
-from storagegate.storage.sqlite import Fault, classify
+from storagegate.storage.sqlite import Fault, classify, leave
 
 _log = Logger()
 
@@ -46,6 +47,26 @@ _VALID_SECONDS = 0.5
 
 # A list in the pool reads for some milliseconds; a longer one makes the WAL grow a little.
 _READERS_MS = 100
+
+
+class CheckpointLock:
+    """
+    Lets one thread at a time make a checkpoint, and set the latch if that fails.
+
+    Without it another checkpoint could begin between the failure and the latch, and its sync would
+    report success. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+
+    def tryAcquire(self) -> bool:
+        """Acquire the lock unless another thread has it; return whether it was acquired."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
 
 
 class WALSizeCounter:
@@ -72,6 +93,7 @@ class WALCheckpointer:
     @ivar _latch: Is set when a checkpoint fails so that the content of the disk is unknown.
     @ivar _restartAt: The longest WAL, in bytes.
     @ivar _written: Counts the bytes of all processes.
+    @ivar lock: Is held for each checkpoint.
     """
 
     _connection: Connection
@@ -79,6 +101,7 @@ class WALCheckpointer:
     _latch: FailStopLatch
     _restartAt: int = RESTART_AT
     _written: WALSizeCounter = field(factory=WALSizeCounter, alias="size")
+    lock: CheckpointLock = field(factory=CheckpointLock)
     _space: int = field(default=0, init=False)
     _validUntil: float = field(default=0.0, init=False)
     _length: int = field(default=0, init=False)
@@ -184,15 +207,34 @@ class WALCheckpointer:
         pages: int = self._connection.execute("PRAGMA freelist_count").fetchall()[0][0]
         return pages * PAGE_SIZE
 
+    def checkpoint(self, connection: Connection, mode: str) -> tuple[bool, int, int]:
+        """
+        Make a checkpoint as L{checkpoint} does, and set the latch if a sync fails. Any thread.
+
+        @param connection: One that may write, without an open transaction.
+        @param mode: See L{checkpoint}.
+        @raise StoreReadOnly: The latch is set.
+        @raise sqlite3.Error: It failed.
+        """
+        if not self.lock.tryAcquire():
+            return True, -1, -1
+        try:
+            self._latch.check()
+            return checkpoint(connection, mode)
+        except Error as error:
+            if classify(error) is Fault.UNSAFE:
+                self._latch.set(f"a write of the catalog failed: {error}")
+            raise
+        finally:
+            self.lock.release()
+
     def _checkpoint(self, mode: str) -> bool:
         if self._latch.failure is not None:
             return False
         self._connection.execute(f"PRAGMA busy_timeout = {_READERS_MS}")
         try:
-            busy, _, _ = checkpoint(self._connection, mode)
-        except Error as error:
-            if classify(error) is Fault.UNSAFE:
-                self._latch.set(f"a write of the catalog failed: {error}")
+            busy, _, _ = self.checkpoint(self._connection, mode)
+        except (Error, StoreReadOnly):
             return False
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -206,37 +248,38 @@ class CheckpointScheduler:
 
     @ivar _run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
     @ivar _connection: Used by this object alone; L{close} closes it.
+    @ivar problem: Why the last checkpoint failed; L{None} if it did not, or only found no space.
     """
 
     _run: Callable[..., Deferred[Any]]
     _connection: Connection
     _wal: WALCheckpointer
-    _latch: FailStopLatch
+    problem: str | None = field(default=None, init=False)
     _isRunning: bool = field(default=False, init=False)
 
     def schedule(self) -> None:
         """Begin a checkpoint if one is due."""
         if not self._isRunning and self._wal.isCheckpointDue:
             self._isRunning = True
-            running = self._run(checkpoint, self._connection, "PASSIVE")
+            running = self._run(self._wal.checkpoint, self._connection, "PASSIVE")
             running.addCallbacks(self._done, self._failed)
 
     def close(self) -> None:
         """Close the connection. No checkpoint may be running."""
-        self._connection.close()
+        leave(self._connection)
 
     def _done(self, result: tuple[bool, int, int]) -> None:
         self._isRunning = False
+        self.problem = None
         self._wal.checkpointed(*result[1:])
 
     def _failed(self, failure: Failure) -> None:
         self._isRunning = False
-        error = failure.value
-        if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
-            self._latch.set(f"a write of the catalog failed: {error}")
-        # A full disk and a busy pool are reported elsewhere; some commits later it is due again.
-        elif failure.check(Error, StoreBusy) is None:
+        # An error of SQLite has set the latch, or is a full disk, which is reported elsewhere. Some
+        # commits later it is due again.
+        if failure.check(Error, StoreBusy, StoreReadOnly) is None:
             _log.failure("the checkpoint failed", failure)
+            self.problem = f"the checkpoint failed: {failure.getErrorMessage()}"
 
 
 def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
@@ -271,6 +314,7 @@ def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
 
     @param connection: One that may write.
     @param path: The WAL.
+    @raise OSError: The zeros were not synced: the content of the file is unknown.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -288,7 +332,8 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
     remove the file with the next.
 
     @param size: Bytes of its frames and the zeros behind them.
-    @return: Whether it is that long now. A disk that has little space, or fails, is no error here.
+    @return: Whether it is that long now. A disk that has little space is no error here.
+    @raise OSError: The zeros were not synced: the content of the file is unknown.
     """
     try:
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
@@ -302,9 +347,11 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
         zeros = bytes(_AT_ONCE)
         while length < size:
             length += os.pwrite(descriptor, zeros[: size - length], length)
-        os.fdatasync(descriptor)
     except OSError:
+        os.close(descriptor)
         return False
+    try:
+        os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
     return True

@@ -15,15 +15,19 @@ one wake-up of the reactor.
 If the commit fails, the error decides: on a full disk mutations that free space are committed and
 the others fail; a lock of another process is C{StoreBusy}; an I/O error in a write sets the
 L{FailStopLatch}; after any other error each mutation is tried alone, so that only its cause fails.
+
+After an error in C{COMMIT} itself the outcome is unknown until another commit has overwritten it in
+the log, see L{storagegate.storage.catalog.connections}. The writer tries to make one at once, and
+each of its transactions contains one until it succeeds. If it does not, a full disk is
+L{StoreFullUnknown}, so that the new blobs stay.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from queue import Empty, SimpleQueue
-from sqlite3 import Connection
+from sqlite3 import Connection, Error
 from threading import Thread
 from time import perf_counter
 from typing import Any, TypeVar
@@ -32,13 +36,22 @@ import msgspec
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from storagegate.storage.catalog.connections import PAGE_SIZE
+from storagegate.storage.blobs.layout import storeError
+from storagegate.storage.catalog.connections import PAGE_SIZE, bury, buryUnseenCommits
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.wal import WALCheckpointer
-from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
-from storagegate.storage.files import FailStopLatch
-from storagegate.storage.sqlite import Fault, classify, transact
+from storagegate.storage.errors import (
+    CommitUnknown,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreFullUnknown,
+    StoreReadOnly,
+)
+from storagegate.storage.files import FailStopLatch, OpenFiles
+from storagegate.storage.sqlite import Fault, abandon, classify, leave, transact
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -210,6 +223,8 @@ def runTogether(
     mutations: Sequence[Mutation],
     sequences: SequenceBlock | None = None,
     mayGrow: bool = True,
+    onCommit: Callable[[], object] = lambda: None,
+    buries: bool = False,
 ) -> tuple[list[object], list[str]]:
     """
     Run mutations in order in one transaction, successive ones of one function at once, and commit.
@@ -218,14 +233,18 @@ def runTogether(
     @param mutations: In the order of their commit.
     @param sequences: What earlier transactions have left; L{None} if other processes write.
     @param mayGrow: See L{Transaction}.
+    @param onCommit: See L{transact}.
+    @param buries: Whether the commit overwrites an unseen one, whatever the mutations change.
     @return: An outcome for each, and the blobs that became garbage.
-    @raise Exception: Any error but a L{StoreError} of a mutation; nothing was changed.
+    @raise Exception: Any error but a L{StoreError} of a mutation; see L{transact}.
     """
     sequences = sequences or SequenceBlock()
     transaction = Transaction(connection, sequences, mayGrow)
 
     def act() -> list[object]:
         outcomes: list[object] = []
+        if buries:
+            bury(connection)
         start = 0
         while start < len(mutations):
             apply = mutations[start].apply
@@ -239,11 +258,17 @@ def runTogether(
         return outcomes
 
     try:
-        return transact(connection, act), transaction.garbage
+        return transact(connection, act, onCommit), transaction.garbage
     except BaseException:
         # They may have been reserved in this transaction.
         sequences.clear()
         raise
+
+
+@oneByOne
+def settleUnseen(transaction: Transaction, nothing: None) -> None:
+    """Let the commit overwrite an unseen one in the log."""
+    bury(transaction.connection)
 
 
 # Pages that a mutation may add besides its weight: its row's, and those of a tree that splits.
@@ -278,47 +303,11 @@ class WriteLock:
         return 0.0
 
 
-@define(eq=False)
-class OpenFiles:
-    """
-    Whether paths still name the files of a database that SQLite has open.
-
-    Where they were removed, moved or mounted over, what is written can be found by no later start.
-    Any thread; a check takes five microseconds for each path.
-
-    @ivar _paths: Those that exist now.
-    @ivar _onMoved: Called with the reason when they differ.
-    """
-
-    _paths: Sequence[str]
-    _onMoved: Callable[[str], object]
-    _opened: dict[str, tuple[int, int]] = field(factory=dict, init=False)
-    isMoved: bool = field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        # An inode is not used again while its file is open.
-        for path in self._paths:
-            if (found := _inode(path)) is not None:
-                self._opened[path] = found
-
-    def check(self) -> bool:
-        """Compare devices and inodes; return whether they are the same."""
-        if not self.isMoved:
-            for path, opened in self._opened.items():
-                if _inode(path) != opened:
-                    self.isMoved = True
-                    name = os.path.basename(path)
-                    self._onMoved(f"{name} was removed, moved or replaced: {path}")
-                    break
-        return not self.isMoved
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _unknown(outcome: object) -> object:
+    """Return the outcome of a mutation whose commit may become visible later."""
+    if type(outcome) is StoreFull:
+        return StoreFullUnknown()
+    return CommitUnknown() if type(outcome) is StoreBusy else outcome
 
 
 @define(eq=False)
@@ -332,6 +321,8 @@ class Committer:
     @ivar _openFiles: The files of the connection; L{None} if they are not compared.
     @ivar _sequences: Numbers for the next writes; L{None} if other processes write, too: then a
         commit reserves its own, so that a newer write has a larger one.
+    @ivar isUnknown: Whether the last commit failed so that it may become visible later.
+    @ivar problem: Why the reserve is not made, if that is no full disk; L{None} otherwise.
     """
 
     _connection: Connection
@@ -340,11 +331,25 @@ class Committer:
     _wal: WALCheckpointer
     _openFiles: OpenFiles | None = None
     _sequences: SequenceBlock | None = None
+    isUnknown: bool = field(default=False, init=False)
+    problem: str | None = field(default=None, init=False)
 
     def commit(self, mutations: Sequence[Mutation]) -> Committed:
         """Commit mutations, all in one transaction if that is possible. Writer thread."""
         if self._latch.failure is not None:
             return self._refuse(mutations)
+        try:
+            outcomes, garbage = self._commit(mutations)
+        except OSError as error:
+            # Of the reserve, before or between the tries.
+            outcomes, garbage = [storeError(error) for _ in mutations], []
+        if self.isUnknown:
+            self._settle()
+            if self.isUnknown:
+                outcomes = [_unknown(each) for each in outcomes]
+        return outcomes, garbage
+
+    def _commit(self, mutations: Sequence[Mutation]) -> Committed:
         growing = [mutation for mutation in mutations if not mutation.frees]
         size = sum(mutation.weight + _PAGES * PAGE_SIZE for mutation in growing)
         done = None
@@ -365,30 +370,84 @@ class Committer:
         self._wal.restartIfLong()
         # It was lent or released; the WAL has its space now.
         reserve = self._reserve
-        if not (reserve.isHeld or reserve.ensure()) and self._wal.shrink():
-            reserve.ensure()
+        try:
+            if not (reserve.isHeld or reserve.ensure()) and self._wal.shrink():
+                reserve.ensure()
+        except OSError as error:
+            # The next commit tries again.
+            if self.problem is None:
+                _log.error("the reserve was not made: {error}", error=str(error))
+            self.problem = f"the reserve cannot be made: {error.strerror or error}"
+        else:
+            self.problem = None
 
-    def isLost(self) -> str | None:
-        """Return why a commit is in files that no start will find. Any thread."""
-        if self._openFiles is None or self._openFiles.check():
-            return None
+    def doubt(self) -> str | None:
+        """
+        Return why commits are not acknowledged; L{None} if they are. Any thread.
+
+        A sync has failed meanwhile, or they are in files that no start will find.
+        """
+        if self._openFiles is not None:
+            self._openFiles.check()
         return self._latch.failure
 
     def close(self) -> None:
-        """Copy all pages to the database, truncate the WAL, and close."""
-        if self.isLost() is not None:
-            import ctypes
-
+        """
+        Copy all pages to the database, truncate the WAL, and close. The last of the connections.
+        """
+        if self._openFiles is not None and not self._openFiles.check():
             # SQLite would remove the WAL by its name, which may be another store's by now.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+            abandon(self._connection)
             return
         self._wal.shrink()
-        self._connection.close()
+        if self._latch.failure is not None:
+            leave(self._connection)
+        else:
+            # Where the checkpoint was blocked, SQLite makes it now if no other process is left. If
+            # that one fails, the log stays, and the next start makes its index anew.
+            self._connection.close()
+
+    def settle(self) -> None:
+        """
+        Overwrite a commit that another process may have left unseen. Blocks.
+
+        @raise StoreFull: The disk has no space for it.
+        @raise StoreReadOnly: The latch is set.
+        """
+        self.isUnknown = True
+        self._settle()
+        self._latch.check()
+        if self.isUnknown:
+            raise StoreFull("the disk has no space for a commit")
+
+    def _settle(self) -> None:
+        """Overwrite a commit that failed, if that is possible now."""
+        for release in (lambda: True, self._reserve.release):
+            if not release():
+                break
+            try:
+                buryUnseenCommits(self._connection, self._latch)
+            except StoreFull:
+                continue
+            except (StoreReadOnly, Error):
+                break
+            self.isUnknown = False
+            break
+
+    def _commitBegins(self) -> None:
+        self.isUnknown = True
 
     def _tryCommit(self, mutations: Sequence[Mutation], mayGrow: bool = True) -> Committed | None:
         """Commit, or make outcomes of an error; L{None} if the disk is full."""
         try:
-            done = runTogether(self._connection, mutations, self._sequences, mayGrow)
+            done = runTogether(
+                self._connection,
+                mutations,
+                self._sequences,
+                mayGrow,
+                self._commitBegins,
+                self.isUnknown,
+            )
         except Exception as error:
             fault = classify(error)
             if fault is Fault.FULL:
@@ -407,6 +466,7 @@ class Committer:
                 outcomes += outcome
                 garbage += left
             return outcomes, garbage
+        self.isUnknown = False
         self._wal.committed(sum(mutation.weight for mutation in mutations))
         return done
 
@@ -495,7 +555,17 @@ class CatalogWriter:
         default=None, init=False
     )
     _thread: Thread | None = field(default=None, init=False)
+    # What the thread has taken from the queue, and those of it that it commits now.
+    _taken: deque[_Waiting] = field(factory=deque, init=False)
+    _batch: list[_Waiting] = field(factory=list, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
+    _closed: Deferred[None] | None = field(default=None, init=False)
+    _dead: str | None = field(default=None, init=False)
+
+    @property
+    def problem(self) -> str | None:
+        """Why writes fail, or will; L{None} if nothing is wrong."""
+        return self._dead or self._committer.problem
 
     def submit(self, mutation: Mutation) -> Deferred[Any]:
         """
@@ -504,6 +574,8 @@ class CatalogWriter:
         @param mutation: Its function runs in the writer thread.
         @return: Fires with its outcome once that is durable.
         """
+        if self._dead is not None:
+            return fail(StoreBusy(self._dead))
         if self._stopped is not None:
             return fail(StoreBusy("the catalog is closed"))
         if self.waiting >= MAX_WAITING:
@@ -516,23 +588,58 @@ class CatalogWriter:
         return result
 
     def stop(self) -> Deferred[None]:
-        """Commit what waits, then close. Once."""
+        """Commit what waits, and refuse what comes later. Once, before L{close}."""
         self._stopped = Deferred()
         self._enqueue()
-        self._queue.put(None)
+        if self._thread is None:
+            self._stopped.callback(None)
+        else:
+            self._queue.put(None)
         return self._stopped
 
-    def _enqueue(self) -> None:
+    def close(self) -> Deferred[None]:
+        """Close the connection, which must be the last of this process. Once, after L{stop}."""
+        self._closed = Deferred()
         if self._thread is None:
-            self._thread = Thread(target=self._work, name="storagegate-catalog", daemon=True)
-            self._thread.start()
+            # It never began, or has died. The store closes: nothing waits for the reactor thread.
+            self._closeCommitter()
+            self._closed.callback(None)
+        else:
+            self._queue.put(None)
+        return self._closed
+
+    def _enqueue(self) -> None:
+        if self._dead is not None:
+            self._refuse(self._submitted, StoreBusy(self._dead))
+            return
+        if self._thread is None and self._submitted:
+            thread = Thread(target=self._run, name="storagegate-catalog", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # There is no room for a thread; the next mutation tries again.
+                _log.error("the catalog's writer was not started: {error}", error=str(error))
+                self._refuse(self._submitted, StoreBusy(str(error)))
+                return
+            self._thread = thread
         if self._submitted:
             self._queue.put(self._submitted)
             self._submitted = []
 
-    def _work(self) -> None:
-        """Commit until the queue ends. Runs in the writer thread."""
-        waiting: deque[_Waiting] = deque()
+    def _run(self) -> None:
+        """Commit until the queue ends, then close. Runs in the writer thread."""
+        try:
+            self._commitAll()
+        except BaseException:
+            self._reactor.callFromThread(self._died, Failure())
+            return
+        self._reactor.callFromThread(self._drained)
+        self._queue.get()
+        self._closeCommitter()
+        self._reactor.callFromThread(self._finish)
+
+    def _commitAll(self) -> None:
+        waiting = self._taken
         isOpen = True
         while isOpen or waiting:
             if not waiting:
@@ -541,7 +648,7 @@ class CatalogWriter:
                 while isOpen:
                     isOpen = _extend(waiting, self._queue.get_nowait())
             if waiting:
-                batch = _takeBatch(waiting)
+                batch = self._batch = _takeBatch(waiting)
                 started = perf_counter()
                 with self._writeLock:
                     self._writeLock.commitStarted()
@@ -551,11 +658,17 @@ class CatalogWriter:
                         # No Deferred may stay without a result, with any error.
                         done = [error] * len(batch), []
                     seconds = perf_counter() - started
+                    self._batch = []
                     self._reactor.callFromThread(self._deliver, batch, *done, seconds)
                     self._committer.afterwards()
-        with self._writeLock:
-            self._committer.close()
-        self._reactor.callFromThread(self._finish)
+
+    def _closeCommitter(self) -> None:
+        try:
+            with self._writeLock:
+                self._committer.close()
+        except Exception:
+            # The log stays, and the next start replays it.
+            _log.failure("the catalog was not closed")
 
     def _deliver(
         self,
@@ -565,14 +678,17 @@ class CatalogWriter:
         seconds: float,
     ) -> None:
         self.waiting -= len(batch)
-        if (lost := self._committer.isLost()) is not None:
-            outcomes, garbage = [StoreReadOnly(lost)] * len(batch), []
-        if self.meters is not None:
-            self.meters[0](len(batch))
-            self.meters[1](seconds)
-        for mutation, _ in batch:
-            if mutation.names:
-                self._onChange(mutation.names)
+        if (doubt := self._committer.doubt()) is not None:
+            outcomes, garbage = [StoreReadOnly(doubt)] * len(batch), []
+        try:
+            for mutation, _ in batch:
+                if mutation.names:
+                    self._onChange(mutation.names)
+            if self.meters is not None:
+                self.meters[0](len(batch))
+                self.meters[1](seconds)
+        except Exception:
+            _log.failure("a commit was not noted")
         self._writeLock.commitEnded()
         if garbage:
             try:
@@ -587,13 +703,42 @@ class CatalogWriter:
                 result.callback(outcome)
         self._onCommit()
 
+    def _drained(self) -> None:
+        if self._stopped is not None:
+            self._stopped.callback(None)
+
+    def _died(self, failure: Failure) -> None:
+        """
+        Fail all that waits for the thread, and let this process write nothing more. The outcome of
+        what it was committing is unknown.
+        """
+        self._dead = f"the catalog's writer has ended: {failure.getErrorMessage()}"
+        _log.failure("the catalog's writer has ended", failure)
+        self._thread = None
+        left, self._batch = [*self._batch, *self._taken], []
+        self._taken.clear()
+        with suppress(Empty):
+            while True:
+                left += self._queue.get_nowait() or []
+        self._refuse([*left, *self._submitted], CommitUnknown(self._dead))
+        if self._stopped is not None and not self._stopped.called:
+            self._stopped.callback(None)
+        if self._closed is not None:
+            self._closeCommitter()
+            self._closed.callback(None)
+
+    def _refuse(self, group: list[_Waiting], error: StoreError) -> None:
+        self._submitted = []
+        self.waiting -= len(group)
+        for _, result in group:
+            result.errback(error)
+
     def _finish(self) -> None:
         if self._thread is not None:
             # It has nothing left to do but to end: a store that is closed has no threads.
             self._thread.join()
-        stopped = self._stopped
-        if stopped is not None:
-            stopped.callback(None)
+        if self._closed is not None:
+            self._closed.callback(None)
 
 
 def _extend(waiting: deque[_Waiting], group: list[_Waiting] | None) -> bool:

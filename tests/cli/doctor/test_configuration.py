@@ -8,6 +8,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.doctor.configuration import checkCatalog
+from storagegate.storage.files import FailStopLatch
 
 
 class CatalogTests(SynchronousTestCase):
@@ -60,6 +61,15 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual(self.found(), [])
         self.file.mkdir()
         self.assertEqual(self.found(), ["problem:  cannot be read: Is a directory"])
+
+    def test_stopped(self) -> None:
+        """A daemon that has stopped writing is a problem, whether it runs or not."""
+        FailStopLatch(str(self.directory)).set("a sync failed")
+        for isInUse in (False, True):
+            self.assertEqual(
+                self.found(isInUse)[0],
+                "problem: writing has stopped until the daemon is restarted: a sync failed",
+            )
 
     def test_inUse(self) -> None:
         """A daemon that runs on it is writing it, and knows better."""

@@ -77,8 +77,9 @@ class LayoutTests(BlobsCase):
 
     def test_order(self) -> None:
         """
-        Before a finish fires, the bytes are synced, linked under their id, and the directory is
-        synced, with every new directory above it; the first name stays until the settling.
+        Before a finish fires, the bytes and their first name are synced, linked under their id, and
+        the directory is synced, with every new directory above it; the first name stays until the
+        settling.
         """
         sink = self.blobs.writer(0, 5)
         sink.write(b"bytes")
@@ -90,7 +91,8 @@ class LayoutTests(BlobsCase):
         opened = [args[0] for name, args in self.files.calls if name == "openDirectory"]
         first = os.path.join(self.directory, "blobs", blob[:2])
         second = os.path.join(first, blob[2:4])
-        self.assertEqual(opened, [os.path.dirname(first), first, second])
+        staging = os.path.join(self.directory, "staging")
+        self.assertEqual(opened, [staging, os.path.dirname(first), first, second])
         names = [n for n in self.called() if n not in ("openDirectory", "close")]
         self.assertEqual(
             names,
@@ -98,6 +100,7 @@ class LayoutTests(BlobsCase):
                 "create",
                 "write",
                 "sync",
+                "syncDirectory",
                 "makeDirectory",
                 "syncDirectory",
                 "makeDirectory",

@@ -149,13 +149,15 @@ class ShardsTests(SynchronousTestCase):
         self.assertEqual(files.calls, [])
 
     def test_failedSync(self) -> None:
-        """A directory whose sync failed does not count as there."""
+        """After a failed sync of a directory no other one is made, also on a full disk."""
         files = FaultyFiles()
         layout = BlobLayout(self.mktemp())
         os.makedirs(layout.blobs)
-        shards = Shards(layout, files, SyncGroup(files, FailStopLatch(), True))
+        latch = FailStopLatch()
+        shards = Shards(layout, files, SyncGroup(files, latch, True))
         files.arm(Fault(1, errno.ENOSPC, only=frozenset({"syncDirectory"}), sticky=True))
-        self.assertRaises(StoreError, shards.ensure, "0" * 32)
+        self.assertRaises(StoreReadOnly, shards.ensure, "0" * 32)
         files.arm(None)
-        shards.ensure("0" * 32)
-        self.assertEqual(files.namesCalled().count("syncDirectory"), 3)
+        self.assertRaises(StoreReadOnly, shards.ensure, "0" * 32)
+        self.assertEqual(files.namesCalled().count("syncDirectory"), 1)
+        self.assertIn("No space", latch.failure or "")

@@ -27,7 +27,7 @@ class FaultTests(BlobsCase):
 
     def test_full(self) -> None:
         """A full disk is StoreFull, nothing of the upload is left, and the store goes on."""
-        for name in ("create", "write", "sync", "makeDirectory", "link", "syncDirectory"):
+        for name in ("create", "write", "sync", "makeDirectory", "link"):
             fault = Fault(1, errno.ENOSPC, sticky=True, only=frozenset({name}))
             self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
             self.failureResultOf(self.failing(fault), StoreFull)
@@ -63,13 +63,18 @@ class FaultTests(BlobsCase):
 
     def test_latch(self) -> None:
         """After a failed fsync nothing is written again, though the disk would say it works."""
-        for name in ("sync", "syncDirectory"):
+        faults = (
+            ("sync", errno.EIO),
+            ("syncDirectory", errno.EIO),
+            ("syncDirectory", errno.ENOSPC),
+        )
+        for name, code in faults:
             blobs = self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
             kept = self.put(b"kept")
-            fault = Fault(1, errno.EIO, sticky=True, only=frozenset({name}))
+            fault = Fault(1, code, sticky=True, only=frozenset({name}))
             self.failureResultOf(self.failing(fault), StoreReadOnly)
             self.files.arm(None)
-            self.assertIn("Input/output error", str(blobs.latch.failure))
+            self.assertIn(os.strerror(code), str(blobs.latch.failure))
             self.failureResultOf(blobs.writer(100).finish(), StoreReadOnly)
             with self.assertRaises(StoreReadOnly):
                 blobs.writer(0).write(b"more")

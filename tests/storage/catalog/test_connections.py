@@ -25,7 +25,7 @@ from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.catalog.writer import Mutation, runTogether
-from storagegate.storage.errors import KeyExists, StoreBusy
+from storagegate.storage.errors import KeyExists, StoreBusy, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch
 from storagegate.storage.records import AccessKey, BucketUsage
 from storagegate.storage.sqlite import CatalogUnusable
@@ -255,7 +255,7 @@ class WALTests(FileCase):
             looks.append(function)
             return maybeDeferred(function, *arguments)
 
-        looker = CheckpointScheduler(run, self.connect(Purpose.CHECKPOINT), wal, FailStopLatch())
+        looker = CheckpointScheduler(run, self.connect(Purpose.CHECKPOINT), wal)
         for n in range(40):
             wal.committed(self.put(connection, n))
             looker.schedule()
@@ -274,6 +274,21 @@ class WALTests(FileCase):
         while not wal.isCheckpointDue:
             wal.committed(self.put(connection, 0))
 
+    def test_oneCheckpointAtATime(self) -> None:
+        """One that finds another thread at it does nothing; a failure sets the latch before."""
+        connection, wal = self.begin(1 << 40)
+        self.put(connection, 0)
+        size = self.size()
+        self.assertTrue(wal.lock.tryAcquire())
+        self.assertEqual(wal.checkpoint(connection, "TRUNCATE"), (True, -1, -1))
+        self.assertFalse(wal.shrink())
+        wal.lock.release()
+        self.assertEqual(self.size(), size)
+        wal._latch.set("a sync failed")
+        self.assertRaises(StoreReadOnly, wal.checkpoint, connection, "PASSIVE")
+        self.assertFalse(wal.shrink())
+        self.assertTrue(wal.lock.tryAcquire())
+
     def test_oneLookAtATime(self) -> None:
         """No second checkpoint is asked of the pool before the first has ended."""
         connection, wal = self.begin(1 << 40)
@@ -283,8 +298,7 @@ class WALTests(FileCase):
             waiting.append(Deferred())
             return waiting[-1]
 
-        latch = FailStopLatch()
-        looker = CheckpointScheduler(run, connection, wal, latch)
+        looker = CheckpointScheduler(run, connection, wal)
         for n in range(20):
             wal.committed(self.put(connection, n))
             looker.schedule()
@@ -292,12 +306,14 @@ class WALTests(FileCase):
         waiting[0].errback(StoreBusy())
         looker.schedule()
         self.assertEqual(len(waiting), 2)
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-        waiting[1].errback(error)
+        self.assertIsNone(looker.problem)
+        waiting[1].errback(MemoryError("no memory"))
+        self.assertEqual(len(self.flushLoggedErrors(MemoryError)), 1)
+        self.assertEqual(looker.problem, "the checkpoint failed: no memory")
         looker.schedule()
         self.assertEqual(len(waiting), 3)
-        self.assertIn("disk I/O error", latch.failure or "")
+        waiting[2].callback((False, 1, 1))
+        self.assertIsNone(looker.problem)
 
 
 class InlineTests(FileCase):

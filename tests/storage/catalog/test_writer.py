@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from queue import Queue
+from threading import Thread
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -14,7 +15,7 @@ from storagegate.storage.catalog.writer import (
     CatalogWriter,
     Mutation,
 )
-from storagegate.storage.errors import StoreBusy
+from storagegate.storage.errors import StoreBusy, StoreReadOnly
 from tests.support.delayed import PATIENCE
 
 
@@ -48,6 +49,9 @@ class HeldCommitter:
         self.closed = False
         self.garbage: list[str] = []
         self.error: Exception | None = None
+        self.death: BaseException | None = None
+        self.failure: str | None = None
+        self.problem: str | None = None
         self._go: Queue[None] = Queue()
         self.begun: Queue[int] = Queue()
 
@@ -64,12 +68,15 @@ class HeldCommitter:
         self.batches.append([mutation.argument for mutation in mutations])
         return self.batches[-1], self.garbage
 
-    def isLost(self) -> str | None:
-        """Return L{None}: there are no files."""
+    def doubt(self) -> str | None:
+        """Return why writing has stopped."""
+        return self.failure
 
     def afterwards(self) -> None:
-        """Count."""
+        """Count, or break."""
         self.between += 1
+        if self.death is not None:
+            raise self.death
 
     def close(self) -> None:
         """Remember."""
@@ -99,6 +106,9 @@ class WriterTests(SynchronousTestCase):
             stopped = self.writer.stop()
             while not stopped.called:
                 self.committer.go()
+                self.reactor.turn()
+            closed = self.writer.close()
+            while not closed.called:
                 self.reactor.turn()
 
     def submit(self, argument: object, weight: int = 0) -> None:
@@ -223,7 +233,61 @@ class WriterTests(SynchronousTestCase):
         while not stopped.called:
             self.commit()
         self.assertEqual([each for each in self.told if each != "commit"], ["a", "b"])
+        self.assertFalse(self.committer.closed)
+        closed = self.writer.close()
+        while not closed.called:
+            self.reactor.turn()
         self.assertTrue(self.committer.closed)
+
+    def test_death(self) -> None:
+        """A thread that ends fails all that waits for it, is logged and shown, and closes."""
+        self.committer.death = MemoryError("no memory")
+        waiting = [self.writer.submit(Mutation(_nothing, "a"))]
+        self.reactor.advance(0)
+        self.committer.begun.get(timeout=PATIENCE)
+        for argument in "bc":
+            waiting.append(self.writer.submit(Mutation(_nothing, argument)))
+            self.reactor.advance(0)
+        late = self.writer.submit(Mutation(_nothing, "d"))
+        self.commit()
+        while not late.called:
+            self.reactor.turn()
+        self.assertEqual(self.successResultOf(waiting[0]), "a")
+        for result in (*waiting[1:], late, self.writer.submit(Mutation(_nothing, "e"))):
+            self.failureResultOf(result, StoreBusy)
+        self.assertEqual(self.writer.waiting, 0)
+        self.assertEqual(self.writer.problem, "the catalog's writer has ended: no memory")
+        self.assertEqual(len(self.flushLoggedErrors(MemoryError)), 1)
+        self.successResultOf(self.writer.stop())
+        self.successResultOf(self.writer.close())
+        self.assertTrue(self.committer.closed)
+
+    def test_doubt(self) -> None:
+        """A commit is not acknowledged when a sync has failed meanwhile."""
+        self.committer.garbage = ["x"]
+        result = self.writer.submit(Mutation(_nothing, "a"))
+        self.reactor.advance(0)
+        self.committer.failure = "a sync failed"
+        self.commit()
+        self.failureResultOf(result, StoreReadOnly)
+        self.assertEqual(self.told, ["commit"])
+        self.committer.failure = None
+
+    def test_noThread(self) -> None:
+        """Where no thread can be started, what waits is refused, and the next one tries again."""
+
+        def start(thread: Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched = self.patch(Thread, "start", start)
+        result = self.writer.submit(Mutation(_nothing, "a"))
+        self.reactor.advance(0)
+        patched.restore()
+        self.failureResultOf(result, StoreBusy)
+        self.submit("b")
+        self.reactor.advance(0)
+        self.commit()
+        self.assertIn("b", self.told)
 
     def test_betweenCommits(self) -> None:
         """What is due between commits is done after the answers were sent off."""
