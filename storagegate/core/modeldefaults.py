@@ -166,17 +166,19 @@ class _Completers:
         fields = [(each.name, done) for each in info.fields if (done := self._part(each.type))]
 
         model = get_origin(info.cls) or info.cls
+        count = len(info.fields)
 
         def complete(value: Any) -> None:
             if type(value) is not model:
                 # The default of its field may be None.
                 return
             if defaults:
-                present = vars(value)
-                for name, make in defaults:
-                    if name not in present:
-                        # Also of a frozen one.
-                        object.__setattr__(value, name, make())
+                # In the dictionary itself: also of a frozen one.
+                present = value.__dict__
+                if len(present) < count:
+                    for name, make in defaults:
+                        if name not in present:
+                            present[name] = make()
             for name, done in fields:
                 done(getattr(value, name))
 
