@@ -192,9 +192,9 @@ class _Projections:
             if value.keys() <= keys:
                 # Most results have no further members: a copy of each would take twice as long.
                 result = value
-                for name, part in changing:
+                for name, change in changing:
                     if name in value:
-                        found = part(value[name])
+                        found = change(value[name])
                         if found is not value[name]:
                             result = dict(value) if result is value else result
                             result[name] = found
