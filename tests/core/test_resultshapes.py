@@ -9,10 +9,12 @@ from storagegate.core.typeschemas import TypeSchema, documentOf
 from tests.support.resultforms import (
     SECRET,
     TYPES,
+    Address,
     AttrsUser,
     Cat,
     Dog,
     Holder,
+    Person,
     StoredUser,
     StructUser,
     User,
@@ -80,4 +82,14 @@ class ShapeTests(SynchronousTestCase):
         self.assertEqual(
             self.violation(Holder, {"one": user, "many": [], "byName": {}}),
             "one.done: expected bool, got str",
+        )
+
+    def test_assigned(self) -> None:
+        """What was assigned to a model of pydantic unchecked is an error, and does not leave."""
+        person = Person(home=Address(street="x"))
+        person.home = {"street": "x", "password": SECRET}  # type: ignore[assignment]
+        self.assertIn("has a field of another type", self.violation(Person, person))
+        self.assertEqual(
+            self.violation(Person, {"home": {"street": [SECRET]}}),
+            "home.street: is invalid: string_type",
         )
