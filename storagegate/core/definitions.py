@@ -7,7 +7,13 @@ from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
-from storagegate.core.typeschemas import documentOf, handlerTypes, isModel, itemOfList
+from storagegate.core.typeschemas import (
+    documentOf,
+    handlerTypes,
+    holdsModel,
+    isModel,
+    itemOfList,
+)
 
 STREAMING = ("none", "client", "server", "bidirectional")
 """The kinds of streaming: none, requests, responses, or both."""
@@ -224,7 +230,11 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
     except NameError as error:
         raise DefinitionError(f"{name} has an annotation that is not defined: {error}") from None
     input, inputType = readSchema("input", name, value.get("input", annotated[0]))
-    output, outputType = readSchema("output", name, value.get("output", annotated[1]))
+    result = annotated[1]
+    if streaming in ("server", "bidirectional"):
+        # A stream may be made of a list.
+        result = itemOfList(result) or result
+    output, outputType = readSchema("output", name, value.get("output", result))
     limit = readRateLimit(name, value.get("rateLimit"))
     return ServiceMethod(
         handler, streaming, input, output, required, limit, idempotent, inputType, outputType
@@ -240,16 +250,19 @@ def readSchema(
     @param key: What it is the schema of, for errors.
     @param name: The name of the method or route, for errors.
     @param value: A schema, a model, or C{None} for any value.
-    @param takesLists: Whether C{list[Model]} is a model, too.
+    @param takesLists: Whether C{list[Model]} is a model, too. A result may have any type with a
+        model in it.
     @return: The schema, and the model if it is one of a model.
     @raise DefinitionError: If it is none of these.
     """
     if value is None or isinstance(value, Mapping):
         return value, None
-    if not (isModel(value) or (takesLists and isModel(itemOfList(value)))):
+    isResult = key in ("output", "response")
+    isFit = holdsModel(value) if isResult else isModel(value)
+    if not (isFit or (takesLists and isModel(itemOfList(value)))):
         raise DefinitionError(f"the {key} of {name} is a schema or a model, not {value!r}")
     try:
-        return documentOf(value), value
+        return documentOf(value, isResult), value
     except (TypeError, NameError) as error:
         raise DefinitionError(f"the {key} of {name} has no schema: {error}") from None
 

@@ -78,7 +78,7 @@ class MethodEntry:
     )
     outputFits: Fits | None = field(
         init=False,
-        default=Factory(lambda self: getattr(self.output, "fits", None), takes_self=True),
+        default=Factory(lambda self: getattr(self.output, "resultFits", None), takes_self=True),
     )
     streamsRequests: bool = _derived(lambda self: self.method.streamsRequests)
     streamsResponses: bool = _derived(lambda self: self.method.streamsResponses)

@@ -2,25 +2,40 @@
 Types of Python as schemas.
 
 A model is a dataclass, a class of attrs or msgspec, a C{TypedDict} or a model of pydantic. Values
-are converted and checked by msgspec, models of pydantic by themselves. Services whose schemas are
-mappings do not come here.
+are converted and checked by msgspec, models of pydantic by themselves. A result leaves in the
+L{shape<storagegate.core.resultshapes>} of its type. Services whose schemas are mappings do not come
+here.
 """
 
 import dataclasses
 import re
 import typing
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any, get_args, get_origin
 
 import attrs
 import msgspec
 
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.modeldefaults import Completer, completerOf
+from storagegate.core.resultshapes import describedShape, fitted, makeShape
 
 _STREAMS = (AsyncIterable, AsyncIterator, AsyncGenerator)
+_RESULT_STREAMS = (*_STREAMS, Iterable, Iterator, Generator)
 
 # "Expected `int`, got `str` - at `$.lines[0].count`"
 _AT = re.compile(r"(?s)(.*) - at `\$\.?(.*)`")
+_STEP = re.compile(r"[^.\[\]]+(?![^\[]*\])")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
@@ -41,14 +56,25 @@ def isModel(found: Any) -> bool:
     )
 
 
+def holdsModel(found: Any) -> bool:
+    """Return whether a type is a model, or has one in a list, a mapping, a union, ..."""
+    origin = get_origin(found)
+    isTuple = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
+    if isTuple or isModel(origin or found):
+        return True
+    return any(holdsModel(each) for each in get_args(found) if not isinstance(each, str))
+
+
 def itemOfList(found: Any) -> Any:
     """Return the type of the items of C{list[Item]}, C{None} if it is no such type."""
     return get_args(found)[0] if get_origin(found) is list and get_args(found) else None
 
 
 def _isPydantic(found: Any) -> bool:
-    found = itemOfList(found) or found
-    return isinstance(found, type) and hasattr(found, "model_json_schema")
+    """Return whether a type is a model of pydantic, or has one in it."""
+    if isinstance(found, type) and hasattr(found, "model_json_schema"):
+        return True
+    return any(_isPydantic(each) for each in get_args(found) if not isinstance(each, str))
 
 
 def _pydanticAdapter(model: Any) -> Any:
@@ -63,7 +89,7 @@ def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
     Return the types of a request and of a response, where a function's annotations are models.
 
     @param handler: Of the items, where it is annotated with C{AsyncIterator[Item]}.
-    @return: C{None} for each that is no model.
+    @return: C{None} for a request that is no model, and for a response that has none in it.
     @raise NameError: If an annotation names what does not exist.
     """
     function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
@@ -75,30 +101,43 @@ def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
     if parameters[:1] == ["self"]:
         del parameters[0]
     hints = typing.get_type_hints(function, include_extras=True)
-    found = (hints.get(parameters[0]) if parameters else None, hints.get("return"))
-    request, response = (_itemOf(each) for each in found)
+    request = _itemOf(hints.get(parameters[0]) if parameters else None, _STREAMS)
+    response = _itemOf(_awaited(hints.get("return")), _RESULT_STREAMS)
     return (
         request if isModel(request) else None,
-        response if isModel(response) else None,
+        response if holdsModel(response) else None,
     )
 
 
-def _itemOf(found: Any) -> Any:
-    return get_args(found)[0] if get_origin(found) in _STREAMS and get_args(found) else found
+def _awaited(found: Any) -> Any:
+    """Return the type of the value of an awaitable, such as C{Deferred[Item]}."""
+    origin = get_origin(found)
+    if isinstance(origin, type) and issubclass(origin, Awaitable) and get_args(found):
+        return get_args(found)[-1]
+    return found
 
 
-def documentOf(model: Any) -> dict[str, Any]:
+def _itemOf(found: Any, streams: tuple[Any, ...]) -> Any:
+    return get_args(found)[0] if get_origin(found) in streams and get_args(found) else found
+
+
+def documentOf(model: Any, isResult: bool = False) -> dict[str, Any]:
     """
     Return the JSON Schema of a model, whole: a reference is replaced by what it refers to.
 
+    @param isResult: Whether it describes results, which have the shape of the model.
     @raise TypeError: If msgspec or pydantic has no schema of it.
     """
     if _isPydantic(model):
-        document = _pydanticAdapter(model).json_schema()
+        mode = "serialization" if isResult else "validation"
+        document = _pydanticAdapter(model).json_schema(mode=mode)
         definitions = document.pop("$defs", {})
         prefix = "#/$defs/"
     else:
-        (document,), definitions = msgspec.json.schema_components([model], ref_template="{name}")
+        described = describedShape(model) if isResult else model
+        (document,), definitions = msgspec.json.schema_components(
+            [described], ref_template="{name}"
+        )
         prefix = ""
     found: dict[str, Any] = _whole(document, definitions, prefix, ())
     return found
@@ -125,9 +164,9 @@ def _whole(part: Any, definitions: Mapping[str, Any], prefix: str, above: tuple[
 
 class TypeSchema:
     """
-    The schema of a model, in place of one that is a mapping.
+    The schema of a type, in place of one that is a mapping.
 
-    @ivar model: The model, or C{list[Model]}.
+    @ivar model: The type: a model, or for results one that has a model in it.
     @ivar document: The same in plain JSON Schema.
     """
 
@@ -138,6 +177,11 @@ class TypeSchema:
         self.document = document
         self.model = model
         self._adapter = _pydanticAdapter(model) if _isPydantic(model) else None
+        self._complete: Completer | None = None
+        self._shape: Any = None
+        if self._adapter is None:
+            self._complete = completerOf(model)
+            self._shape = makeShape(model)
 
     def read(self, value: Any) -> Any:
         """
@@ -148,7 +192,10 @@ class TypeSchema:
         if self._adapter is not None:
             return self._validated(value)
         try:
-            return msgspec.convert(value, self.model)
+            found = msgspec.convert(value, self.model)
+            if self._complete is not None:
+                self._complete(found)
+            return found
         except msgspec.ValidationError as error:
             raise _asServiceError(str(error)) from None
         except RecursionError:
@@ -156,17 +203,44 @@ class TypeSchema:
 
     def check(self, value: Any) -> Any:
         """
-        Convert a response to mappings, lists and plain values, with bytes as they are.
+        Convert a response to mappings, lists and plain values, with bytes as they are. It has the
+        fields of the type and no others.
 
-        @param value: An instance of the model, or a mapping of its fields.
-        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
+        @param value: An instance of the model or of a subclass, an object with its attributes, or a
+            mapping of its fields.
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid. Its details have nothing of the
+            value.
         """
         if self._adapter is not None:
-            found = self._validated(value)
-            return self._adapter.dump_python(found, mode="json", by_alias=True)
-        plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-        self.read(plain)
-        return plain
+            return self._dumped(value)
+        try:
+            found = fitted(value, self._shape)
+        except msgspec.ValidationError as error:
+            problem = _asServiceError(str(error), isResult=True)
+        except RecursionError:
+            problem = errorDetail("", "is nested too deeply")
+        else:
+            return msgspec.to_builtins(found, builtin_types=(bytes,))
+        # Out of the handler: the context of the error would have the value.
+        raise problem
+
+    def _dumped(self, value: Any) -> Any:
+        assert self._adapter is not None
+        from pydantic_core import PydanticSerializationError
+
+        try:
+            found = self._adapter.validate_python(value)
+            # What was assigned to an instance was not validated: with a warning it would be
+            # written as it is.
+            return self._adapter.dump_python(found, mode="json", by_alias=True, warnings="error")
+        except PydanticSerializationError:
+            problem = errorDetail("", "has a field of another type")
+        except ValueError as error:
+            details: Any = getattr(error, "errors", list)()
+            first = details[0] if details else {"loc": (), "type": "value_error"}
+            path = declaredPath(_pathOf(first["loc"]), self.document)
+            problem = errorDetail(path, f"is invalid: {first['type']}")
+        raise problem
 
     def _validated(self, value: Any) -> Any:
         assert self._adapter is not None
@@ -177,19 +251,58 @@ class TypeSchema:
             if not details:
                 raise
             first = details[0]
-            path = "".join(
-                f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]
-            ).removeprefix(".")
-            raise errorDetail(path, _started(first["msg"])) from None
+            raise errorDetail(_pathOf(first["loc"]), _started(first["msg"])) from None
 
 
-def _asServiceError(message: str) -> ServiceError:
-    found = _AT.fullmatch(message)
-    reason, path = (found[1], found[2]) if found else (message, "")
+def _pathOf(steps: Iterable[Any]) -> str:
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps
+    ).removeprefix(".")
+
+
+def declaredPath(path: str, document: Any) -> str:
+    """
+    Return a path with C{*} for each step that is a key of the value, not a name of the schema.
+
+    @param path: Names and indices, C{lines[0].count}.
+    @param document: The schema.
+    """
+    names = frozenset(_propertyNames(document))
+    return _STEP.sub(lambda step: step[0] if step[0] in names else "*", path)
+
+
+def _propertyNames(document: Any) -> Iterator[str]:
+    if isinstance(document, Mapping):
+        properties = document.get("properties")
+        if isinstance(properties, Mapping):
+            yield from properties
+        for each in document.values():
+            yield from _propertyNames(each)
+    elif isinstance(document, list | tuple):
+        for each in document:
+            yield from _propertyNames(each)
+
+
+def _asServiceError(message: str, isResult: bool = False) -> ServiceError:
+    """
+    Make the error of what msgspec refused.
+
+    @param isResult: Whether the value is the handler's, of which nothing may be told.
+    """
+    reason, path = message, ""
+    # The choice of a model has the path within it in its message.
+    while found := _AT.fullmatch(reason):
+        reason, path = found[1], _joined(path, found[2])
     missing = _MISSING.fullmatch(reason)
     if missing:
-        return errorDetail(f"{path}.{missing[1]}" if path else missing[1], "is required")
+        return errorDetail(_joined(path, missing[1]), "is required")
+    if isResult and not reason.startswith("Expected"):
+        return errorDetail(path, "is none of the declared values")
     return errorDetail(path, _started(reason.replace("`", "")))
+
+
+def _joined(path: str, rest: str) -> str:
+    return path + rest if not path or not rest or rest.startswith("[") else f"{path}.{rest}"
 
 
 def _started(sentence: str) -> str:

@@ -18,6 +18,7 @@ from types import CoroutineType
 from typing import Any
 
 from attrs import define, frozen
+from google.protobuf.message import Message
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -39,7 +40,7 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes, TooMuchHeld
-from storagegate.core.schemas import ResultStream, checkedResults, checkResult
+from storagegate.core.schemas import ResultStream, checkResult, makeSchema, messageProjection
 from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
 from storagegate.core.typeschemas import TypeSchema
@@ -220,21 +221,36 @@ def _requestHandler(
 
 
 def _typedHandler(name: str, method: ServiceMethod, streaming: str) -> Handler:
-    """Make the handler of calls of a method, with the models that it may have."""
+    """Make the handler of calls of a method, with the types and schemas that it may have."""
     if method.inputType is None:
         handler = _requestHandler(method.handler, streaming)
     else:
         read = TypeSchema(method.inputType, method.input or {}).read
         convert = partial(_convertEach, read) if method.streamsRequests else read
         handler = _requestHandler(method.handler, streaming, convert)
-    if method.outputType is None:
+    output = makeSchema(method.output, method.outputType, f"the output of {name}")
+    if output is None:
         return handler
-    output = TypeSchema(method.outputType, method.output or {})
+    project = messageProjection(output.document)
+
+    def shaped(result: Any) -> Any:
+        if isinstance(result, Message):
+            # It has the fields of the output already.
+            return result
+        found = checkResult(output, name, result)
+        return found if project is None else project(found)
+
     if method.streamsResponses:
-        return lambda call: checkedResults(output, name, handler(call))
+
+        async def each(call: Call) -> AsyncIterator[Any]:
+            async with ResultStream(await resolve(handler(call)), name) as items:
+                async for item in items:
+                    yield shaped(item)
+
+        return each
 
     async def handle(call: Call) -> Any:
-        return checkResult(output, name, await resolve(handler(call)))
+        return shaped(await resolve(handler(call)))
 
     return handle
 

@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from storagegate.core.definitions import DefinitionError
 from storagegate.http import Response, Router, json, urlencoded
 from tests.http.test_dispatch import PipelineCase
+from tests.support.resultforms import FORMS, SECRET
 
 
 @dataclass
@@ -334,3 +335,47 @@ class RegistrationTests(PipelineCase):
             self.assertIn(f"{next(iter(types))} of POST /orders", str(error))
         self.assertRaises(TypeError, self.app.post, "/orders", self.tell, body=Line)
         self.assertRaises(TypeError, self.app.post, "/orders", self.answer, bdy=Line)
+
+
+class ShapeTests(PipelineCase):
+    """The result of a route has the shape that was declared."""
+
+    def test_forms(self) -> None:
+        """No further field leaves, in any form of a declared type or schema."""
+        for index, (_, declared, make, _) in enumerate(FORMS):
+            answer: Any = lambda req, res, make=make: make()  # noqa: E731
+            self.app.get(f"/{index}", answer, response=declared)
+        for index, (name, _, _, wanted) in enumerate(FORMS):
+            response = self.client.get(f"/{index}")
+            self.assertEqual(response.status, 200, name)
+            self.assertNotIn(SECRET, response.text, name)
+            self.assertEqual(response.json(), wanted, name)
+
+    def test_defaults(self) -> None:
+        """An instance of a request has each field when it is sent, with and without a type."""
+
+        def echo(req: Any, res: Any) -> Any:
+            return req.body
+
+        def query(req: Any, res: Any) -> Any:
+            return res.json(req.query)
+
+        self.app.post("/typed", echo, body=Order, response=Order)
+        self.app.post("/plain", lambda req, res: res.json(req.body), body=Order)
+        self.app.get("/query", query, query=Paging)
+        wanted = {"customer": "Ada", "lines": [{"article": "pen", "count": 1}]}
+        for path in ("/typed", "/plain"):
+            sent = {"customer": "Ada", "lines": [{"article": "pen"}]}
+            self.assertEqual(self.client.post(path, json=sent).json(), wanted, path)
+        found = self.client.get("/query?page=2").json()
+        self.assertEqual(found, {"page": 2, "deep": False, "tags": []})
+
+    def test_wrong(self) -> None:
+        """A wrong kind is 500: the log has the path, and neither it nor the client the value."""
+        self.app.get("/", lambda req, res: {"article": "a", "count": SECRET}, response=Line)
+        response = self.client.get("/")
+        self.assertEqual(response.status, 500)
+        self.assertNotIn(SECRET, response.text)
+        [logged] = self.flushLoggedErrors(ValueError)
+        self.assertIn("'path': 'count'", str(logged.value))
+        self.assertNotIn(SECRET, logged.getTraceback())

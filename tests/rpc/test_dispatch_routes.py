@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, ServiceMethod
@@ -12,6 +13,7 @@ from storagegate.rpc.dispatch import Routes, implementedRoutes, serviceRoutes
 from storagegate.rpc.protos import RPCService, loadProto
 from tests.support.log import LogCase
 from tests.support.protofiles import writeFiles
+from tests.support.resultforms import NAME, SECRET, StoredUser, User
 from tests.support.rpcroutes import textService
 
 PROTO = """
@@ -298,3 +300,42 @@ class ParameterTests(SynchronousTestCase):
             [method.streaming for method in service.methods.values()],
             ["server", "client", "bidirectional", "none", "none", "client"],
         )
+
+
+class ResultTests(SynchronousTestCase):
+    """What a declared output hides in an application of gRPC."""
+
+    def test_forms(self) -> None:
+        """A further member stays here, of each result and item; an undeclared kind is an error."""
+
+        async def items(request: Any) -> Any:
+            yield {"name": "Ada", "password": SECRET}
+
+        methods = {
+            "One": {"handler": lambda request: StoredUser("Ada"), "output": User},
+            "Plain": {"handler": lambda request: {"name": "Ada", "p": SECRET}, "output": NAME},
+            "Wrong": {"handler": lambda request: {"name": [SECRET]}, "output": NAME},
+            "Items": {"handler": items, "output": NAME, "streaming": "server"},
+        }
+        _, routes = read("Users", {"methods": methods})
+
+        class TheCall:
+            request: Any = None
+
+        async def collected(results: Any) -> list[Any]:
+            return [each async for each in results]
+
+        def answer(name: str) -> Any:
+            found: Any = routes[f"/Users/{name}"].handler
+            assert found is not None
+            result = found(TheCall())
+            if not hasattr(result, "__await__"):
+                result = collected(result)
+            return self.successResultOf(Deferred.fromCoroutine(result))
+
+        self.assertEqual(answer("One"), {"name": "Ada", "done": False, "level": 5})
+        self.assertEqual(answer("Plain"), {"name": "Ada"})
+        self.assertEqual(answer("Items"), [{"name": "Ada"}])
+        error = self.assertRaises(AssertionError, answer, "Wrong")
+        self.assertIn("'path': 'name'", str(error))
+        self.assertNotIn(SECRET, str(error))

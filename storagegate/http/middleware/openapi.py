@@ -22,7 +22,7 @@ from storagegate.core.components import (
 )
 from storagegate.core.options import takesMapping
 from storagegate.core.schemas import AnySchema
-from storagegate.core.typeschemas import TypeSchema, documentOf, itemOfList
+from storagegate.core.typeschemas import TypeSchema, isModel, itemOfList
 from storagegate.http.dispatch import LayerList, MiddlewareHandler
 from storagegate.http.router import RouteInfo, walkRoutes
 
@@ -196,9 +196,11 @@ class _Description:
         if not isinstance(schema, TypeSchema):
             return self.collection.add(name, schema.document)
         item = itemOfList(schema.model)
-        if item is None:
-            return self.collection.add(schema.model.__name__, schema.document)
-        return {"type": "array", "items": self.collection.add(item.__name__, documentOf(item))}
+        if isModel(item):
+            items = self.collection.add(item.__name__, schema.document["items"])
+            return {"type": "array", "items": items}
+        named = schema.model.__name__ if isinstance(schema.model, type) else name
+        return self.collection.add(named, schema.document)
 
 
 def _content(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError, causedBy, codedError
 from storagegate.core.invoker import CallCredentials
+from storagegate.core.schemas import messageProjection
+from storagegate.core.schemashapes import Project
 from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
@@ -116,7 +118,9 @@ class GRPCTransport:
                 names = (mapped, method.name, method.camelName)
                 gatewayMethod = next((each for each in names if each in service.methods), None)
                 if gatewayMethod is not None:
-                    implementation[name] = self._answer(service, method, gatewayMethod)
+                    output = None if found else service.methods[gatewayMethod].output
+                    project = messageProjection(output)
+                    implementation[name] = self._answer(service, method, gatewayMethod, project)
                     self._methods[method.path] = service.name, gatewayMethod
                     if not self._host.invoker.find(service.name, gatewayMethod).isPublic:
                         self._guarded.add(method.path)
@@ -177,8 +181,13 @@ class GRPCTransport:
         return any(call.service in names for names in self._namesOf.values())
 
     def _answer(
-        self, service: ServiceDefinition, rpc: RPCMethod, name: str
+        self, service: ServiceDefinition, rpc: RPCMethod, name: str, project: Project | None
     ) -> Callable[[Call], Any]:
+        """
+        Make the handler of an RPC.
+
+        @param project: Leaves what its messages have fields for; C{None} for any result.
+        """
         streams = rpc.streaming in ("client", "bidirectional")
         kind = service.methods[name].streaming
         if kind != rpc.streaming:
@@ -210,6 +219,8 @@ class GRPCTransport:
         async def once(call: Call) -> Any:
             try:
                 result = await begin(call)
+                if project is not None:
+                    result = project(result)
                 if self._options.transformResponse is None:
                     return result
                 return await self._shaped(result, whole)
@@ -221,6 +232,8 @@ class GRPCTransport:
                 results = await begin(call)
                 try:
                     async for result in results:
+                        if project is not None:
+                            result = project(result)
                         yield await self._shaped(result, whole)
                 finally:
                     await results.aclose()

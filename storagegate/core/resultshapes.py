@@ -1,0 +1,309 @@
+"""
+Shapes of results whose type is declared: only the fields of the type leave, at every depth.
+
+A handler may return an instance of a subclass, another object, or a mapping with further keys. The
+declared type is therefore rebuilt once, when its method or route is defined: each model in it
+becomes a class of msgspec with the same fields and nothing else. C{msgspec.convert} fills these
+from attributes and from keys, which also checks every value, and runs no code of the models.
+"""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import re
+import typing
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import attrs
+import msgspec
+from msgspec import inspect
+
+_PLAIN: Mapping[type, Any] = {
+    inspect.AnyType: Any,
+    inspect.NoneType: None,
+    inspect.BoolType: bool,
+    inspect.MemoryViewType: memoryview,
+    inspect.RawType: msgspec.Raw,
+    inspect.DateType: datetime.date,
+    inspect.TimeDeltaType: datetime.timedelta,
+    inspect.UUIDType: uuid.UUID,
+    inspect.DecimalType: decimal.Decimal,
+    inspect.ExtType: msgspec.msgpack.Ext,
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.StrType: str,
+    inspect.BytesType: bytes,
+    inspect.ByteArrayType: bytearray,
+    inspect.DateTimeType: datetime.datetime,
+    inspect.TimeType: datetime.time,
+}
+"""The types of values without parts, by what describes them."""
+
+_COLLECTIONS: Mapping[type, tuple[Any, ...]] = {
+    inspect.ListType: (list,),
+    inspect.SetType: (set,),
+    inspect.FrozenSetType: (frozenset,),
+    inspect.VarTupleType: (tuple, ...),
+}
+"""The types of collections of like values, with what follows their item."""
+
+_MAPPINGS = frozenset({inspect.DictType, getattr(inspect, "FrozenDictType", inspect.DictType)})
+
+_PARTS = frozenset({"item_type", "key_type", "value_type"})
+
+_MODELS = (
+    inspect.DataclassType,
+    inspect.StructType,
+    inspect.TypedDictType,
+    inspect.NamedTupleType,
+)
+
+_NO_NAME = re.compile(r"\W+")
+
+_CONSTANTS = (str, int, float, bytes, type(None), enum.Enum)
+"""Types of defaults that have no fields of their own."""
+
+
+class _Choice(type):
+    """
+    The type of a field that has one of several models, or may have no value.
+
+    msgspec has L{_chosen} convert its values: it would itself look for the tag of a model among the
+    attributes of an instance, and refuse C{UNSET}.
+
+    @ivar whole: The union of the shapes, and of the other types of the field.
+    @ivar shapes: The shape of each model.
+    @ivar isOptional: Whether the value may be C{UNSET}.
+    """
+
+    whole: Any
+    shapes: Mapping[type, Any]
+    isOptional: bool
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        """Accept what L{_chosen} returned."""
+        return True
+
+
+def _chosen(kind: Any, value: Any) -> Any:
+    """
+    Convert a value to one of several models: an instance by its class, or by the nearest base class
+    that is a member; a mapping by its tag.
+
+    @raise ValueError: If it fits none.
+    """
+    if not isinstance(kind, _Choice):
+        if isinstance(kind, type) and isinstance(value, kind):
+            return value
+        raise ValueError(f"Expected `{getattr(kind, '__name__', kind)}`")
+    if value is msgspec.UNSET and kind.isOptional:
+        return value
+    base = next((each for each in type(value).__mro__ if each in kind.shapes), None)
+    try:
+        if base is None:
+            return msgspec.convert(
+                value, kind.whole, from_attributes=not kind.shapes, dec_hook=_chosen
+            )
+        return fitted(value, kind.shapes[base])
+    except msgspec.ValidationError as error:
+        # msgspec adds the path to this value.
+        raise ValueError(str(error)) from None
+
+
+def fitted(value: Any, shape: Any) -> Any:
+    """
+    Convert a result to its shape.
+
+    @param shape: As L{makeShape} returned it.
+    @raise msgspec.ValidationError: If a field is missing or of another kind.
+    """
+    return msgspec.convert(value, shape, from_attributes=True, dec_hook=_chosen)
+
+
+def makeShape(declared: Any) -> Any:
+    """
+    Make the shape of a type.
+
+    @raise TypeError: If msgspec cannot describe the type.
+    """
+    return _ShapeBuilder(isChoosing=True).of(inspect.type_info(declared))
+
+
+def describedShape(declared: Any) -> Any:
+    """
+    Make the type whose JSON Schema is that of a shape.
+
+    @raise TypeError: If msgspec cannot describe the type.
+    """
+    return _ShapeBuilder(isChoosing=False).of(inspect.type_info(declared))
+
+
+@attrs.define(eq=False)
+class _ShapeBuilder:
+    """
+    Rebuilds types.
+
+    @ivar isChoosing: Whether unions of models become a L{_Choice}, which has no JSON Schema.
+    """
+
+    isChoosing: bool
+    _models: dict[Any, Any] = attrs.field(factory=dict)
+
+    def of(self, info: Any) -> Any:
+        """Return the shape of what is described."""
+        kind = type(info)
+        if kind in _PLAIN:
+            return _limited(_PLAIN[kind], info)
+        if kind in _COLLECTIONS:
+            items = (self.of(info.item_type), *_COLLECTIONS[kind][1:])
+            return _limited(_COLLECTIONS[kind][0][items], info)
+        if kind in _MAPPINGS:
+            return _limited(dict[self.of(info.key_type), self.of(info.value_type)], info)  # type: ignore[misc]
+        if kind is inspect.TupleType:
+            return tuple[tuple(self.of(each) for each in info.item_types)]  # type: ignore[misc]
+        if kind is inspect.UnionType:
+            return self._union(info.types)
+        if kind is inspect.LiteralType:
+            return Literal[tuple(info.values)]
+        if kind is inspect.Metadata:
+            meta = msgspec.Meta(extra_json_schema=info.extra_json_schema)
+            return Annotated[self.of(info.type), meta]
+        if isinstance(info, _MODELS):
+            return self._model(info)
+        # Enumerations, and types that msgspec does not know.
+        return info.cls
+
+    def _union(self, infos: Iterable[Any]) -> Any:
+        infos = tuple(infos)
+        whole = _anyOf(*(self.of(each) for each in infos))
+        structs = [each for each in infos if isinstance(each, inspect.StructType)]
+        if len(structs) < 2 or not self.isChoosing:
+            return whole
+        shapes = {_classOf(each.cls): self.of(each) for each in structs}
+        return _choice(whole, shapes)
+
+    def _model(self, info: Any) -> Any:
+        known = self._models.get(info.cls)
+        if known is not None:
+            return known
+        origin = _classOf(info.cls)
+        isArray = isinstance(info, inspect.NamedTupleType) or getattr(info, "array_like", False)
+        fields = list(info.fields) if isArray else _inOrder(origin, info.fields)
+        # A key of a typed dictionary may be any text.
+        names = [
+            each.name if each.name.isidentifier() else f"field_{number}"
+            for number, each in enumerate(fields)
+        ]
+        annotations: dict[str, Any] = {}
+        config = getattr(origin, "__struct_config__", None)
+        doc = origin.__doc__ or ""
+        shape = msgspec.defstruct(
+            _nameOf(info.cls),
+            [
+                (name, Any, *self._default(each, annotations, name))
+                for name, each in zip(names, fields, strict=True)
+            ],
+            rename={name: each.encode_name for name, each in zip(names, fields, strict=True)},
+            # The signature of a dataclass that has no documentation.
+            namespace={"__doc__": None if doc.startswith(f"{origin.__name__}(") else doc or None},
+            module=origin.__module__,
+            tag=getattr(info, "tag", None),
+            tag_field=getattr(info, "tag_field", None),
+            array_like=isArray,
+            omit_defaults=bool(config and config.omit_defaults),
+            kw_only=True,
+        )
+        # Before its fields: one of them may hold the model itself. msgspec reads the annotations
+        # when it converts the first value.
+        self._models[info.cls] = shape
+        for name, each in zip(names, fields, strict=True):
+            annotations[name] = self._annotation(each)
+        shape.__annotations__ = annotations
+        return shape
+
+    def _annotation(self, field: Any) -> Any:
+        found = self.of(field.type)
+        if field.required:
+            return found
+        if field.default is None and not isinstance(found, _Choice):
+            # A default counts as declared: C{note: str = None}.
+            return _anyOf(found, None)
+        if _isUnset(field) and self.isChoosing:
+            return _choice(found, {}, isOptional=True)
+        return _anyOf(found, msgspec.UnsetType) if _isUnset(field) else found
+
+    def _default(self, field: Any, annotations: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+        """Return the default of a field, which has the shape of the field itself."""
+        if field.required:
+            return ()
+        if _isUnset(field):
+            return (msgspec.UNSET,)
+        default, factory = field.default, field.default_factory
+        isGiven = default is not msgspec.NODEFAULT
+        isHashable = isGiven and getattr(type(default), "__hash__", None) is not None
+        if isGiven and (isinstance(default, _CONSTANTS) or (not self.isChoosing and isHashable)):
+            return (default,)
+        if factory in (list, dict, set):
+            return (msgspec.field(default_factory=factory),)
+
+        def make() -> Any:
+            return fitted(default if isGiven else factory(), annotations[name])
+
+        return (msgspec.field(default_factory=make),)
+
+
+def _anyOf(*types: Any) -> Any:
+    # By a call: the operator has no meaning for some of them.
+    return Union.__getitem__(types)
+
+
+def _choice(whole: Any, shapes: Mapping[type, Any], isOptional: bool = False) -> Any:
+    return _Choice("Choice", (), {"whole": whole, "shapes": shapes, "isOptional": isOptional})
+
+
+def _limited(found: Any, info: Any) -> Any:
+    """Add the constraints of a description to a type."""
+    limits = {
+        name: value
+        for name in info.__struct_fields__
+        if name not in _PARTS and (value := getattr(info, name)) is not None
+    }
+    return Annotated[found, msgspec.Meta(**limits)] if limits else found
+
+
+def _isUnset(field: Any) -> bool:
+    return field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
+
+
+def _classOf(found: Any) -> Any:
+    """Return the class of a model, without the arguments of a generic one."""
+    return get_origin(found) or found
+
+
+def _nameOf(found: Any) -> str:
+    """Return the name of a model in its schema, with the arguments of a generic one."""
+    name: str = _classOf(found).__name__
+    arguments = "_".join(_NO_NAME.sub("_", _textOf(each)) for each in get_args(found))
+    return f"{name}_{arguments}" if arguments else name
+
+
+def _textOf(found: Any) -> str:
+    return found.__name__ if isinstance(found, type) and not get_args(found) else repr(found)
+
+
+def _inOrder(model: Any, fields: Iterable[Any]) -> list[Any]:
+    """Return the fields that are written, in the order in which the model declares them."""
+    if dataclasses.is_dataclass(model):
+        names = [each.name for each in dataclasses.fields(model)]
+    elif attrs.has(model):
+        names = [each.name for each in attrs.fields(model)]
+        # A field of attrs whose name begins with an underscore has never been written.
+        fields = [each for each in fields if not each.name.startswith("_")]
+    elif typing.is_typeddict(model):
+        names = list(model.__annotations__)
+    else:
+        return list(fields)
+    return sorted(fields, key=lambda each: names.index(each.name))
