@@ -160,7 +160,7 @@ def policyOf(count: int) -> bytes:
         {
             "Sid": f"s{number}",
             "Effect": "Deny" if number % 2 else "Allow",
-            "Principal": "*" if number % 4 == 1 else {"AWS": f"arn:aws:iam::other{number}:root"},
+            "Principal": "*" if number % 4 == 1 else {"AWS": "arn:aws:iam::root:root"},
             "Action": ["s3:GetObject", "s3:PutObject"],
             "Resource": f"arn:aws:s3:::{bucket}/{'' if number % 4 < 2 else f'team{number}/'}*",
             "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}},

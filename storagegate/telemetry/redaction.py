@@ -26,6 +26,11 @@ _HINTS = (
 )
 """One of these is in every text that a shape may match: to search for them costs little."""
 
+_SHORT_TEXT = 256
+"""Characters: one search takes a third of the time of many, for the key of an object."""
+
+_hint = re.compile("|".join(map(re.escape, _HINTS))).search
+
 _NAME = (
     r"(?:secret(?:[-_]?access)?[-_]?key|secret|passw(?:or)?d|pwd|passphrase|token|signature|"
     r"api[-_]?key|private[-_]?key|jwt|session[-_]?id)"
@@ -74,6 +79,12 @@ _SHAPES = (
 """Patterns and their replacements."""
 
 
+def _isHinted(lowered: str) -> bool:
+    if len(lowered) <= _SHORT_TEXT:
+        return _hint(lowered) is not None
+    return any(hint in lowered for hint in _HINTS)
+
+
 @cache
 def _shapes() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Compile the patterns when the first line needs them."""
@@ -116,8 +127,7 @@ class Redactor:
         """
         if self._pattern is not None:
             text = self._pattern.sub(HIDDEN, text)
-        lowered = text.lower()
-        if any(hint in lowered for hint in _HINTS):
+        if _isHinted(text.lower()):
             for pattern, replacement in _shapes():
                 text = pattern.sub(replacement, text)
         return text

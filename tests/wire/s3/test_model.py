@@ -36,7 +36,7 @@ _SETTINGS = {
         "</OwnershipControls>"
     ),
     "PutBucketPolicy": (
-        '{"Statement": {"Effect": "Allow", "Principal": {"AWS": "ann"}, "Action": "s3:GetObject",'
+        '{"Statement": {"Effect": "Allow", "Principal": {"AWS": "root"}, "Action": "s3:GetObject",'
         ' "Resource": "arn:aws:s3:::{bucket}/*"}}'
     ),
     "PutObjectLegalHold": "<LegalHold><Status>OFF</Status></LegalHold>",
