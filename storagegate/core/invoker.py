@@ -352,8 +352,7 @@ class Invoker:
             stream = None
             if bound.streamsRequests:
                 check = None if bound.input is None else bound.input.read
-                stream = GuardedRequests(request, check)
-                request = stream.items()
+                request = stream = GuardedRequests(request, check)
             elif bound.input is not None and not (bound.inputFits and bound.inputFits(request)):
                 request = bound.input.read(request)
             if bound.authorize is not None:

@@ -7,7 +7,8 @@ All of it runs in the reactor thread.
 """
 
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
+from inspect import isasyncgen
 from types import coroutine
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -111,6 +112,20 @@ class BoundedStream(Generic[T]):
             self._items.clear()
             self.held = 0
             self.end(error)
+
+    def abandon(self, error: BaseException) -> None:
+        """
+        Drop the items that are held: they are not wanted any more.
+
+        @param error: Raised in a consumer at each read from now on, unless the stream has ended
+            and all of it was read.
+        """
+        if self.isEnded and self._items:
+            self._items.clear()
+            self.held = 0
+            self.error = error
+        else:
+            self.fail(error)
 
     async def drained(self, below: int = LOW_ITEMS) -> None:
         """
@@ -362,15 +377,31 @@ class SharedFuture(Generic[T]):
         return waiting
 
 
+class RequestsLost(CancelledError):
+    """A stream of requests broke off: the call was cancelled, its client is gone, or it is late."""
+
+
+class ReadAfterLoss(BaseException):
+    """
+    A stream of requests is read again after it was lost.
+
+    Not an C{Exception}: a loop that catches those around each item would never end, or take the
+    loss for the end. It counts as a C{CancelledError} wherever errors are converted.
+    """
+
+    name = "CancelledError"
+
+
 class GuardedRequests:
     """
     Validates the requests of a call, and ends the call with the first error in them.
 
     That may be the violation of a schema, or an error of the transport. A handler that catches it
-    is cancelled where it waits next; what it returns or yields after it is dropped.
+    is cancelled where it waits next; what it returns or yields after it is dropped. Whoever reads
+    on after it, beside the handler perhaps, gets L{ReadAfterLoss}, never a regular end.
     """
 
-    __slots__ = ("_check", "_error", "_requests")
+    __slots__ = ("_check", "_error", "_isLost", "_isReading", "_requests")
 
     def __init__(
         self, requests: AsyncIterable[Any], check: Callable[[Any], Any] | None = None
@@ -378,22 +409,42 @@ class GuardedRequests:
         """
         @param check: Returns the request that the handler reads, or raises; C{None} for any.
         """
-        self._requests = requests
+        self._requests: Any = aiter(requests)
         self._check = check
         self._error: Exception | None = None
+        self._isLost = self._isReading = False
 
-    async def items(self) -> AsyncIterator[Any]:
-        """Yield the requests, for the handler."""
-        check = self._check
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._isLost:
+            raise ReadAfterLoss("the stream of requests broke off")
+        if self._isReading:
+            raise RuntimeError("a stream has one consumer")
+        self._isReading = True
         try:
-            async for request in self._requests:
-                yield request if check is None else check(request)
-        except CancelledError:
-            # The handler does not wait for the request any more, perhaps after a timeout.
+            request = await self._requests.__anext__()
+            return request if self._check is None else self._check(request)
+        except StopAsyncIteration:
+            raise
+        except CancelledError as error:
+            # Or the handler does not wait for this request any more, perhaps after a timeout: then
+            # it may read on, unless that has ended a generator.
+            self._isLost = isinstance(error, RequestsLost) or isasyncgen(self._requests)
             raise
         except Exception as error:
+            self._isLost = True
             self._error = error
             raise
+        finally:
+            self._isReading = False
+
+    async def aclose(self) -> None:
+        """Let go of the requests."""
+        close = getattr(self._requests, "aclose", None)
+        if close is not None:
+            await close()
 
     @coroutine
     def guard(self, step: Awaitable[Any]) -> Generator[Any, Any, Any]:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 
 from storagegate.core.codecs import INLINE_SIZE
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
+from storagegate.core.streams import ReadAfterLoss, RequestsLost
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall
 
@@ -121,6 +122,10 @@ class RequestStream:
     _arrived: Any = _NOTHING
     _isReading: bool = False
     _waiting: Deferred[None] | None = None
+    # Whether a message that is here already would be passed on now.
+    _isAsking: bool = False
+    _isLost: bool = False
+    _hasRaised: bool = False
 
     def __aiter__(self) -> "RequestStream":
         return self
@@ -134,14 +139,17 @@ class RequestStream:
         message = self._arrived
         if message is _NOTHING:
             if not self._isReading:
-                self._isReading = True
+                self._isReading = self._isAsking = True
                 self._engineCall.read(self._got, READ_AHEAD)
+                self._isAsking = False
                 message = self._arrived
             if message is _NOTHING:
                 if self._engineCall.isOver:
-                    raise CancelledError
+                    raise self._loss()
                 waiting = self._waiting = Deferred(self._stopWaiting)
                 yield from waiting
+                if self._isLost:
+                    raise self._loss()
                 message = self._arrived
         if message is None:
             raise StopAsyncIteration
@@ -154,10 +162,19 @@ class RequestStream:
         except ConversionError as error:
             raise invalidRequest(error) from None
 
+    def _loss(self) -> BaseException:
+        """Return the error of a read after the call is over, another from the second on."""
+        hasRaised, self._hasRaised = self._hasRaised, True
+        return ReadAfterLoss("the call is over") if hasRaised else RequestsLost("the call is over")
+
     def _got(self, message: bytes | None) -> None:
         self._isReading = False
-        self._arrived = message
         waiting, self._waiting = self._waiting, None
+        if message is None and not self._isAsking and self._engineCall.isOver:
+            # Not the client's end: the call was cancelled, or is answered.
+            self._isLost = True
+        else:
+            self._arrived = message
         if waiting is not None:
             waiting.callback(None)
 

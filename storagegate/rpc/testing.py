@@ -156,10 +156,12 @@ class MemoryServerCall:
         if self.isOver:
             return
         self.isOver = True
-        self._got = None
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None:
             cancelled()
+        got, self._got = self._got, None
+        if got is not None:
+            got(None)
         self.resume()
         self._close(isCancelled=True)
 

@@ -8,7 +8,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from storagegate.core.errors import ServiceError
-from storagegate.core.streams import MAX_ITEMS, BoundedStream, PubSub
+from storagegate.core.streams import (
+    MAX_ITEMS,
+    BoundedStream,
+    GuardedRequests,
+    PubSub,
+    ReadAfterLoss,
+    RequestsLost,
+)
 
 
 class BoundedStreamTests(SynchronousTestCase):
@@ -236,3 +243,61 @@ class PubSubTests(SynchronousTestCase):
         ):
             items.append(item)
         return items
+
+
+class LostRequestsTests(SynchronousTestCase):
+    """The requests of a call that breaks off."""
+
+    def test_lost(self) -> None:
+        """The first read of a lost stream is cancelled; no further one is an end."""
+        items: BoundedStream[Any] = BoundedStream()
+        requests = GuardedRequests(items)
+        items.put(1)
+        items.put(2)
+        self.assertEqual(self.read(requests), 1)
+        items.end()
+        items.abandon(RequestsLost())
+        self.assertIsInstance(self.read(requests), RequestsLost)
+        self.assertIsInstance(self.read(requests), ReadAfterLoss)
+
+    def test_whole(self) -> None:
+        """A stream of which all was read has its end, also after the call."""
+        items: BoundedStream[Any] = BoundedStream()
+        items.put(1, last=True)
+        requests = GuardedRequests(items)
+        self.assertEqual(self.read(requests), 1)
+        items.abandon(RequestsLost())
+        self.assertIsInstance(self.read(requests), StopAsyncIteration)
+
+    def test_timeout(self) -> None:
+        """A read that its reader gives up loses nothing for the next."""
+        items: BoundedStream[Any] = BoundedStream()
+        requests = GuardedRequests(items)
+        reading = Deferred.fromCoroutine(requests.__anext__())
+        reading.cancel()
+        self.failureResultOf(reading, CancelledError)
+        items.put(1)
+        self.assertEqual(self.read(requests), 1)
+
+    def test_generator(self) -> None:
+        """A generator that has raised has no end to tell of."""
+
+        async def broken() -> Any:
+            yield 1
+            raise CancelledError
+
+        requests = GuardedRequests(broken())
+        self.assertEqual(self.read(requests), 1)
+        self.assertIsInstance(self.read(requests), CancelledError)
+        self.assertIsInstance(self.read(requests), ReadAfterLoss)
+
+    def read(self, requests: GuardedRequests) -> Any:
+        """Return the next request, or the error in its place."""
+        steps = requests.__anext__()
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            return end.value
+        except BaseException as error:
+            return error
+        raise AssertionError("the read waits")

@@ -11,10 +11,11 @@ A call ends once: nothing that a handler does after its cancellation is sent.
 """
 
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from twisted.internet.task import deferLater
@@ -37,7 +38,7 @@ from storagegate.core.invoker import CallCredentials
 from storagegate.core.limitedlog import RateLimitedLog
 from storagegate.core.options import Hook
 from storagegate.core.shares import AddressShare
-from storagegate.core.streams import BoundedStream
+from storagegate.core.streams import BoundedStream, RequestsLost
 from storagegate.core.task import IdleWaiters, Task, fromCoroutine, resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import (
@@ -281,14 +282,9 @@ class PeerCall(Task):
         if self._waiting is not None:
             super().cancel()
         if self.streamsRequests:
-            self._items.end()
-            self._items.takeAll()
+            self._items.abandon(RequestsLost("the call is over"))
             self._owner.fullStreams.discard(self)
         self._owner.ended(self)
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        async for (item,) in self._items:
-            yield item
 
     async def _stream(self) -> None:
         """Call a method that has a stream of requests or of results, and send the results."""
@@ -316,8 +312,8 @@ class PeerCall(Task):
             return invoker.call(self._called, requests, self._credentials, self._bound)
 
         if hooks is None or hooks.client is None:
-            return await call(self._requests())
-        return await resolve(hooks.client(self._requests(), call, self.id))
+            return await call(_Requests(self._items))
+        return await resolve(hooks.client(_Requests(self._items), call, self.id))
 
     async def _sendBy(self, hooks: StreamHooks, items: Any) -> None:
         """Let the user's hook send the items of a stream."""
@@ -354,6 +350,22 @@ class PeerCall(Task):
     def _checkWanted(self) -> None:
         if self._isOver:
             raise CancelledError
+
+
+@frozen
+class _Requests:
+    """The items of a client's stream; it refers to no call, which would be a cycle."""
+
+    _items: BoundedStream[tuple[Any]]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._items.get()
+        if item is None:
+            raise StopAsyncIteration
+        return item[0]
 
 
 Decoded = Callable[[], Any]

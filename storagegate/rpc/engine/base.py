@@ -122,13 +122,16 @@ class ServerCallBase:
             return
         wasFinished = self.isOver
         self._isGone = self.isOver = True
-        self._got = None
         self._dropMessages()
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not wasFinished:
             # Before a producer that waits for capacity resumes: it would be cancelled in the midst
             # of its cleanup.
             cancelled()
+        got, self._got = self._got, None
+        if got is not None:
+            # A reader beside the handler waits still.
+            got(None)
         self._resumeProducer()
 
     def _dropMessages(self) -> None:

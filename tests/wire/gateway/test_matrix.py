@@ -85,6 +85,8 @@ class MatrixCase(TestCase):
         self.probe = Probe(self.reactor)
         gateway.addService(self.probe.definition()).addService(guarded(self.probe))
         gateway.addService(forgiving())
+        for service in self.services():
+            gateway.addService(service)
         ports = await gateway.listen(reactor=self.reactor)
         self.addCleanup(gateway.stop, 0)
         self.gateway, self.ports = gateway, ports
@@ -93,6 +95,10 @@ class MatrixCase(TestCase):
             client = await deferToThread(CLIENTS[wire], ports[wire].getHost().port)
             self.addCleanup(deferToThread, client.close)
             self.clients[wire] = client
+
+    def services(self) -> list[dict[str, Any]]:
+        """Give the further services of the gateway."""
+        return []
 
     async def everywhere(self, check: Callable[[str, str], Awaitable[None]]) -> None:
         """Run a check in each cell; tell of all that fail, not only of the first."""
