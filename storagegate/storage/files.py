@@ -1,5 +1,5 @@
 """
-The file operations of the store, the lock of its directory, the end of writing, and moved files.
+The file operations of the store, the lock of its directory, moved files, and the end of writing.
 
 All that the store does to the disk, except to the catalog's own file, passes a L{Files} that is an
 argument, so that a test can make the N-th operation fail.

@@ -134,9 +134,13 @@ class CommitModelTests(SynchronousTestCase):
             if not isAlive:
                 self.reopen(member, isGroup)
             self.processes.arm(member, CallFault(1, KILL_AFTER, calls=SYNC, files=LOG))
-            isAlive = self.put(member, "k", "k 3 " * 100)
+            self.put(member, "k", "k 3 " * 100)
             self.processes.faults.disarm()
-        if not isAlive:
+        try:
+            # It may have been killed in the checkpoint after the last commit.
+            self.do(member, "idle")
+        except (ProcessDied, AssertionError):
+            self.processes.kill(member)
             self.reopen(member, isGroup)
         self.assertRead(member, where)
         if isGroup:

@@ -166,6 +166,8 @@ class Program:
         if member < 0:
             act: Callable[..., Any] = getattr(self, operation)
             return ["ok", act(*arguments)]
+        if member not in self._members:
+            return ["died"]
         pid, link = self._members[member]
         try:
             link.write(json.dumps([operation, arguments]) + "\n")
