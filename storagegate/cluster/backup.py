@@ -41,7 +41,6 @@ from psycopg import sql
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import blockingCallFromThread
 
-from storagegate import __version__
 from storagegate.cluster.initialisation import openPieces
 from storagegate.cluster.migration.blobs import BlobCopier, BlobEnd, FileEnd, PieceEnd
 from storagegate.cluster.migration.tables import MigrationError, Row
@@ -72,6 +71,7 @@ from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import createPrivate, replaceFile, syncFileSystem
 from storagegate.storage.identity import storeId
 from storagegate.storage.threadpool import BoundedThreadPool
+from storagegate.version import __version__
 
 Report = Callable[[str], object]
 Progress = Callable[[int, int], object]

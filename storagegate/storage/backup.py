@@ -203,7 +203,7 @@ class _Backup:
                 self._pin(reader, hold)
                 draft = self._copyCatalog(reader, hold)
             binding = self._finishCatalog(draft)
-            with closing(connect(draft, Durability.FULL, Purpose.POOL)) as copy:
+            with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
                 if hold is self._target:
                     self._prune(copy)
                 else:

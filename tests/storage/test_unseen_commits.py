@@ -8,7 +8,7 @@ import errno
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.errors import StoreFull, StoreReadOnly
+from storagegate.storage.errors import StoreFull, StoreFullUnknown, StoreReadOnly
 from tests.support.commits import CommitProcesses, ProcessDied
 from tests.support.faultycalls import (
     FAIL,
@@ -96,8 +96,13 @@ class UnseenCommitTests(SynchronousTestCase):
             self.processes.arm(0, fault)
             with self.assertRaises(StoreFull):
                 self.do(0, "fill", 2 * LOG_FRAMES // 16)
-            with self.assertRaises(StoreFull):
-                self.do(0, "put", "k", V2)
+            # A refused commit is overwritten by one of a few frames, as long as the index has space
+            # for these.
+            for _ in range(20):
+                error = self.assertRaises(StoreFull, self.do, 0, "put", "k", V2)
+                if isinstance(error, StoreFullUnknown):
+                    break
+            self.assertIsInstance(error, StoreFullUnknown)
             self.assertGreater(self.processes.faults.disarm(), 1)
             self.do(0, "idle")
             self.assertEqual(self.do(0, "get", "k"), V1)
