@@ -2,11 +2,10 @@
 A commit that is cut at each of its calls: writes, syncs and maps of the log, its index and the
 database.
 
-With C{STORAGEGATE_SOAK=1} at each call, else at a few.
+A soak cuts at each call, other runs at a few.
 """
 
 import errno
-import os
 from itertools import count, product
 
 from attrs import frozen
@@ -25,8 +24,9 @@ from tests.support.faultycalls import (
     WRITE,
     CallFault,
 )
+from tests.support.selection import CHOICE
 
-_WHOLE = bool(os.environ.get("STORAGEGATE_SOAK"))
+_WHOLE = CHOICE == "soak"
 
 _FEW = (1, 8)
 """The calls that go wrong in a short run."""

@@ -23,12 +23,11 @@ from tests.support.clients import Account, botoClient
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.localcluster import RunningCluster, localClusterModule
 from tests.support.patroni import CLUSTER, until
+from tests.support.selection import rounds
 
-SOAK = "STORAGEGATE_SOAK"
+AWAY_SECONDS = rounds(4, 4, soak=30)
 
-AWAY_SECONDS = 30.0 if os.environ.get(SOAK) else 4.0
-
-MOST_SECONDS = 10.0 if os.environ.get(SOAK) else 15.0
+MOST_SECONDS = rounds(15, 15, soak=10)
 """
 The time that a client waits at most for a node that hangs: ten seconds, and more where the machine
 has other work.
