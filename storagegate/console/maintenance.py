@@ -122,7 +122,7 @@ async def showMaintenance(call: ConsoleCall) -> Maintenance:
     services = call.services
     families = await mergedSnapshot(services.link, services.meters)
     found = {family.name: family for family in families}
-    isEmbedded = hasattr(services.store.catalog, "objectsOf")
+    isEmbedded = not services.store.catalog.isRemote
     directory = services.daemon.dataDirectory
     damaged = await _damaged(services)
     return Maintenance(
@@ -209,11 +209,7 @@ async def _ofBlobs(services: ConsoleServices, blobs: list[str]) -> list[Damaged]
     if kept.get("blobs") == blobs and now - kept["at"] < _NAMED_SECONDS:
         named: list[Damaged] = kept["named"]
         return named
-    catalog: Any = services.store.catalog
-    rows = []
-    # A cluster's catalog does not look for them.
-    if hasattr(catalog, "objectsOf"):
-        rows = await catalog.objectsOf(blobs, _MOST_DAMAGED)
+    rows = await services.store.catalog.objectsOf(blobs, _MOST_DAMAGED)
     named = [
         Damaged(bucket=bucket, key=_text(key), versionId=version, blob=blob)
         for blob, key, bucket, version in sorted(rows)

@@ -132,11 +132,6 @@ class HTTPRequest:
         self.rewritten: str | None = None
 
     @property
-    def lean(self) -> ChannelRequest:
-        """Deprecated name of C{raw}."""
-        return self.raw
-
-    @property
     def sessionID(self) -> str | None:
         """Return the id of the session, C{None} without one."""
         session = self.session

@@ -130,11 +130,6 @@ class HTTPResponse:
         self._request = ref(request)
 
     @property
-    def lean(self) -> ChannelRequest:
-        """Deprecated name of C{raw}."""
-        return self.raw
-
-    @property
     def req(self) -> Any:
         """Return the request; C{None} once the response is complete and nothing else holds it."""
         return self._request()

@@ -68,6 +68,8 @@ class ICatalog(Interface):
     )
     waiting: int = Attribute("How many mutations wait for a commit.")
 
+    isRemote: bool = Attribute("Whether the catalog is on other machines, for several nodes.")
+
     recentBucket: Callable[[str], tuple[Bucket, int] | None] | None = Attribute(
         "Returns from memory a bucket as it was some time ago, with the revision by which a"
         " C{WriteCondition} makes sure that it still is so; L{None} where look-ups are from"
@@ -578,6 +580,17 @@ class ICatalog(Interface):
         """
         Return the blobs that were marked before the catalog was opened, or by this process since;
         they are few.
+        """
+
+    async def objectsOf(blobs: Sequence[str], limit: int) -> list[tuple[str, bytes, str, str]]:
+        """
+        Find the objects, in any of their versions, that have bytes in some blobs.
+
+        A remote catalog does not look for them: that would read all rows.
+
+        @param blobs: Ids of blobs.
+        @param limit: The most objects to return.
+        @return: The blob, and the key, bucket and version of the object.
         """
 
     def secret() -> bytes:

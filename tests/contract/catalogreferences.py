@@ -46,6 +46,13 @@ class ReferenceContract(CatalogCase):
         await self.delete(b"k")
         self.assertEqual(self.collected, ["x"])
 
+    async def test_objectsOfBlobs(self) -> None:
+        """The objects that have bytes in a blob are found, but not by a catalog elsewhere."""
+        await self.put(blobRecord(b"k", "x", "y"), blobRecord(b"l", "z"))
+        found = await self.catalog.objectsOf(["y", "none"], 10)
+        named = [] if self.catalog.isRemote else [("y", b"k", "b")]
+        self.assertEqual([row[:3] for row in found], named)
+
     async def test_blobNamedTwice(self) -> None:
         """A blob that one object names twice goes with it."""
         await self.put(blobRecord(b"k", "x", "x"))

@@ -262,6 +262,8 @@ class SQLiteCatalog:
     L{UncancellableDeferred<storagegate.storage.catalog.writer.UncancellableDeferred>}s.
     """
 
+    isRemote = False
+
     recentBucket = None
     keysStaleSeconds = None
     onKeysChanged: Callable[[], object] | None = None

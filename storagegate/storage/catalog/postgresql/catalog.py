@@ -90,6 +90,8 @@ class PostgreSQLCatalog:
     @ivar onKeysChanged: Called when any node has changed the access keys, or may have.
     """
 
+    isRemote = True
+
     keysStaleSeconds = 1.0
     graceSeconds = 0.0
     failure: str | None = None
@@ -198,6 +200,12 @@ class PostgreSQLCatalog:
     def corruptBlobs(self) -> frozenset[str]:
         """Return the blobs that were marked before, or by this process."""
         return frozenset(self._corrupt)
+
+    async def objectsOf(
+        self, blobs: Sequence[str], limit: int
+    ) -> list[tuple[str, bytes, str, str]]:
+        """Find no objects: that would read all rows."""
+        return []
 
     def recentBucket(self, name: str) -> tuple[Bucket, int] | None:
         """Return a bucket as it was found last."""
