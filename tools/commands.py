@@ -64,7 +64,8 @@ def _lines(command: argparse.ArgumentParser) -> Iterator[str]:
     if not inner:
         told = str(command.description)
         title = (command.prog, "-" * len(command.prog))
-        yield from (*title, "", f"{told[0].upper()}{told[1:]}.", "")
+        example = str(command.epilog).removeprefix("example: ")
+        yield from (*title, "", f"{told[0].upper()}{told[1:]}. For example ``{example}``.", "")
         for place in command._actions:
             if not place.option_strings:
                 yield f"``{place.metavar}``"

@@ -154,7 +154,7 @@ def _keyFields(emptied: str) -> tuple[Argument, ...]:
             "--expires",
             type=reader("cli.keys:readExpires"),
             metavar="TIME",
-            help="when it ends: 90d, 12h, 2030-12-31, or never",
+            help="its expiry: 90d, 12h, 2030-12-31, or never",
         ),
     )
 
@@ -169,7 +169,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "init",
         "initialisation:init",
-        "make a data directory, a configuration and a unit of systemd",
+        "make a data directory, a configuration and a systemd unit",
         CommandPlace.NOWHERE,
         (
             _arg("--data", metavar="DIR", help="the data directory; asked for on a terminal"),
@@ -203,7 +203,7 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="K",
                 help="the access key, instead of a generated one; needs --secret-stdin",
             ),
-            _switch("--secret-stdin", "read its secret from standard input"),
+            _switch("--secret-stdin", "read the secret from standard input"),
             _arg("--policy", choices=_POLICIES, default="readwrite", help="what the key may do"),
             *_keyFields(""),
         ),
@@ -212,7 +212,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "keys edit",
         "keys:edit",
-        "change a key, or make its secret anew",
+        "change a key, or rotate its secret",
         arguments=(
             _ACCESS_KEY,
             _arg("--policy", choices=_POLICIES, help="what the key may do"),
@@ -222,14 +222,14 @@ COMMANDS: tuple[Command, ...] = (
                 choices=("yes", "no"),
                 help="whether the key is refused until this is changed back",
             ),
-            _switch("--new-secret", "make its secret anew and print it, once"),
+            _switch("--new-secret", "rotate its secret and print the new one, once"),
         ),
     ),
     Command("keys revoke", "keys:revoke", "revoke a key", arguments=(_ACCESS_KEY,)),
     Command(
         "keys judge",
         "keys:judge",
-        "tell whether a key may do something, and which rule decides",
+        "show whether a key may do something, and which rule decides",
         arguments=(
             _ACCESS_KEY,
             _arg("--access", required=True, choices=_ACCESSES, help="the kind of access"),
@@ -339,12 +339,10 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "config check",
         "configuration:check",
-        "say every error of the configuration",
+        "report every error of the configuration",
         CommandPlace.DATA,
     ),
-    Command(
-        "config reload", "configuration:reload", "have the daemon read it again, as SIGHUP does"
-    ),
+    Command("config reload", "configuration:reload", "reload the configuration, as SIGHUP does"),
     Command(
         "clock confirm",
         "maintenance:confirmClock",
@@ -353,7 +351,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "connect",
         "connect:connect",
-        "print what a client needs to use the store, and where it belongs",
+        "print the settings of a client, and where they belong",
         arguments=(
             _arg("tool", choices=TOOLS, metavar="|".join(TOOLS), help="the client"),
             _arg("--endpoint", metavar="URL", help="where the client finds S3"),
@@ -386,7 +384,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "backup",
         "maintenance:backup",
-        "copy the data; the daemon may run",
+        "copy the data of one moment; the daemon may run",
         CommandPlace.DATA,
         (
             _TO,
@@ -395,14 +393,14 @@ COMMANDS: tuple[Command, ...] = (
                 "--blobs-with",
                 dest="blobsWith",
                 metavar="COMMAND",
-                help="of a cluster: the shell's command that copies the blobs, while they are kept",
+                help="for a cluster: the shell command that copies the blobs while they are kept",
             ),
         ),
     ),
     Command(
         "restore",
         "maintenance:restore",
-        "make a data directory, or a cluster, out of a backup, whole or not at all",
+        "restore a backup to a data directory or a cluster, whole or not at all",
         CommandPlace.DATA,
         (
             _arg("--from", dest="source", required=True, metavar="BACKUP", help="the backup"),
@@ -412,25 +410,25 @@ COMMANDS: tuple[Command, ...] = (
                 help="an empty directory, or none; without it the cluster of the configuration",
             ),
             _switch("--verify", "read every byte of the copy"),
-            _switch("--partial", "restore what there is, although blobs are missing or damaged"),
+            _switch("--partial", "restore the rest although blobs are missing or damaged"),
         ),
     ),
     Command(
         "cluster init",
         "cluster:init",
-        "make a store over several machines, and print its root key pair, once",
+        "initialise a store over several machines, and print its root key pair, once",
         CommandPlace.DATA,
     ),
     Command(
         "cluster status",
         "cluster:status",
-        "print its nodes, servers and garbage",
+        "print the nodes, servers and garbage of the cluster",
         CommandPlace.DATA,
     ),
     Command(
         "cluster migrate",
         "cluster:migrate",
-        "move a store from one machine to it, or back, or a bucket to another cluster",
+        "move a store to the cluster or back, or a bucket to another cluster",
         CommandPlace.DATA,
         (
             _arg("--from", dest="source", metavar="DATA", help="a data directory"),
@@ -440,15 +438,15 @@ COMMANDS: tuple[Command, ...] = (
                 "--to-config",
                 dest="toConfig",
                 metavar="FILE",
-                help="of the cluster that gets the bucket",
+                help="the configuration of the cluster that receives the bucket",
             ),
-            _switch("--abandon", "give an unfinished move up"),
+            _switch("--abandon", "give up an unfinished move"),
         ),
     ),
     Command(
         "cluster fsck",
         "cluster:fsck",
-        "compare its catalog with its blobs",
+        "compare the catalog of the cluster with its blobs",
         CommandPlace.DATA,
         (_REPAIR, _VERIFY),
     ),
@@ -477,7 +475,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "doctor",
         "daemon:doctor",
-        "say what would keep the daemon from a start or from a good night",
+        "check the machine and the configuration for problems",
         CommandPlace.DAEMON,
         (
             _arg(
@@ -495,12 +493,75 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "keys": "issue, list, change and revoke access keys",
     "buckets": "list, create and delete buckets",
-    "config": "look at the configuration, and have it read again",
-    "clock": "have the daemon trust the clock of its machine",
-    "cluster": "make and look at a store over several machines",
-    "cluster shard": "have further PostgreSQLs for buckets",
+    "config": "show, check and reload the configuration",
+    "clock": "trust the clock of the machine after it was set",
+    "cluster": "operate a store over several machines",
+    "cluster shard": "spread the buckets over several PostgreSQL databases",
 }
 """What the first words of several commands stand for."""
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Run": ("serve", "init", "config", "doctor", "completion"),
+    "Keys and buckets": ("keys", "buckets", "share", "connect"),
+    "Look": ("status", "trace", "call"),
+    "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
+    "Several machines": ("cluster",),
+}
+"""The first words of all commands, in the order of C{storagegate --help}."""
+
+EXAMPLES: Mapping[str, str] = {
+    "serve": "serve --config storagegate.toml",
+    "init": "init --data /srv/storagegate --config /etc/storagegate.toml --yes",
+    "status": "status --url https://store.example:9001 --profile ops",
+    "keys create": "keys create --account builds --policy readonly --bucket 'release-*'",
+    "keys list": "keys list --json",
+    "keys edit": "keys edit --access-key AKEXAMPLE --disabled yes",
+    "keys revoke": "keys revoke --access-key AKEXAMPLE",
+    "keys judge": "keys judge --access-key AKEXAMPLE --access read --bucket photos --key a.jpg",
+    "buckets list": "buckets list --prefix release-",
+    "buckets create": "buckets create photos --locked",
+    "buckets delete": "buckets delete photos",
+    "buckets usage": "buckets usage",
+    "share": "share photos 2026/a.jpg --expires 12h",
+    "trace": "trace --wire s3 --status 5xx",
+    "call": "call UserService.ListUsers --wire grpc",
+    "config show": "config show",
+    "config check": "config check --config storagegate.toml",
+    "config reload": "config reload",
+    "clock confirm": "clock confirm",
+    "connect": "connect aws --bucket photos",
+    "completion": "completion bash",
+    "fsck": "fsck --data /srv/storagegate --verify",
+    "recover": "recover --data /srv/storagegate --to /srv/recovered",
+    "backup": "backup --to /backup/today --verify",
+    "restore": "restore --from /backup/today --to /srv/storagegate --verify",
+    "cluster init": "cluster init --config /etc/storagegate.toml",
+    "cluster status": "cluster status --json",
+    "cluster migrate": "cluster migrate --from /srv/storagegate",
+    "cluster fsck": "cluster fsck --verify",
+    "cluster shard list": "cluster shard list",
+    "cluster shard add": "cluster shard add 'host=db2 dbname=storagegate'",
+    "cluster shard open": "cluster shard open 2",
+    "cluster shard close": "cluster shard close 2",
+    "doctor": "doctor --days 30",
+}
+"""A command line for each command, without the name of the script."""
+
+
+class _ScriptParser(argparse.ArgumentParser):
+    """The parser of the script, whose help lists the commands by section."""
+
+    def format_help(self) -> str:
+        """Return the usage, and the commands with their meanings."""
+        meanings = {command.path: command.meaning for command in COMMANDS} | GROUPS
+        lines = [self.format_usage().rstrip(), ""]
+        for title, names in SECTIONS.items():
+            lines.append(f"{title}:")
+            lines += [f"  {name:<12}{meanings[name]}" for name in names]
+            lines.append("")
+        lines.append("storagegate COMMAND --help has the flags of a command and an example.")
+        return "\n".join(lines) + "\n"
+
 
 _DATA_FLAGS = (
     _arg(
@@ -530,13 +591,13 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     @param words: The command line; only the command that it names has its arguments then. L{None}
         for all commands with theirs.
     """
-    script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
+    script = _ScriptParser(prog="storagegate", allow_abbrev=False)
     _addVersion(script)
     script.set_defaults(command=None, json=False)
     if words is not None and list(words) == list(_JSON.names):
         # Before a command it would be forgotten: a command has its own.
         script.add_argument(*_JSON.names, **_JSON.settings)
-    first = script.add_subparsers(metavar="COMMAND")
+    first = script.add_subparsers(metavar="COMMAND", parser_class=argparse.ArgumentParser)
     groups: dict[str, Any] = {"": first}
 
     def actions(group: str) -> Any:
@@ -550,7 +611,11 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for command in COMMANDS:
         group, _, name = command.path.rpartition(" ")
         added = actions(group).add_parser(
-            name, help=command.meaning, description=command.meaning, allow_abbrev=False
+            name,
+            help=command.meaning,
+            description=command.meaning,
+            epilog=f"example: storagegate {EXAMPLES[command.path]}",
+            allow_abbrev=False,
         )
         if words is None or list(words[: len(command.path.split())]) == command.path.split():
             for argument in argumentsOf(command):

@@ -125,7 +125,7 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("GET", "keys", "listKeys", "none", "List access keys: one's own, or all"),
         ("POST", "keys", "createKey", "admin", "Issue a key; the answer has its secret, once"),
         ("GET", "keys/{key}", "showKey", "none", "Describe a key"),
-        ("PATCH", "keys/{key}", "changeKey", "admin", "Change a key, or make its secret anew"),
+        ("PATCH", "keys/{key}", "changeKey", "admin", "Change a key, or rotate its secret"),
         ("DELETE", "keys/{key}", "revokeKey", "admin", "Revoke a key"),
         ("POST", "keys/{key}/judge", "judgeAccess", "none", "Tell whether a key may do something"),
     ),

@@ -3,10 +3,12 @@
 import argparse
 import re
 import runpy
+import shlex
 from collections.abc import Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.commands import COMMANDS, EXAMPLES, SECTIONS
 from storagegate.cli.main import parser
 from tests.support.documents import DOCS
 from tests.support.modules import CHECKOUT
@@ -42,6 +44,22 @@ class PageTests(SynchronousTestCase):
             flags = re.findall(r"^``(--[\w-]+)[^`]*``\n    \S", text, flags=re.MULTILINE)
             taken = {flag for flag in commands[name]._option_string_actions if flag[:2] == "--"}
             self.assertEqual({*flags}, taken - {"--help"}, name)
+
+    def test_sections(self) -> None:
+        """The help of the script lists every command once, by section, with its meaning."""
+        listed = [name for names in SECTIONS.values() for name in names]
+        self.assertEqual(sorted(listed), sorted({each.path.split()[0] for each in COMMANDS}))
+        text = parser().format_help()
+        for title, names in SECTIONS.items():
+            self.assertIn(f"\n{title}:\n  {names[0]} ", text)
+        self.assertRegex(text, r"\n  keys +issue, list, change and revoke access keys\n")
+
+    def test_examples(self) -> None:
+        """Each command has an example, which its parser accepts."""
+        self.assertEqual(sorted(EXAMPLES), sorted(each.path for each in COMMANDS))
+        for path, example in EXAMPLES.items():
+            found = parser().parse_args(shlex.split(example))
+            self.assertEqual(found.command.path, path)
 
     def test_linked(self) -> None:
         """The index names it, and it is the source of the man page."""
