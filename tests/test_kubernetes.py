@@ -10,6 +10,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import KEYS, load
+from tests.support.selection import long
 from tests.support.units import DEPLOY, dockerSteps
 
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -38,6 +39,7 @@ def imageVariables() -> dict[str, str]:
     return dict(item.split("=", 1) for item in environment.split())
 
 
+@long("a check of CI")
 class KubernetesTests(SynchronousTestCase):
     """The files."""
 

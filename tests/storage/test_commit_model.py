@@ -24,7 +24,7 @@ from tests.support.faultycalls import (
     WRITE,
     CallFault,
 )
-from tests.support.selection import CHOICE
+from tests.support.selection import CHOICE, long
 
 _WHOLE = CHOICE == "soak"
 
@@ -55,6 +55,7 @@ FAILURES = (Cut(FAIL, errno.ENOMEM, MAP), Cut(FAIL, errno.EIO, SYNC), Cut(FAIL, 
 FULL = (Cut(FAIL, errno.ENOSPC, WRITE), Cut(FAIL, errno.ENOSPC, WRITE, True))
 
 
+@long("cuts commits of processes")
 class CommitModelTests(SynchronousTestCase):
     """
     What was acknowledged is whole, a cut write is there whole or not at all, and no blob is left.

@@ -23,6 +23,7 @@ from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.http.middleware.bodyparser import json as jsonBody
 from storagegate.http.middleware.bodyparser import urlencoded
 from storagegate.http.middleware.upload import upload
+from tests.support.selection import long
 from tests.wire.http.corpus import CORPUS
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
@@ -178,6 +179,7 @@ class HostileCase(SynchronousTestCase):
         self.assertEqual({kind: n for kind, n in kinds(lines).items() if n > most}, {})
 
 
+@long("sends 10,000 messages")
 class DaemonTests(HostileCase):
     """S3, console and metrics of a daemon."""
 
@@ -195,6 +197,7 @@ class DaemonTests(HostileCase):
         self.assertQuiet(daemon.log[before:].splitlines(), monotonic() - began)
 
 
+@long("sends 10,000 messages")
 class TransportTests(TestCase, HostileCase):
     """The framework and every transport of the gateway."""
 

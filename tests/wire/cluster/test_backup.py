@@ -15,15 +15,17 @@ from tempfile import mkdtemp
 from threading import Event
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cluster.backup import restore
 from storagegate.cluster.options import ClusterOptions
 from storagegate.storage.errors import StoreError
-from tests.support.clients import ROOT, Account, botoClient, findTool
+from tests.support.clients import ROOT, Account, botoClient
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.http import request
+from tests.support.programs import needProgram
+from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
 from tests.wire.s3.fixture import eventually
 from tests.wire.storage.test_backup import WINDOW, WRITERS, Writer, bodyOf
@@ -80,6 +82,7 @@ class BackupCase(SynchronousTestCase):
         return request(node.address(), "GET", f"/bucket/{name}", None, HEADERS)
 
 
+@long("starts a cluster")
 class RoundTripTests(BackupCase):
     """A backup under load, restored into another database and another place."""
 
@@ -196,6 +199,7 @@ class RoundTripTests(BackupCase):
                 self.assertEqual(stat.S_IMODE(mode), 0o600, name)
 
 
+@long("starts a cluster")
 class HoldTests(BackupCase):
     """What the nodes keep for a backup."""
 
@@ -308,14 +312,13 @@ class HoldTests(BackupCase):
         self.assertIn("no complete backup: it has no backup.json", line)
 
 
+@long("starts a cluster")
 class SyncedTests(BackupCase):
     """Blobs that are copied by another program, as the page of the documentation has it."""
 
     def test_aws(self) -> None:
         """C{aws s3 sync} copies the blobs of the list, and back to another place."""
-        aws = findTool("aws")
-        if aws is None:
-            raise SkipTest("aws-cli is not installed")
+        aws = needProgram("aws")
         places = [self.upstream(), self.upstream()]
         sync = f"{aws} --endpoint-url {ownServer().url} s3 sync --quiet"
         old, new = (each.replace(f"s3:{ownServer().url}/", "s3://") for each in places)
@@ -337,6 +340,7 @@ class SyncedTests(BackupCase):
         self.assertEqual(self.get(node, "kept"), (200, bodyOf("kept")))
 
 
+@long("starts a cluster")
 class RefusalTests(BackupCase):
     """What is not restored, and leaves the database empty."""
 

@@ -1,7 +1,6 @@
 """C{deploy/cluster/haproxy.cfg} in a real HAProxy, before nodes whose health a test sets."""
 
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,11 +12,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.documents import DOCS
 from tests.support.patroni import CLUSTER, until
 from tests.support.ports import waitForPort
+from tests.support.programs import needProgram
+from tests.support.selection import long
 
 NAMES = ("one", "two", "three")
 
@@ -82,14 +83,13 @@ class StandInNode(ThreadingHTTPServer):
         self.server_close()
 
 
+@long("starts a cluster")
 class BalancerTests(SynchronousTestCase):
     """Three nodes."""
 
     def setUp(self) -> None:
         """Start the nodes, then HAProxy with the delivered file, its addresses and ports set."""
-        program = shutil.which("haproxy", path="/usr/sbin:/usr/bin")
-        if program is None:
-            raise SkipTest("haproxy is not installed")
+        program = needProgram("haproxy")
         directory = Path(self.mktemp()).absolute()
         machines = [f"{name}=127.0.0.{number}" for number, name in enumerate(NAMES, 1)]
         command = [sys.executable, str(CLUSTER / "configure.py"), "--blobs", "files:/srv"]

@@ -6,9 +6,11 @@ from pathlib import Path
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
 from tests.support.faketime import MISSING
+from tests.support.selection import long
 from tests.wire.daemon.test_clock import StepTests
 
 
+@long("starts a cluster")
 class ClusterStepTests(StepTests):
     """The same by a node on PostgreSQL, whose server has the right clock."""
 

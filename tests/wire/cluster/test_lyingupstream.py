@@ -14,6 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.http import request
 from tests.support.lyingupstream import LyingUpstream, Reply, Sent, flipped, html, notFound
 from tests.support.patroni import until
+from tests.support.selection import long
 
 BODY = os.urandom(300_000)
 
@@ -29,6 +30,7 @@ def runningCluster() -> tuple[LyingUpstream, Cluster]:
     return upstream, cluster
 
 
+@long("starts a cluster")
 class LyingUpstreamTests(SynchronousTestCase):
     """Two nodes."""
 

@@ -150,6 +150,7 @@ class BlobsTests(StartCase):
         self.assertRefused(cluster, "answered 404 NoSuchBucket", blobs=blobs)
 
 
+@long("starts a cluster")
 class WaitTests(StartCase):
     """A node whose catalog, or whose blobs, come later."""
 

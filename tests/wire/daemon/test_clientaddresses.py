@@ -2,18 +2,18 @@
 
 import atexit
 import json
-import shutil
 import subprocess
 from functools import cache
 from http.client import HTTPConnection
-from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.daemon import Daemon
 from tests.support.ports import heldPort, waitForPort
+from tests.support.programs import needs
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -86,6 +86,7 @@ def trustingDaemon() -> Daemon:
     return daemon
 
 
+@long("starts nginx")
 class ClientAddressTests(SynchronousTestCase):
     """A daemon behind proxies."""
 
@@ -141,7 +142,7 @@ class ClientAddressTests(SynchronousTestCase):
                 connection.close()
             self.assertEqual(found, [401] * 10 + [429] * 4, forms[0][:30])
 
-    @skipUnless(shutil.which("nginx", path=PATH), "needs nginx")
+    @needs("nginx")
     def test_twoHops(self) -> None:
         """Behind two proxies that write ports, the client is the first address not trusted."""
         outer, inner = heldPort(self), heldPort(self)

@@ -17,6 +17,7 @@ from tests.support.clients import ROOT, Account, runTool
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.faketime import MISSING, FakeTime
 from tests.support.s3signer import Answer, Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.daemon.test_notify import Manager
 from tests.wire.s3.fixture import ENVIRONMENT, eventually, runStoragegate
 
@@ -27,6 +28,7 @@ pause = Event()
 """An event that is never set. The daemon keeps its own time, which the test has to wait for."""
 
 
+@long("runs libfaketime")
 class SetBackTests(SynchronousTestCase):
     """Set back by an hour."""
 
@@ -78,6 +80,7 @@ class SetBackTests(SynchronousTestCase):
         self.assertEqual(self.manager.next(), ["WATCHDOG=1"])
 
 
+@long("runs libfaketime")
 class StepTests(SynchronousTestCase):
     """Set ahead by a year, or behind, with objects that expire and objects that are locked."""
 
@@ -217,6 +220,7 @@ class StepTests(SynchronousTestCase):
         self.assertIn("is 31 days behind the newest date", said)
 
 
+@long("runs libfaketime")
 class WorkersStepTests(StepTests):
     """The same by two processes of one store."""
 
