@@ -40,9 +40,6 @@ MAX_ATTRIBUTES = 112
 MAX_TEXT = 1024
 """Characters of an attribute's name or value: spans wait in memory."""
 
-MAX_AGENT = 256
-"""Characters of a C{User-Agent} that are kept, for the same reason."""
-
 MAX_ITEMS = 128
 """Items of an attribute that is a list."""
 
@@ -311,7 +308,7 @@ class CallTracer:
         if protocol in self._statusProtocols:
             attributes["http.response.status_code"] = 200 if error is None else error.statusCode
         if client.userAgent:
-            attributes["user_agent.original"] = boundedText(client.userAgent[: 4 * MAX_AGENT])
+            attributes["user_agent.original"] = boundedText(client.userAgent[:MAX_TEXT])
         if error is not None:
             attributes["error.type"] = boundedText(error.code)
         # A mistake of the caller is no failure of the server.

@@ -30,9 +30,10 @@ class RemotePolicyTests(test_objects.PolicyTests):
 
 
 class RemoteReadTests(test_objectstreams.ReadTests):
-    """Reads."""
+    """Reads, each chunk of which is compared with its checksum."""
 
     catalogName, blobsName = DELAYED, RANGED
+    jobsOfFive = 5
 
 
 class RemoteVerifiedReadTests(test_objectstreams.VerifiedReadTests):

@@ -265,7 +265,7 @@ class ReadingTests(ServerCallCase):
         self.assertEqual(self.library.batches[1:], [[MESSAGE]])
 
     def test_gone(self) -> None:
-        """A client that has left meanwhile has sent nothing."""
+        """A reader of a client that has left meanwhile gets the end, and no message."""
         self.library.isAtWork = True
         self.call.watch(lambda: None)
         self.call.read(self.readOn, AHEAD)
@@ -275,7 +275,7 @@ class ReadingTests(ServerCallCase):
         closed = SimpleNamespace(batch_operations=[SimpleNamespace(cancelled=lambda: True)])
         self.library._tags.pop(0)(closed)
         self.library.settle()
-        self.assertEqual(self.got, [])
+        self.assertEqual(self.got, [None])
 
 
 class ObservedTests(ServerCallCase):
