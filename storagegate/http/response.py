@@ -557,9 +557,9 @@ class HTTPResponse:
         """
         if not self._isUnseen:
             self._checkUnanswered()
-        return self.writePiece(asBytes(chunk))
+        return self._writePiece(asBytes(chunk))
 
-    def writePiece(self, data: bytes) -> Any:
+    def _writePiece(self, data: bytes) -> Any:
         """Send a piece of the body, as L{write}, also of a file that is being sent."""
         if not self._begun:
             self.startBody(None)

@@ -375,7 +375,7 @@ async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
         res._isFile = True
         for prefix, offset, count in pieces:
             if prefix:
-                await res.writePiece(prefix)
+                await res._writePiece(prefix)
             if plain:
                 await raw.sendFile(file.fd, offset, count, run)
             else:
@@ -406,5 +406,5 @@ async def _writePieces(res: Any, fd: int, offset: int, count: int) -> None:
         piece = await res.app.runtime.run(os.pread, fd, min(end - offset, _PIECE_SIZE), offset)
         if not piece:
             raise TruncatedFile(f"{end - offset} bytes are missing")
-        await res.writePiece(piece)
+        await res._writePiece(piece)
         offset += len(piece)
