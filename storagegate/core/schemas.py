@@ -177,7 +177,8 @@ class Schema:
             self._validate = compileSchema(self.document, name)
         self.fits = fastValidator(self.document)
         self.resultFits = fastValidator(self.document, isClosed=True)
-        self._project = projectionOf(self.document, lambda part: compileSchema(part, name))
+        self._isProjected = False
+        self._project: Project | None = None
 
     def _compileAndValidate(self, value: Any) -> None:
         self._validate = compileSchema(self.document, self._name)
@@ -206,6 +207,12 @@ class Schema:
         if self.resultFits is not None and self.resultFits(value):
             return value
         try:
+            if not self._isProjected:
+                # With the first result that is not plainly of its shape.
+                self._isProjected = True
+                self._project = projectionOf(
+                    self.document, lambda part: compileSchema(part, self._name)
+                )
             if self._project is not None:
                 value = self._project(value)
             self._validate(value)

@@ -21,14 +21,15 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import attrs
 import msgspec
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.modeldefaults import Completer, completerOf
-from storagegate.core.resultshapes import describedShape, fitted, makeShape
+
+if TYPE_CHECKING:
+    from storagegate.core.modeldefaults import Completer
 
 _STREAMS = (AsyncIterable, AsyncIterator, AsyncGenerator)
 _RESULT_STREAMS = (*_STREAMS, Iterable, Iterator, Generator)
@@ -134,6 +135,9 @@ def documentOf(model: Any, isResult: bool = False) -> dict[str, Any]:
         definitions = document.pop("$defs", {})
         prefix = "#/$defs/"
     else:
+        # With the first model: the daemon's own services have none.
+        from storagegate.core.resultshapes import describedShape
+
         described = describedShape(model) if isResult else model
         (document,), definitions = msgspec.json.schema_components(
             [described], ref_template="{name}"
@@ -178,10 +182,13 @@ class TypeSchema:
         self.model = model
         self._adapter = _pydanticAdapter(model) if _isPydantic(model) else None
         self._complete: Completer | None = None
-        self._shape: Any = None
         if self._adapter is None:
+            from storagegate.core.modeldefaults import completerOf
+            from storagegate.core.resultshapes import fitted, makeShape
+
             self._complete = completerOf(model)
             self._shape = makeShape(model)
+            self._fitted = fitted
 
     def read(self, value: Any) -> Any:
         """
@@ -214,7 +221,7 @@ class TypeSchema:
         if self._adapter is not None:
             return self._dumped(value)
         try:
-            found = fitted(value, self._shape)
+            found = self._fitted(value, self._shape)
         except msgspec.ValidationError as error:
             problem = _asServiceError(str(error), isResult=True)
         except RecursionError:

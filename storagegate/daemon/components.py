@@ -20,7 +20,6 @@ from storagegate.daemon.adminresource import AdminResource
 from storagegate.daemon.config import Configuration, S3Options, StoreOptions
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
-from storagegate.daemon.startscreen import StartScreen, showsScreen
 from storagegate.daemon.systemd import Notifier
 from storagegate.net.heap import HeapTrimmer
 from storagegate.s3.issuedkeys import KeyPair
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from storagegate.console.monitor import ConsoleMonitor
     from storagegate.core.ratelimit import RateStoreMaker
     from storagegate.daemon.gatewayservice import DaemonGatewayService
+    from storagegate.daemon.startscreen import StartScreen
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
     from storagegate.storage.catalog.postgresql.admin import ClusterSecrets
@@ -102,10 +102,12 @@ class Components:
             return False
         if not twistdOptions.get("nodaemon") or twistdOptions.get("syslog"):
             return False
-        isLogged = twistdOptions.get("logfile") in (None, "", "-")
-        return isLogged and showsScreen(sys.__stdout__)
+        if twistdOptions.get("logfile") not in (None, "", "-"):
+            return False
+        stream = sys.__stdout__
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
-    def showScreen(self, screen: StartScreen) -> None:
+    def showScreen(self, screen: "StartScreen") -> None:
         """Print the screen of the start."""
         self.show(screen.text(not os.environ.get("NO_COLOR")).rstrip("\n"))
 

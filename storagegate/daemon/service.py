@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from twisted.application.service import Service
@@ -26,7 +26,6 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
-from storagegate.daemon.startscreen import NewKeyPair, StartScreen
 from storagegate.net.endpoints import (
     ENCRYPTED,
     endAsyncioTasks,
@@ -37,6 +36,10 @@ from storagegate.s3.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.files import makeDirectory
 from storagegate.version import __version__
+
+if TYPE_CHECKING:
+    # Imported on a terminal only.
+    from storagegate.daemon.startscreen import NewKeyPair, StartScreen
 
 ROOT_FILE = "root-credentials"
 """The file of the root key pair in the data directory."""
@@ -292,6 +295,8 @@ class ProcessService(Service):
             console = console if values["console"] else None
             self._note("generated the root key pair path={path}", path=path)
             if self._hasScreen:
+                from storagegate.daemon.startscreen import NewKeyPair
+
                 self._newKeyPair = NewKeyPair(pair, path, url)
             # JSON output is read as a log, which must not have the pair itself.
             elif configuration.logFormat != "json":
@@ -342,8 +347,10 @@ class ProcessService(Service):
             warnings.append(f"reachable from other machines without TLS: {', '.join(clear)}")
         return warnings
 
-    def _startScreen(self, warnings: Sequence[str]) -> StartScreen:
+    def _startScreen(self, warnings: Sequence[str]) -> "StartScreen":
         """Return the screen of this start."""
+        from storagegate.daemon.startscreen import StartScreen
+
         configuration = self._configuration
         directory = self._directory()
         disk = os.statvfs(directory)

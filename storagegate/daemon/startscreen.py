@@ -20,9 +20,7 @@ The screen that a start on a terminal ends with.
 It has at most L{MOST_LINES} lines. Off a terminal the log says the same, a line each.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import TextIO
 
 from attrs import frozen
 
@@ -110,13 +108,3 @@ class StartScreen:
             f"  {variables} AWS_ENDPOINT_URL={new.url} aws s3 ls",
             f"  curl {headers} {new.url}",
         ]
-
-
-def showsScreen(stream: TextIO | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """
-    Return whether a start ends with the screen.
-
-    @param stream: The standard output of the process, as it was at the start.
-    @param environment: The variables; a dumb terminal gets the log.
-    """
-    return stream is not None and stream.isatty() and environment.get("TERM") != "dumb"

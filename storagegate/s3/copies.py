@@ -1,20 +1,23 @@
 """The decision on what a copy takes over from its source, for all that copy objects."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from storagegate.s3.access.context import Caller
 from storagegate.s3.attributes import STORAGE_CLASS
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.tags import decodeTags
 from storagegate.storage.records import ObjectRecord
+
+if TYPE_CHECKING:
+    # Imported with the first policy.
+    from storagegate.s3.access.context import Caller
 
 
 class _CopyCaller:
     """A L{Caller} that names what its copy takes over."""
 
     def __init__(
-        self, caller: Caller, headers: Mapping[bytes, bytes], tags: Mapping[str, str]
+        self, caller: "Caller", headers: Mapping[bytes, bytes], tags: Mapping[str, str]
     ) -> None:
         self._caller = caller
         self.headers = headers
@@ -26,7 +29,7 @@ class _CopyCaller:
 
 async def checkTaken(
     objects: ObjectService,
-    caller: Caller,
+    caller: "Caller",
     source: ObjectRecord,
     versionId: str | None,
     bucket: str,

@@ -1,10 +1,8 @@
 """The screen that a start on a terminal ends with."""
 
-import io
-
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.startscreen import MOST_LINES, NewKeyPair, StartScreen, showsScreen
+from storagegate.daemon.startscreen import MOST_LINES, NewKeyPair, StartScreen
 from storagegate.s3.issuedkeys import KeyPair
 
 LISTENERS = {
@@ -17,14 +15,6 @@ LISTENERS = {
 }
 
 PAIR = NewKeyPair(KeyPair("ACCESS", "SECRET"), "/data/root-credentials", "http://127.0.0.1:9000")
-
-
-class _Terminal(io.StringIO):
-    """A stream that is a terminal."""
-
-    def isatty(self) -> bool:
-        """Return C{True}."""
-        return True
 
 
 class ScreenTests(SynchronousTestCase):
@@ -75,14 +65,3 @@ class ScreenTests(SynchronousTestCase):
         painted = self.screen("a").text(hasColours=True)
         self.assertIn("\x1b[1mstoragegate 1.2.3\x1b[0m\n", painted)
         self.assertIn("\x1b[33mWarning: a\x1b[0m\n", painted)
-
-
-class TerminalTests(SynchronousTestCase):
-    """Where it is shown."""
-
-    def test_terminal(self) -> None:
-        """A terminal has it; a pipe, a dumb terminal and a closed output do not."""
-        self.assertTrue(showsScreen(_Terminal(), {}))
-        self.assertFalse(showsScreen(_Terminal(), {"TERM": "dumb"}))
-        self.assertFalse(showsScreen(io.StringIO(), {}))
-        self.assertFalse(showsScreen(None, {}))
