@@ -20,9 +20,9 @@ from storagegate.storage.errors import StoreError, StoreReadOnly
 
 FAIL_STOP = "fail-stop"
 """
-The name of the file in a data directory that says that writing has stopped there, and why.
+The name of the file in a data directory that records that writing has stopped, and why.
 
-It is for other processes: commands beside the daemon, and the next start.
+Other processes read it: commands that run beside the daemon, and the next start.
 """
 
 _REASON_BYTES = 512
