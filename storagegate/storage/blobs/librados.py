@@ -1,7 +1,7 @@
 """
-The part of librados that blobs need, by C{ctypes}: C{librados.so.2} is all that must be installed.
+C{ctypes} bindings for the part of librados that blobs use. Only C{librados.so.2} must be installed.
 
-The module C{rados} of Ceph is tied to one Python, and no faster.
+Ceph's own C{rados} module is built for one Python version and is no faster.
 """
 
 import ctypes
