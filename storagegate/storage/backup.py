@@ -4,12 +4,12 @@ C{storagegate backup}: a consistent copy of the data while the daemon serves.
 The copy is a snapshot as of a read transaction of the catalog. Blobs never change, but a blob that
 later loses its last reference is removed, so each blob is first linked under a second name::
 
-    1  link what the catalog names now, page by page     blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
-    2  begin the read transaction, and link what has been added
-    3  was a blob gone: again, with a later moment; links that exist stay
-    4  gone again: once more with the catalog's write lock, under which no reference ends
-    5  copy the catalog out of the same read transaction, and end it
-    6  copy the blobs that this copy names, then the other files
+    1  link the blobs that the catalog references        blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
+    2  begin the read transaction, and link the blobs added since
+    3  if a blob was missing, repeat step 2 with a new transaction; existing links stay
+    4  if attempts keep failing, repeat with the write lock, under which no reference ends
+    5  copy the catalog in the same read transaction, and end it
+    6  copy the blobs that this copy references, then the other files
 
 The WAL cannot be shortened during the transaction, so the transaction lasts only for steps 2 to 5.
 If the target is on another file system, the links and the first copy of the catalog are in

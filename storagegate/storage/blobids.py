@@ -2,7 +2,7 @@
 The blob ids of a store with leases: 32 hexadecimal digits. All ids that a node may have used can be
 enumerated::
 
-    id = hexadecimal (lease * 2**64 + number), the low digits in front
+    id = hexadecimal (lease * 2**64 + number), low digits first
 
 The fastest-changing digits come first, so that successive blobs lie in different directories and
 placement groups.

@@ -299,7 +299,7 @@ class IClusterCatalog(ICatalog):
 
         @param bucket: The bucket's name.
         @return: The number of the shard; L{None} if the bucket does not exist. With several shards,
-            it then never existed.
+            L{None} means that it never existed.
         """
 
 

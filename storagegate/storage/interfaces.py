@@ -199,8 +199,8 @@ class ICatalog(Interface):
         Remove an empty bucket.
 
         @param name: The bucket's name.
-        @raise NoSuchBucket: It does not exist.
-        @raise BucketNotEmpty: It holds versions, delete markers or uploads in progress.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketNotEmpty: The bucket holds versions, delete markers or uploads in progress.
         """
 
     def setVersioning(bucket: str, versioning: str) -> Deferred[None]:
@@ -241,7 +241,7 @@ class ICatalog(Interface):
 
         @param default: The retention of new versions that specify none; L{None} for no default.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotVersioned: Its versioning is not enabled.
+        @raise BucketNotVersioned: The bucket's versioning is not enabled.
         """
 
     def putRetention(
@@ -264,7 +264,7 @@ class ICatalog(Interface):
             expired.
         @param bypass: Whether to bypass governance mode. Compliance mode can only be extended.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: It has no object lock.
+        @raise BucketNotLocked: The bucket has no object lock.
         @raise NoSuchKey: The object or version does not exist or is a delete marker.
         @raise ObjectLocked: The existing retention forbids the change.
         """
@@ -278,7 +278,7 @@ class ICatalog(Interface):
         @param versionId: The version to hold; L{None} for the current object.
         @param isOn: Whether to place the hold or release it.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: It has no object lock.
+        @raise BucketNotLocked: The bucket has no object lock.
         @raise NoSuchKey: The object or version does not exist or is a delete marker.
         """
 

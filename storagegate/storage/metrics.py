@@ -26,7 +26,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Mutations in a commit, up to the limit of a batch."""
 
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
-"""From the time of a fast device to that of a broken one."""
+"""Histogram bounds, from the latency of a fast device to the latency of a broken one."""
 
 
 class MeteredFiles(Files):

@@ -134,9 +134,7 @@ class IStoreNode(Interface):
         """Return for each component of this node why writes are refused, or L{None}."""
 
     def warnings() -> Mapping[str, str | None]:
-        """
-        Return problems that do not stop the store but need an operator, or L{None}, by component.
-        """
+        """Return for each component a problem that does not stop the store, or L{None}."""
 
     async def idle() -> None:
         """Wait until all garbage without readers is removed."""

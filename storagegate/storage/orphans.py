@@ -39,7 +39,7 @@ _PIECE = 1024 * 1024
 
 
 class NothingRecovered(StoreError):
-    """The blobs were not copied; the text is one line with the reason."""
+    """The blobs were not copied; the message is one line with the reason."""
 
 
 def recover(data: str, to: str, report: Callable[[str], object]) -> int:

@@ -156,7 +156,7 @@ class PeerReaders:
 
     @ivar _nowNs: The clock that all processes share.
     @ivar epoch: The readers of this process.
-    @ivar isClean: Whether no blob was left unremoved at L{close}.
+    @ivar isClean: Whether all blobs were removed at L{close}.
     """
 
     epoch: ReaderEpoch
@@ -519,7 +519,7 @@ class ProcessGroup:
 
     def subscribe(self, blobs: IBlobStore, notify: Callable[[ObjectChange], None]) -> None:
         """
-        Subscribe to the messages of the other processes. Once.
+        Subscribe to the messages of the other processes. Call once.
 
         @param blobs: The blob store, which closes removed blobs and refuses corrupt ones.
         @param notify: Called with each change of another process.

@@ -84,7 +84,7 @@ class Content(Struct, frozen=True):
 
 class Checksum(Struct, frozen=True):
     """
-    An S3 checksum as it is returned to clients.
+    An S3 checksum as returned to clients.
 
     @ivar algorithm: C{"CRC32"}, C{"CRC32C"}, C{"CRC64NVME"}, C{"SHA1"} or C{"SHA256"}.
     @ivar value: Base64, followed by C{-n} if it is composite.

@@ -5,8 +5,8 @@ The backup is only read, so it may be on a read-only medium. The copy is written
 a temporary name, checked and synced there, and then renamed::
 
     1  copy the catalog, and migrate the copy              DIR.restore-unfinished/
-    2  is the catalog sound, is each blob there and as long as the catalog says: else nothing more
-    3  copy the blobs that it names, and the other files
+    2  check that the catalog is sound and each blob exists with its size; otherwise stop
+    3  copy the blobs that it references, and the other files
     4  check the copy as fsck does
     5  sync, rename to DIR, sync
 
@@ -73,7 +73,7 @@ def restore(
 
     @param source: The backup, which is not changed.
     @param to: An empty or nonexistent directory. If the copy fails, it is left unchanged.
-    @param verify: Whether every byte of the copy is read and compared with its checksum.
+    @param verify: Whether to read every byte of the copy and compare it with its checksum.
     @param report: Called with one line for each problem, and with the result.
     @param isPartial: Whether to restore a backup with missing or damaged blobs.
     @param files: The operating system's calls, or a replacement.

@@ -3,10 +3,10 @@ The memory that the processes of one store share, and the claim of a slot in it.
 
 ::
 
-    0       not zero once an fsync has failed in any of them
-    8       why: 512 bytes of UTF-8, filled up with zeros
-    4096    eight fields, each of a word of eight bytes for each slot
-    8192    for each slot 8192 counters of two bytes: the blobs that its readers have leased
+    0       nonzero after an fsync has failed in any process
+    8       the reason: 512 bytes of UTF-8, padded with zeros
+    4096    eight fields, each with an 8-byte word per slot
+    8192    per slot 8192 2-byte counters of the blobs that its readers have leased
 
 Each process has a slot, and only it writes the words of that slot. It locks the slot until it
 exits, so a slot that is marked as taken but can be locked was left by a dead process. The parent of

@@ -2,9 +2,8 @@
 The store: a catalog, its blobs, and the threads they share.
 
 This module orders the work of catalog and blobs. A write confirms its new blobs when the catalog
-has committed them, and removes them when the catalog has definitely refused them. Blobs that lose
-their last reference are removed after their readers have finished. If either side cannot write, all
-writes fail.
+has committed them, and removes them if the catalog has definitely refused. Blobs that lose their
+last reference are removed after their readers. If either side cannot write, all writes fail.
 
 A single process locks the data directory itself. If several processes serve the directory, their
 parent prepares the store (L{ObjectStore.prepare}) and keeps the lock.
@@ -248,7 +247,7 @@ class ObjectStore:
         blobs come over a network.
     @ivar observers: Called with each change that this process has committed, in the reactor thread
         and in commit order, and with the changes of the store's other processes, whose records have
-        no bytes. Observers must return quickly.
+        no bytes. They must return quickly.
     @ivar admit: See L{IStoreNode}; so is C{watches}.
     @ivar inlineLimit: New objects up to this size are rows of the catalog.
     @ivar clock: See L{open}.
@@ -356,7 +355,7 @@ class ObjectStore:
         @param sharing: The other processes that serve the same store. Their parent has called
             L{prepare} and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
-        @param blobs: The back end of the blobs, likewise.
+        @param blobs: The back end of the blobs, also a name in that module.
         @param options: The configuration of back ends on a network.
         @param node: Creates the node of this process in a store over several machines, which keeps
             nothing in the data directory; L{None} for a store on this machine.
@@ -469,7 +468,7 @@ class ObjectStore:
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
-        @param part: Replaces one of the same number.
+        @param part: The part, which replaces a part of the same number.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (bucket, key, uploadId, part, newBlobs)
@@ -482,7 +481,7 @@ class ObjectStore:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Turn parts into an object; see L{ICatalog.completeUpload}."""
+        """Assemble parts into an object; see L{ICatalog.completeUpload}."""
         complete = partial(self.catalog.completeUpload, uploadId)
         return self._create({}, complete, record, parts, condition)
 
@@ -581,9 +580,7 @@ class ObjectStore:
         return {**self.catalog.health(), **self.blobs.health(), **self._node.health()}
 
     def warnings(self) -> dict[str, str | None]:
-        """
-        Return problems that do not stop the store but need an operator, or L{None}, by component.
-        """
+        """Return for each component a problem that does not stop the store, or L{None}."""
         damaged = self.damagedCount
         corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
         scrubber = self.scrubber.problem

@@ -4,7 +4,7 @@ The files of blobs: ids, paths, directories and durability.
 ::
 
     DATA/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
-    DATA/staging/abcd...        its first name, until the catalog has committed it
+    DATA/staging/abcd...        its staging name, until the catalog has committed it
 """
 
 import errno

@@ -3,8 +3,8 @@ Blobs as pieces in a store that nodes share: names, writers and readers.
 
 ::
 
-    ID              a whole blob, written at once
-    ID.0, ID.1 ...  the pieces of any other: all but the last are as long as the first
+    ID              a blob written in one piece
+    ID.0, ID.1 ...  the pieces of any other blob: all but the last have the size of the first
     store-id        the id of the store whose catalog names the blobs
 
 A blob is written from its first piece to its last and removed from its last to its first, so
@@ -46,7 +46,7 @@ READ_TRIES = 2
 
 
 class MissingPiece(Exception):
-    """There is no such piece."""
+    """The piece does not exist."""
 
 
 class DamagedPiece(OSError):

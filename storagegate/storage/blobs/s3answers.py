@@ -7,7 +7,7 @@ if it has the marks of S3::
     upload      200 with an ETag, and proof of the bytes: see ObjectDigest.judge
     read        200 or 206 with an ETag
     missing     404 with the code NoSuchKey in its body; for HEAD, which has no body, 404 with the
-                id of the request, or else such an answer to GET
+                request id, or otherwise such a response to GET
     removed     204, or missing
 
 Servers prove the bytes in different ways. Amazon S3, MinIO, recent Ceph and R2 repeat the checksum

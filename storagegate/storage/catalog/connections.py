@@ -1,5 +1,5 @@
 """
-Connections to the catalog file, and its tables.
+Connections to the catalog file, and its schema.
 
 B{Connections.} Each L{Purpose} has its own limits of waiting, writing and caching. The process must
 open and close the file only through SQLite, because closing any descriptor of a file drops all
@@ -276,7 +276,7 @@ def migrate(connection: Connection, name: str) -> None:
     Two processes may do so concurrently; the second finds it done.
 
     @param name: The file's name, for the error.
-    @param connection: One that may write, without an open transaction.
+    @param connection: A write connection without an open transaction.
     @raise CatalogUnusable: A newer program has written the file.
     """
     if _version(connection, name) == len(MIGRATIONS):
@@ -410,7 +410,7 @@ def migrateUnlocked(connection: Connection, path: str) -> None:
     """
     Migrate a catalog without holding its directory lock, unless a daemon has it open.
 
-    @param connection: One that may write, without an open transaction.
+    @param connection: A write connection without an open transaction.
     @raise CatalogUnusable: A newer program has written the file, or a process that knows only the
         present schema has locked the directory.
     """
@@ -523,7 +523,7 @@ def buryUnseenCommits(connection: Connection, latch: FailStopLatch) -> None:
 
     Must precede any removal of files that the catalog does not reference.
 
-    @param connection: One that may write, without an open transaction.
+    @param connection: A write connection without an open transaction.
     @param latch: Checked first, and set if the commit fails on the disk.
     @raise StoreFull: The disk has no space for a commit, so an unseen commit may remain.
     @raise StoreReadOnly: The latch is set, so nothing may be removed.

@@ -50,7 +50,7 @@ class Reserve:
         return self._held
 
     def release(self) -> bool:
-        """Remove the file; return whether this has freed its space."""
+        """Remove the file; return whether this freed its space."""
         self._held = self.isHeld = False
         try:
             os.unlink(self._path)

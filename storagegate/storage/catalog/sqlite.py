@@ -106,10 +106,10 @@ cache.
 """
 
 _ADMITTED = 8
-# A full cache admits one of so many new records. Otherwise a loop over more objects than fit would
-# evict each just before its next read (Qureshi and others, ISCA 2007: bimodal insertion).
+# A full cache admits one in this many new records. Otherwise a loop over more objects than fit
+# would evict each just before its next read (Qureshi et al., ISCA 2007: bimodal insertion).
 
-# The bytes of a record besides its inline bytes, and of each of its segments and parts.
+# The bytes of a record without its inline bytes, and of each of its segments and parts.
 _RECORD = 1024
 _PIECE = 256
 

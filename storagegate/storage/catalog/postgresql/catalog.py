@@ -87,7 +87,7 @@ class PostgreSQLCatalog:
     @ivar onBucketChanged: Called with the name of a bucket that any node has changed, created or
         removed, and with an empty name if notifications may have been lost.
     @ivar onBlobCleared: Called with a blob that any node, or fsck, has found intact again.
-    @ivar onKeysChanged: Called when any node has changed the access keys, or may have.
+    @ivar onKeysChanged: Called when any node has, or may have, changed the access keys.
     """
 
     keysStaleSeconds = 1.0

@@ -55,7 +55,7 @@ _BINARY = [[1] * count for count in range(64)]
 
 class StatementRefused(StoreError):
     """
-    The server refused a statement, and nothing of its transaction was done.
+    The server refused a statement and applied nothing of its transaction.
 
     @ivar state: The SQLSTATE, five characters.
     """

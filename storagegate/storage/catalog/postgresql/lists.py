@@ -310,7 +310,7 @@ class Lists:
         Read the rows of a listing of a bucket.
 
         @param values: The parameters, of which the first is the bucket's name.
-        @raise NoSuchBucket: The result has no row, although an empty bucket yields one.
+        @raise NoSuchBucket: The bucket does not exist; even an empty bucket yields a row.
         """
         name = values[0]
         if name is None or b"\0" in name:

@@ -83,7 +83,7 @@ class Lookups:
     async def object(
         self, bucket: str, key: bytes, versionId: str | None, verify: bool
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it, or a version."""
+        """Look up a bucket and an object or version in it."""
         if "\0" in bucket:
             return None, None
         if versionId is None:

@@ -113,7 +113,7 @@ def findPrimary(conninfos: Sequence[str]) -> tuple[str, int]:
     Return the conninfo of the primary with the newest timeline, and that timeline. Blocks; for
     startup.
 
-    @param conninfos: One a server.
+    @param conninfos: The conninfos, one per server.
     @raise CatalogUnusable: No server is a usable primary; the message is one line with the reason.
         L{CatalogUnreachable} if this may be temporary.
     """
@@ -152,7 +152,7 @@ class Primary:
 
     def __init__(self, reactor: Any, conninfos: Sequence[str], timeline: int = 0) -> None:
         """
-        @param conninfos: One a server.
+        @param conninfos: The conninfos, one per server.
         @param timeline: The newest timeline seen; 0 for none.
         """
         self.timeline = timeline

@@ -283,7 +283,7 @@ MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST,)
 
 def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:
     """
-    Bring a database to the newest schema, in one transaction.
+    Migrate a database to the newest schema, in one transaction.
 
     @param conninfo: The primary's conninfo.
     @param mayCreate: Whether to create the schema if it does not exist.

@@ -108,7 +108,7 @@ class ShardedCatalog:
 
     @property
     def onKeysChanged(self) -> Callable[[], object] | None:
-        """Called when any node has changed the access keys, or may have."""
+        """Called when any node has, or may have, changed the access keys."""
         return self._first.onKeysChanged
 
     @onKeysChanged.setter
