@@ -9,11 +9,11 @@ The bucket's versioning at that moment decides here whether a write replaces the
 stacked on it; L{storagegate.storage.catalog.versions} manages the rows below the current ones::
 
                   never           enabled             suspended
-    put           replaces        the old one moves   the null version goes wherever it is, another
-                                                      that is current moves; the new one is null
-    delete        removes         as a put, of a      as a put, of a marker
+    put           replaces        the old one moves   the null version is removed at any position; a
+                                                      current numbered one moves; the new is null
+    delete        removes         like a put of a     like a put of a marker
                                   marker
-    delete by id  removes that one; if it was current, the next newest becomes current
+    delete by id  removes that version; if it was current, the next newest becomes current
 """
 
 from collections.abc import Callable, Mapping, Sequence
