@@ -1,8 +1,8 @@
 """
 Removal of files that a crash has left in C{staging/}.
 
-If the catalog has committed the blob of such a name, only the name is removed; otherwise the blob
-is removed too. A crash leaves no other files: see L{storagegate.storage.blobs.writer}.
+If the catalog has committed the blob of a staging name, only the name is removed; otherwise the
+blob is removed, too. A crash leaves no other files: see L{storagegate.storage.blobs.writer}.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

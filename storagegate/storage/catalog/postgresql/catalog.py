@@ -105,7 +105,7 @@ class PostgreSQLCatalog:
         locks: Locks | None = None,
     ) -> None:
         """
-        Begin to connect.
+        Start connecting.
 
         @param reactor: Provides C{IReactorFDSet}, C{IReactorTime} and C{IReactorPluggableResolver}.
         @param conninfos: The conninfos, one per server.

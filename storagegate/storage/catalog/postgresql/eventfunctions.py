@@ -6,8 +6,8 @@ C{watches} holds the watched buckets by node lease; C{followers} holds the snaps
 node has read. Events that all nodes have read are removed.
 
 B{The order.} A node reads the rows that its current snapshot shows and the previous one did not, so
-that no event is repeated or missed, however late a transaction commits. Within a snapshot, events
-are ordered by id, and ids are drawn under the lock of the key.
+that no event is repeated or missed, however late a transaction commits. Within one read, events are
+ordered by id, and ids are drawn under the lock of the key.
 
 B{The beginning.} A node starts watching while it holds the exclusive lock of the bucket. Later
 commits see C{watched} and are in no earlier snapshot.
