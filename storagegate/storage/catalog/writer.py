@@ -4,9 +4,8 @@ Group commit: mutations, their transaction, and the thread that commits all wait
 A mutation is a function of a L{Transaction} and of the arguments of all successive mutations in the
 batch with the same function. It checks before it writes, so that a refusal (a C{StoreError} among
 the results) leaves no trace and affects no other mutation. It receives a whole run because each
-statement releases the GIL and may wait 5 ms to get it back from a busy reactor: beside a busy
-reactor, 6 rows/s were measured with a statement for each of 64 rows, and 1,800 with one for all of
-them.
+statement releases the GIL and may wait 5 ms to get it back: beside a busy reactor, 6 rows/s were
+measured with a statement for each of 64 rows, and 1,800 with one for all of them.
 
 The mutations of one reactor iteration are queued together, and the outcomes of a commit return with
 one wake-up of the reactor.
