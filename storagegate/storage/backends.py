@@ -1,8 +1,8 @@
 """
 The back ends of a store by name: one table for catalogs, one for blobs.
 
-A row names the function that opens the back end, as C{"module:function"}; the module is imported
-when a store uses it. A new back end is a module of its own and a row here.
+Each entry names the function that opens the back end, as C{"module:function"}. The module is
+imported when a store uses it. To add a back end, write a module and add an entry here.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,8 +20,8 @@ CATALOGS = {
     "sqlite": "storagegate.storage.catalog.sqlite:openCatalog",
 }
 """
-Catalogs: C{openCatalog(context) -> OpenCatalog}. Blocks until the catalog is connected and has read
-all that L{ICatalog} returns from memory.
+Catalogs: C{openCatalog(context) -> OpenCatalog}. Blocks until the catalog is connected and has
+loaded everything that L{ICatalog} returns from memory.
 """
 
 BLOBS = {
@@ -31,15 +31,18 @@ BLOBS = {
     "shared": "storagegate.storage.blobs.shared:openBlobs",
 }
 """
-Blobs: C{openBlobs(context, openCatalog) -> IBlobStore}. Blocks until files that a crash has left
-are recovered, or until the store on the network is connected and claimed.
+Blobs: C{openBlobs(context, openCatalog) -> IBlobStore}. Blocks until files left by a crash are
+recovered, or until a store on the network is connected and claimed.
 """
 
 DEFAULT_CATALOG = "sqlite"
 DEFAULT_BLOBS = "files"
 
 KnownBlobs = Callable[[Sequence[str]], Collection[str]]
-"""Finds which of some blobs the catalog has, blocking: for recovery, before anything is served."""
+"""
+Returns the subset of blobs that the catalog has. Blocks; for recovery, before the store serves
+requests.
+"""
 
 
 @frozen
@@ -53,14 +56,14 @@ class BackEndContext:
     @ivar files: The operating system's calls.
     @ivar durability: C{"full"}, or C{"os"} for no fsyncs.
     @ivar random: C{os.urandom} or a replacement.
-    @ivar onGarbage: Called with the blobs that have lost their last reference, after the commit.
-    @ivar latch: Is set when this machine's disk fails.
+    @ivar onGarbage: Called after a commit with the blobs that have lost their last reference.
+    @ivar latch: Set when this machine's disk fails.
     @ivar catalogState: The state that the embedded catalog shares with the other processes that
         serve the directory; L{None} if this process is alone.
-    @ivar owner: The bytes that the ids of new blobs end with, if there are several processes.
-    @ivar clock: Notices that the machine's clock was set; L{None}: all dates are trusted.
-    @ivar options: What back ends on a network are configured with: C{blobs} is C{rados:POOL},
-        C{s3:URL} or C{files:DIRECTORY}. The embedded ones ignore it.
+    @ivar owner: The suffix of new blob ids, if there are several processes.
+    @ivar clock: Detects steps of the machine's clock; L{None} to trust all dates.
+    @ivar options: The configuration of back ends on a network: C{blobs} is C{rados:POOL}, C{s3:URL}
+        or C{files:DIRECTORY}. Embedded back ends ignore it.
     """
 
     directory: str
@@ -80,11 +83,11 @@ class BackEndContext:
 @frozen
 class OpenCatalog:
     """
-    A catalog that was opened, and what recovery needs of it, which blocks.
+    An open catalog and its blocking functions for recovery.
 
-    @ivar knownBlobs: Returns those of the ids that the catalog has.
-    @ivar settle: Called before the others are removed: no commit that names one of them may become
-        visible after it.
+    @ivar knownBlobs: Returns the subset of ids that the catalog has.
+    @ivar settle: Called before unknown blobs are removed. After it returns, no commit that names
+        one of them can become visible.
     """
 
     catalog: ICatalog

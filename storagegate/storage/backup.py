@@ -1,24 +1,24 @@
 """
-C{storagegate backup}: a copy of the data of one moment, while the daemon serves.
+C{storagegate backup}: a consistent copy of the data while the daemon serves.
 
-The moment is a read transaction of the catalog. Blobs never change, but one that loses its last
-reference after that moment is removed, so each gets a second name first::
+The copy is a snapshot as of a read transaction of the catalog. Blobs never change, but a blob that
+later loses its last reference is removed, so each blob is first linked under a second name::
 
-    1  link what the catalog names now, page by page     blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
-    2  begin the read transaction, and link what has been added
-    3  was a blob gone: again, with a later moment; links that exist stay
-    4  gone again: once more with the catalog's write lock, under which no reference ends
-    5  copy the catalog out of the same read transaction, and end it
-    6  copy the blobs that this copy names, then the other files
+    1  link the blobs that the catalog references        blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
+    2  begin the read transaction, and link the blobs added since
+    3  if a blob was missing, repeat step 2 with a new transaction; existing links stay
+    4  if attempts keep failing, repeat with the write lock, under which no reference ends
+    5  copy the catalog in the same read transaction, and end it
+    6  copy the blobs that this copy references, then the other files
 
 The WAL cannot be shortened during the transaction, so the transaction lasts only for steps 2 to 5.
-Where the target is another file system, the links and the first copy of the catalog are in
-C{DATA/backup-hold}, the blobs are copied from there, and the directory goes at the end.
-C{catalog.sqlite} comes last of all, under its name when everything is on the disk: a directory that
-has one is complete.
+If the target is on another file system, the links and the first copy of the catalog are in
+C{DATA/backup-hold}. The blobs are copied from there, and the directory is removed at the end.
+C{catalog.sqlite} gets its name last, when everything is on disk: a directory that has one is
+complete.
 
-Beside each database the copy has an empty WAL: copied by hand over a directory whose daemon was
-killed, it replaces the WAL there, which SQLite would replay. See L{logbinding}.
+The copy has an empty WAL beside each database. If it is copied by hand over the directory of a
+killed daemon, the empty WAL replaces the old one, which SQLite would replay. See L{logbinding}.
 """
 
 import fcntl
@@ -67,33 +67,33 @@ _MANIFEST_BYTES = 64 * 1024
 _SUFFIX = ".sqlite"
 
 _PAGE = 2_000
-"""Ids read together."""
+"""Ids per page."""
 
 _ROUNDS = 4
-"""Attempts without the lock; where one fails, blobs are removed faster than they are linked."""
+"""Attempts without the lock; an attempt fails if blobs are removed faster than they are linked."""
 
 # Writers wait five seconds for the lock before they are refused.
 _LOCK_SECONDS = 3.0
 
 _BATCH = 500
-"""Ids in one query of the catalog."""
+"""Ids per query of the catalog."""
 
 _SPARE_BYTES = 256 * 1024 * 1024
-"""Space that the first copy of a catalog leaves to the daemon."""
+"""Disk space that the first copy of the catalog leaves for the daemon."""
 
 Report = Callable[[str], object]
 
 
 class Manifest(Struct, kw_only=True):
     """
-    What a backup says of itself.
+    The manifest of a backup.
 
-    @ivar version: The version of the program that made it.
-    @ivar madeMs: When, in ms since the epoch.
+    @ivar version: The version of the program that made the backup.
+    @ivar madeMs: When the backup was made, in ms since the epoch.
     @ivar store: The id of the store.
-    @ivar blobs: How many blobs it has.
-    @ivar bytes: Their sizes, added up.
-    @ivar isCluster: Whether it is that of a store over several machines.
+    @ivar blobs: The number of blobs.
+    @ivar bytes: The total size of the blobs.
+    @ivar isCluster: Whether the backup is of a store over several machines.
     """
 
     version: str
@@ -111,7 +111,7 @@ def writeManifest(directory: str, manifest: Manifest) -> None:
 
 
 def readManifest(directory: str) -> Manifest | None:
-    """Read the manifest of a backup; L{None} if an earlier version made it, without one."""
+    """Read the manifest of a backup; L{None} for a backup by an earlier version, which has none."""
     try:
         text = readSmallFile(os.path.join(directory, _MANIFEST), _MANIFEST_BYTES)
         return msgspec.json.decode(text, type=Manifest)
@@ -120,7 +120,7 @@ def readManifest(directory: str) -> Manifest | None:
 
 
 class BackupError(StoreError):
-    """There is no copy; the text is one line with the reason."""
+    """No copy was made; the message is one line with the reason."""
 
 
 def backup(
@@ -132,16 +132,16 @@ def backup(
     progress: Progress = noProgress,
 ) -> int:
     """
-    Copy a store that may be in use, and check the copy. Blocks.
+    Copy a store, which may be in use, and check the copy. Blocks.
 
-    @param to: A directory that is empty or does not exist; when the copy fails, it is empty again.
-    @param verify: Whether every byte of the copy is read and compared with its checksum.
+    @param to: An empty or nonexistent directory. If the copy fails, it is emptied again.
+    @param verify: Whether to read every byte of the copy and compare it with its checksum.
     @param report: Called with one line for each step and each problem.
     @param data: The data directory of the store.
     @param files: The operating system's calls, or a replacement.
-    @param progress: Called with the number of the blobs of the copy that were checked, and of all.
-    @return: How many problems the copy has.
-    @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
+    @param progress: Called with the number of checked blobs of the copy and the total.
+    @return: The number of problems in the copy.
+    @raise BackupError: There is nothing to copy, the target is unsuitable, or the copy failed.
     """
     source, target = os.path.realpath(data), os.path.realpath(to)
     if not os.path.exists(os.path.join(source, CATALOG)):
@@ -162,9 +162,9 @@ def backup(
 
 def makeEmptyTarget(to: str) -> None:
     """
-    Make the directory of a copy, unless it exists and is empty.
+    Create the directory of a copy, unless it exists and is empty.
 
-    @raise BackupError: Something is in it.
+    @raise BackupError: The directory is not empty.
     """
     target = os.path.realpath(to)
     if os.path.isdir(target) and os.listdir(target):
@@ -173,7 +173,7 @@ def makeEmptyTarget(to: str) -> None:
 
 
 def _voidLogs(target: str) -> None:
-    """Write an empty WAL, and an empty index of it, beside each database."""
+    """Create an empty WAL and an empty WAL index beside each database."""
     for name in os.listdir(target):
         if name.endswith(_SUFFIX):
             for end in ("-wal", "-shm"):
@@ -198,7 +198,7 @@ class _Backup:
             self._files.makeDirectory(path)
         with self._holding() as hold:
             with self._connect(Purpose.POOL) as reader:
-                # Most of the work, outside the transaction.
+                # Most of the work happens outside the transaction.
                 self._link(reader, hold)
                 self._pin(reader, hold)
                 draft = self._copyCatalog(reader, hold)
@@ -221,7 +221,7 @@ class _Backup:
 
     @contextmanager
     def _holding(self) -> Iterator[BlobLayout]:
-        """Yield the layout for second names: the target, or a directory beside the blobs."""
+        """Yield the layout for the links: the target, or a directory beside the blobs."""
         if self._canLink():
             yield self._target
             return
@@ -233,7 +233,7 @@ class _Backup:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BackupError("another backup is running") from None
-            # Names that a killed copy has left.
+            # Remove links left by a killed backup.
             emptyDirectory(holdPath)
             try:
                 self._files.makeDirectory(BlobLayout(holdPath).blobs)
@@ -244,7 +244,7 @@ class _Backup:
             os.close(descriptor)
 
     def _canLink(self) -> bool:
-        """Return whether a file of the store can have a second name in the target."""
+        """Return whether files of the store can be hard-linked into the target."""
         first = os.path.join(self._source.data, f"backup-{os.getpid()}")
         second = os.path.join(self._target.data, "probe")
         self._files.close(self._files.create(first))
@@ -258,12 +258,12 @@ class _Backup:
         return True
 
     def _pin(self, reader: sqlite3.Connection, hold: BlobLayout) -> None:
-        """Begin a read transaction whose blobs are all held."""
+        """Begin a read transaction all of whose blobs are linked."""
         before: set[str] = set()
         for self._rounds in range(1, _ROUNDS + 1):
             reader.execute("BEGIN")
             gone = self._link(reader, hold)
-            # A blob that is missing at both moments is damage, and no race.
+            # A blob missing in both attempts is damage, not a race.
             if gone <= before:
                 return
             before = gone
@@ -280,7 +280,7 @@ class _Backup:
     def _link(
         self, reader: sqlite3.Connection, hold: BlobLayout, deadline: float | None = None
     ) -> set[str]:
-        """Link all blobs with references; return those that were gone."""
+        """Link all referenced blobs; return the missing ones."""
         gone: set[str] = set()
         for ids in self._named(reader):
             for shard, group in groupby(ids, hold.shard):
@@ -306,7 +306,7 @@ class _Backup:
             after = ids[-1]
 
     def _prune(self, copy: sqlite3.Connection) -> None:
-        """Remove links of blobs that had references at an earlier moment only."""
+        """Remove links of blobs that were referenced only in an earlier attempt."""
         blobs = 0
         for directory, _, names in os.walk(self._target.blobs):
             for start in range(0, len(names), _BATCH):
@@ -325,14 +325,14 @@ class _Backup:
                 try:
                     self._files.copy(hold.path(blob), self._target.path(blob))
                 except FileNotFoundError:
-                    # It was missing before: the check reports it.
+                    # The blob was missing before; the check reports it.
                     continue
                 blobs += 1
         self._report(f"{blobs} blobs copied")
 
     def _copyCatalog(self, reader: sqlite3.Connection, hold: BlobLayout) -> str:
-        """Copy the catalog of the pinned moment, and end its transaction; return the path."""
-        # To the disk of the store, if it has the space: another may take long.
+        """Copy the catalog from the pinned transaction, and end that; return the path."""
+        # Copy to the store's disk if it has the space, because another disk may be slow.
         [(pages,)] = reader.execute("PRAGMA page_count").fetchall()
         [(pageBytes,)] = reader.execute("PRAGMA page_size").fetchall()
         free, _ = self._files.space(hold.data)
@@ -343,7 +343,7 @@ class _Backup:
         return draft
 
     def _finishCatalog(self, draft: str) -> str:
-        """Remove the garbage of a copy; return the name of the file that binds its log."""
+        """Remove garbage rows from a copy; return the name of the file that binds its log."""
         with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
             while garbage := refcounts.listBlobs(copy, "", _PAGE, False):
                 runTogether(copy, [Mutation(refcounts.forgetBlobs, garbage)])
@@ -360,7 +360,7 @@ class _Backup:
 
 
 def _describe(copy: sqlite3.Connection) -> Manifest:
-    """Return the manifest of a catalog."""
+    """Return the manifest for a catalog."""
     [(blobs, size)] = copy.execute(
         "SELECT count(*), coalesce(sum(size), 0) FROM blobs WHERE refs > 0"
     ).fetchall()
@@ -374,7 +374,7 @@ def _describe(copy: sqlite3.Connection) -> Manifest:
 
 
 def makeShard(files: Files, shard: str) -> None:
-    """Make the directory of a shard, unless it exists."""
+    """Create the directory of a shard, unless it exists."""
     if not os.path.isdir(shard):
         for path in (os.path.dirname(shard), shard):
             with suppress(FileExistsError):
@@ -388,12 +388,13 @@ def copyOthers(
     copyDatabase: Callable[[str, str], object],
 ) -> None:
     """
-    Copy the other files of a data directory: databases such as the users', keys, the store's id.
+    Copy the other files of a data directory: further databases such as users, keys, and the store
+    id.
 
     @param files: The operating system's calls.
-    @param source: A data directory, or a backup.
+    @param source: A data directory or a backup.
     @param target: The copy.
-    @param copyDatabase: Called with the paths of a database and of its copy.
+    @param copyDatabase: Called with the paths of a database and its copy.
     """
     for name in sorted(os.listdir(source.data)):
         path, copied = os.path.join(source.data, name), os.path.join(target.data, name)
@@ -412,7 +413,7 @@ def _copyOpenDatabase(path: str, target: str) -> None:
 
 
 def _copyDatabase(connection: sqlite3.Connection, target: str) -> None:
-    """Copy a database as its connection sees it: that of its transaction, if it has one."""
+    """Copy a database as its connection sees it, within its transaction if there is one."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)

@@ -1,5 +1,5 @@
 """
-The interface of blobs: immutable bytes by id, which are written once and read by ranges.
+The interface of blob stores: immutable bytes by id, written once and read by range.
 
 All methods are called in the reactor thread, and their Deferreds fire there. Contract suites:
 C{tests/contract/}.
@@ -18,8 +18,8 @@ class IBlobWriter(Interface):
     """
     Receives the bytes of one upload and makes them durable.
 
-    Memory is bounded: at most two buffers for a body of any size, and those are smaller if there
-    are many uploads: of half a MiB, or 4 MiB where each is an object of another server.
+    Memory is bounded: at most two buffers for a body of any size, each of half a MiB, or 4 MiB if
+    each becomes an object on another server. Buffers are smaller if there are many uploads.
     """
 
     def write(chunk: bytes) -> Deferred[None] | None:
@@ -27,34 +27,37 @@ class IBlobWriter(Interface):
         Add a chunk.
 
         @param chunk: The next bytes of the body, of any length.
-        @return: L{None}, or, if the disk is slower, a Deferred that fires when the next may follow.
-        @raise StoreFull: Here or through the Deferred; the writer is then aborted.
+        @return: L{None}, or, if the disk is slower, a Deferred that fires when the next chunk may
+            be written.
+        @raise StoreFull: Raised here or through the Deferred; the writer is then aborted.
         """
 
     def finish() -> Deferred[Content]:
         """Make all bytes durable. The blobs of the content must then be confirmed or removed."""
 
     def abort() -> None:
-        """Drop all bytes; files are removed in the background. Does nothing after an end."""
+        """
+        Drop all bytes and remove files in the background. Does nothing after C{finish} or C{abort}.
+        """
 
     def takeNewBlobs() -> Mapping[str, int]:
         """
-        Return the CRC-32C of each new blob, once. The caller then confirms or removes the blobs.
+        Return the CRC-32C of each new blob, once. The caller must then confirm or remove the blobs.
         """
 
 
 class Hasher(Protocol):
-    """An object that L{IBlobReader} feeds bytes to: from C{hashlib}, or a CRC."""
+    """A C{hashlib} object or CRC to which L{IBlobReader} feeds bytes."""
 
     def update(self, data: bytes, /) -> object:
-        """Add bytes; called in any thread, but never in two at the same time."""
+        """Add bytes. Called in any thread, but never in two concurrently."""
 
 
 class ByteSink(Protocol):
     """The part of a started response that L{IBlobReader.sendTo} uses."""
 
     def send(self, chunk: bytes) -> Deferred[None] | None:
-        """Send bytes; a returned Deferred must fire before the next."""
+        """Send bytes. A returned Deferred must fire before the next call."""
 
     async def sendFile(
         self, fd: int, offset: int, count: int, run: Callable[..., Deferred[Any]]
@@ -62,8 +65,8 @@ class ByteSink(Protocol):
         """
         Send a range of an open file.
 
-        @param fd: A descriptor that is open for reading; its own position is not used.
-        @param offset: The first byte, from the beginning of the file.
+        @param fd: A descriptor open for reading; its file position is not used.
+        @param offset: The first byte, from the start of the file.
         @param count: How many bytes are sent.
         @param run: Calls a function with arguments in a thread; its Deferred fires in the reactor
             thread.
@@ -81,11 +84,11 @@ class IBlobReader(Interface):
 
     async def sendTo(response: ByteSink, offset: int, length: int) -> None:
         """
-        Send a range of the blob as a part of a body: by C{sendfile} from a local file, else by
-        ranged reads of a MiB at most, one of which is under way while the one before it is sent.
+        Send a range of the blob as part of a body: with C{sendfile} from a local file, otherwise
+        with ranged reads of at most 1 MiB. Each read overlaps the sending of the previous range.
 
         @param response: A response whose head has been sent, with a length that includes the range.
-        @param offset: The first byte, from the beginning of the blob.
+        @param offset: The first byte, from the start of the blob.
         @param length: Bytes.
         @raise CorruptBlob: The blob ended before the range, or cannot be read.
         @raise StoreBusy: The blobs cannot be reached now.
@@ -95,8 +98,8 @@ class IBlobReader(Interface):
         """
         Read a range of the blob.
 
-        @param offset: The first byte, from the beginning of the blob.
-        @param length: At most a few hundred KiB: it is in memory at once.
+        @param offset: The first byte, from the start of the blob.
+        @param length: At most a few hundred KiB, which are in memory at once.
         @param hashers: Receive the bytes.
         @return: Fewer bytes than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
@@ -105,28 +108,28 @@ class IBlobReader(Interface):
 
     async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """
-        Feed a range of the blob to hashers, without having it in memory at once.
+        Feed a range of the blob to hashers without loading it into memory at once.
 
         @param hashers: Each receives all bytes of the range, in order.
-        @param offset: The first byte, from the beginning of the blob.
+        @param offset: The first byte, from the start of the blob.
         @param length: Bytes; the range may be as long as the blob.
-        @return: How many bytes there were: fewer than C{length} only at the end of the blob.
+        @return: The number of bytes read: fewer than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
         @raise StoreBusy: The blobs cannot be reached now.
         """
 
     def close() -> None:
-        """Close the blob. Exactly once."""
+        """Close the blob. Call exactly once."""
 
 
 class IBlobStore(Interface):
     """
     Immutable bytes by id. The ids come from L{storagegate.storage.interfaces.ICatalog.newBlobId}.
 
-    The order of a write: C{finish} of a writer (the bytes are durable, without references), the
-    commit of the catalog, L{confirm}, the response. The order of a removal: the commit that ends
-    the last reference, leases and grace, L{remove}, and the catalog's C{forgetBlobs}. A crash
-    leaves blobs that were not confirmed: L{unconfirmed} finds them.
+    The order of a write: C{finish} of the writer (the bytes are durable but unreferenced), the
+    commit of the catalog, L{confirm}, the response. The order of a removal: the commit that removes
+    the last reference, the end of leases and grace, L{remove}, the catalog's C{forgetBlobs}. After
+    a crash, L{unconfirmed} finds the blobs that were not confirmed.
     """
 
     failure: str | None = Attribute(
@@ -159,28 +162,27 @@ class IBlobStore(Interface):
         """
         Begin an upload.
 
-        @param inlineLimit: A body of up to this many bytes is returned inline and touches no
-            file; 0 always makes a blob.
-        @param expectedSize: The declared size in bytes, if there is one.
+        @param inlineLimit: A body of up to this many bytes is returned inline without touching a
+            file; 0 always creates a blob.
+        @param expectedSize: The declared size in bytes, if known.
         @param bucket: See L{storagegate.storage.interfaces.ICatalog.newBlobId}.
         """
 
     async def open(segment: Segment) -> IBlobReader:
         """
-        Open a segment's blob and check that it reaches as far as the segment does.
+        Open a segment's blob and check that it is long enough for the segment.
 
-        A blob of this machine that was read lately opens without suspending.
+        A recently read blob on this machine opens without suspending.
 
         @param segment: The blob's id and the range of it that will be read.
-        @raise CorruptBlob: It is missing, short, or known to be corrupt; one that is marked as
-            corrupt is read once more before, now and then.
+        @raise CorruptBlob: The blob is missing, short, or known to be corrupt. From time to time a
+            blob marked as corrupt is reread before it is refused.
         @raise StoreBusy: The blobs cannot be reached now.
         """
 
     async def openUncached(blob: str) -> IBlobReader:
         """
-        Open a blob that is read once, from beginning to end, to check it: neither the reader nor
-        the bytes stay in a cache.
+        Open a blob for one sequential check. Neither the reader nor the bytes are cached.
 
         @param blob: The blob's id.
         @raise CorruptBlob: It is missing.
@@ -192,46 +194,47 @@ class IBlobStore(Interface):
         Remove blobs without references. A missing blob is no error.
 
         @param blobs: Ids of blobs without references and leases.
-        @raise StoreReadOnly: Nothing is removed until a restart. As a failure.
+        @raise StoreReadOnly: Nothing is removed until a restart. Reported through the Deferred.
         """
 
     def confirm(blobs: Sequence[str]) -> None:
-        """Remove the marks of new blobs in the background: the catalog has committed them."""
+        """Remove the marks of new blobs in the background, after the catalog has committed them."""
 
     async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
         """
-        List blobs that were never confirmed: after a crash, or an upload that was not removed. A
-        store that other nodes use has no marks of them: there they are those of this process, and
-        the catalog knows the range of ids of one that crashed.
+        List blobs that were never confirmed, because of a crash or a failed removal of an upload. A
+        store that nodes share has no marks: it lists only the blobs of this process, and the
+        catalog knows the id range of a crashed process.
 
-        @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
+        @param olderThanSeconds: Longer than an upload may last; younger blobs may belong to uploads
+            in progress.
         """
 
     def forget(blobs: Sequence[str]) -> None:
-        """Close, as soon as they have no readers, blobs that another process has removed."""
+        """Close blobs that another process has removed, as soon as they have no readers."""
 
     def markCorrupt(blobs: Iterable[str]) -> None:
-        """Refuse to open these blobs from now on, until L{clearCorrupt}."""
+        """Refuse to open these blobs until L{clearCorrupt}."""
 
     def clearCorrupt(blobs: Iterable[str]) -> None:
-        """Open these blobs again: their bytes were read and are right."""
+        """Allow these blobs to be opened again, after a read found their bytes intact."""
 
     def failStop(reason: str) -> None:
         """
-        Write and remove nothing more until a restart. The first reason stays.
+        Stop all writes and removals until a restart. Only the first reason is kept.
 
         @param reason: One line for operators and logs; it becomes C{failure}.
         """
 
     def health() -> Mapping[str, str | None]:
         """
-        Return for each part why blobs cannot be written now, or C{None}; from memory.
+        Return for each component why blobs cannot be written now, or C{None}; from memory.
 
-        @return: C{blobs}, and further parts of a back end.
+        @return: The key C{blobs}, and further components of a back end.
         """
 
     def idle() -> Deferred[None]:
-        """Wait for the end of all background work."""
+        """Wait until all background work has finished."""
 
     async def close() -> None:
-        """Finish background work, and close all files. Once."""
+        """Finish background work and close all files. Call once."""

@@ -1,14 +1,14 @@
 """
-The clock of a store, which notices that the machine's clock was set.
+The clock of a store, which detects steps of the machine's clock.
 
-Dates are read from the wall clock, which an operator, a time server or a broken battery may set.
-A L{StoreClock} compares it with the time that has passed since the boot, and with the newest date
-that the store has seen, which a L{ClockRecorder} keeps in the catalog.
+Dates come from the wall clock, which an operator, a time server or a broken battery may set. A
+L{StoreClock} compares it with the time since boot and with the newest date the store has seen,
+which a L{ClockRecorder} keeps in the catalog.
 
-After a step of more than five minutes, everything that destroys by date waits: the scanner of life
-cycles, and the search for blobs that were never committed. Retentions end by the earlier of two
-dates, the date of the wall clock and the date before the step plus the time since. This lasts until
-both clocks have agreed for an hour, or an operator confirms the clock.
+After a step of more than five minutes, all removal by date is suspended: the lifecycle scanner and
+the search for uncommitted blobs. Retentions end by the earlier of two dates: the wall clock, and
+the date before the step plus the time since. This lasts until both clocks have agreed for an hour
+or an operator confirms the clock.
 
 While the clock is behind, the default retention of a bucket counts from the newest date that the
 store has seen.
@@ -32,16 +32,16 @@ STEP_SECONDS = 300.0
 """Time servers and leap seconds move a clock by less, and no retention is shorter."""
 
 AGREED_SECONDS = 3600.0
-"""For so long both clocks have to agree after a step: time for an operator to look."""
+"""How long both clocks must agree after a step, which gives an operator time to react."""
 
 SAVE_SECONDS = 120.0
 """
-Time between two readings in the catalog. Together with the minutes of a boot it is less than
-L{STEP_SECONDS}, so that a restart of the machine is no step.
+Interval between readings in the catalog. Together with the duration of a boot it is less than
+L{STEP_SECONDS}, so that a reboot does not count as a step.
 """
 
 TOPIC = "clock"
-"""An operator's confirmation, which goes to all processes of the store."""
+"""The topic that sends an operator's confirmation to all processes of the store."""
 
 _TASK = "clock"
 _FIRST_SECONDS = 1.0
@@ -49,12 +49,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def bootSeconds() -> float:
-    """Return a time that is never set, and passes while the machine sleeps."""
+    """
+    Return the seconds since boot: a clock that is never set and runs while the machine sleeps.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def bootId() -> str:
-    """Return what names this boot of the machine; empty if the kernel does not say."""
+    """Return the id of this boot of the machine; empty if the kernel does not provide one."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -63,12 +65,12 @@ def bootId() -> str:
 
 class ClockReading(Struct, frozen=True):
     """
-    Both clocks at one moment, as they are kept in the catalog.
+    A reading of both clocks, as stored in the catalog.
 
     @ivar newestMs: The newest date that the store has seen, in milliseconds since 1970.
-    @ivar wallMs: In milliseconds since 1970.
-    @ivar bootMs: In milliseconds since the boot.
-    @ivar boot: Names the boot.
+    @ivar wallMs: The wall clock, in milliseconds since 1970.
+    @ivar bootMs: The time since boot, in milliseconds.
+    @ivar boot: The id of the boot.
     """
 
     newestMs: int
@@ -85,16 +87,16 @@ class StoreClock:
     """
     The clock of a store in this process. Reactor thread.
 
-    Each method compares the clocks first, so a step is noticed before a date is used.
+    Each method compares the clocks first, so that a step is detected before a date is used.
 
     @ivar _wall: Returns seconds since 1970.
-    @ivar _passed: Returns seconds since the boot.
-    @ivar _boot: Names the boot.
+    @ivar _passed: Returns seconds since boot.
+    @ivar _boot: The id of the boot.
     @ivar onSettled: Called when the clock is trusted again.
-    @ivar isConfirmed: Whether L{confirm} was called, and the catalog does not have it yet.
-    @ivar _trusted: The wall clock's lead over the time since the boot while it was trusted; L{None}
+    @ivar isConfirmed: Whether a L{confirm} is not yet stored in the catalog.
+    @ivar _trusted: The trusted difference between the wall clock and the time since boot; L{None}
         before L{compare}.
-    @ivar _steady: The lead since C{_since}, give or take L{STEP_SECONDS}.
+    @ivar _steady: The difference since C{_since}, within L{STEP_SECONDS}.
     @ivar _newestMs: The newest date, as of the last reading.
     """
 
@@ -114,9 +116,9 @@ class StoreClock:
 
     def compare(self, reading: ClockReading | None) -> None:
         """
-        Compare the clock with the last reading. Once, at the start.
+        Compare the clock with the last reading. Call once, at startup.
 
-        @param reading: That of the catalog; L{None} if there is none.
+        @param reading: The reading in the catalog; L{None} if there is none.
         """
         wall, passed = self._wall(), self._passed()
         self._trusted = self._steady = wall - passed
@@ -127,7 +129,7 @@ class StoreClock:
         if reading.boot and reading.boot == self._boot:
             known = (reading.wallMs - reading.bootMs) / 1000
         else:
-            # How long the machine was off is not known: the date must be close to the last one.
+            # The time the machine was off is unknown, so the date must be close to the last one.
             known = reading.newestMs / 1000 - passed
         if abs(self._steady - known) > STEP_SECONDS:
             self._trusted = known
@@ -137,13 +139,13 @@ class StoreClock:
 
     @property
     def isStepped(self) -> bool:
-        """Whether the clock was set and is not trusted; also before L{compare}."""
+        """Whether the clock has stepped and is not trusted; true before L{compare}."""
         self._look()
         return self._isStepped or self._trusted is None
 
     @property
     def problem(self) -> str | None:
-        """Why removals by date wait; L{None} if they do not."""
+        """Why removals by date are suspended; L{None} if they are not."""
         self._look()
         if not self._isStepped:
             return None
@@ -154,8 +156,8 @@ class StoreClock:
 
     def settledMs(self) -> int:
         """
-        Return the date by which something may be destroyed, in milliseconds since 1970: after a
-        step the earlier one of both clocks; 0 before L{compare}.
+        Return the date for removals by date, in milliseconds since 1970: after a step, the earlier
+        of both clocks; 0 before L{compare}.
         """
         wall, passed = self._look()
         if self._trusted is None:
@@ -164,8 +166,8 @@ class StoreClock:
 
     def behindMs(self) -> int:
         """
-        Return by how many milliseconds the wall clock is behind the newest date that the store has
-        seen, and the time that has passed since; 0 up to L{STEP_SECONDS}.
+        Return how many milliseconds the wall clock is behind the newest date the store has seen or
+        the trusted time, whichever is later; 0 up to L{STEP_SECONDS}.
         """
         wall, passed = self._look()
         if self._trusted is None:
@@ -175,9 +177,9 @@ class StoreClock:
 
     def confirm(self) -> bool:
         """
-        Trust the wall clock as it is now: an operator has looked. The newest date is that of now.
+        Trust the wall clock, on an operator's confirmation, and take it as the newest date.
 
-        @return: Whether it was not trusted.
+        @return: Whether the clock was untrusted.
         """
         wall, passed = self._look()
         if self._trusted is None:
@@ -192,8 +194,8 @@ class StoreClock:
 
     def reading(self) -> ClockReading | None:
         """
-        Return both clocks, for the catalog: after a step the date that was trusted, plus the time
-        since. L{None} before L{compare}.
+        Return a reading of both clocks for the catalog. After a step, its date is the trusted date
+        plus the time since. L{None} before L{compare}.
         """
         wall, passed = self._look()
         if self._trusted is None:
@@ -203,7 +205,7 @@ class StoreClock:
         return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot)
 
     def _look(self) -> tuple[float, float]:
-        """Compare the clocks, and return the wall clock and the time since the boot."""
+        """Compare the clocks; return the wall clock and the time since boot."""
         wall, passed = self._wall(), self._passed()
         if self._trusted is not None:
             lead = wall - passed
@@ -236,7 +238,7 @@ class StoreClock:
 
 
 def _formatSeconds(seconds: float) -> str:
-    """Format a length of time in its largest unit."""
+    """Format a duration in its largest unit."""
     whole = abs(round(seconds))
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if whole >= 2 * size:
@@ -247,8 +249,8 @@ def _formatSeconds(seconds: float) -> str:
 @define(eq=False)
 class ClockRecorder:
     """
-    Compares a clock with the last reading in the catalog, and keeps newer ones there, in each
-    process of the store. Reactor thread.
+    Compares a clock with the last reading in the catalog and stores newer readings there. Runs in
+    each process of the store. Reactor thread.
     """
 
     _log = Logger()
@@ -263,7 +265,9 @@ class ClockRecorder:
         return PeriodicTask("the recorder of the clock", self._reactor)
 
     def start(self) -> None:
-        """Compare now, as far as the catalog answers at once, and save readings until L{stop}."""
+        """
+        Compare, immediately if the catalog does not suspend, and then save readings until L{stop}.
+        """
         self._clock.onSettled = self._task.wake
         self._task.start(self._rounds)
 
@@ -278,13 +282,13 @@ class ClockRecorder:
             try:
                 reading = await self._read()
             except Exception as error:
-                # The clock is not trusted before the catalog answers.
+                # The clock is not trusted until the catalog answers.
                 self._log.info("the clock was not compared: {error}", error=str(error))
                 await self._task.pause(_FIRST_SECONDS)
             else:
                 self._clock.compare(reading)
                 break
-        # A daemon that starts has more urgent things to do.
+        # A starting daemon has more urgent work.
         await self._task.pause(_FIRST_SECONDS)
         while not self._task.isStopping:
             await self._save()
@@ -296,7 +300,7 @@ class ClockRecorder:
             return
         try:
             found = await self._read()
-            # In a cluster, a machine whose clock is behind keeps the newer date of another one.
+            # In a cluster, a machine whose clock is behind keeps another machine's newer date.
             isNewer = found is not None and found.newestMs > reading.newestMs
             if (
                 found is None
@@ -310,7 +314,7 @@ class ClockRecorder:
             self._log.info("the clock was not noted: {error}", error=str(error))
 
     async def _read(self) -> ClockReading | None:
-        """Read the last reading; L{None} if there is none that this program understands."""
+        """Read the last reading; L{None} if it is absent or cannot be decoded."""
         document = await self._catalog.progress(_TASK)
         try:
             return None if document is None else _decodeReading(document)

@@ -1,6 +1,6 @@
 """
-The part of a catalog that several nodes share: leases, and the work for all nodes. The store itself
-does without it.
+The additional interface of a catalog that several nodes share: leases, and work on behalf of all
+nodes. The store itself does not use it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +14,24 @@ from storagegate.storage.records import ObjectChange
 
 REQUEST_LEASE: ContextVar[int] = ContextVar("REQUEST_LEASE", default=0)
 """
-The number of the lease under which the request in progress is committed, or nothing of it is; 0
-outside of requests, and in a store without leases.
+The number of the lease under which the current request commits; after it ends, the request commits
+nothing. 0 outside a request and in a store without leases.
 """
 
 REQUEST_LEASES: ContextVar[Mapping[int, int] | None] = ContextVar("REQUEST_LEASES", default=None)
 """
-The same for a catalog of several shards: the number in each shard, 0 where there was no lease.
+The lease numbers of the current request by shard, for a sharded catalog; 0 for a shard without a
+lease.
 """
 
 
 @frozen
 class EndedLease:
     """
-    A lease under which nothing can be committed any more.
+    An ended lease: nothing more can be committed under it.
 
-    @ivar low: The blobs of the numbers below it are settled.
-    @ivar high: The numbers from it on were never used.
+    @ivar low: Blobs with lower numbers are settled.
+    @ivar high: This number and higher numbers were never used.
     """
 
     number: int
@@ -41,9 +42,9 @@ class EndedLease:
 @frozen
 class NodeRow:
     """
-    A lease, as operators see it.
+    A lease as shown to operators.
 
-    @ivar expiresSeconds: Until it is over, by the server's clock.
+    @ivar expiresSeconds: Seconds until the lease expires, by the server's clock.
     """
 
     number: int
@@ -57,11 +58,11 @@ class NodeRow:
 @frozen
 class Backlog:
     """
-    What waits to be collected.
+    The backlog of garbage collection.
 
-    @ivar freed: References that were given back.
+    @ivar freed: References that were freed and are not yet folded.
     @ivar garbage: Blobs without references.
-    @ivar holds: Blobs that long reads have named.
+    @ivar holds: Blobs held for long reads.
     """
 
     freed: int
@@ -73,8 +74,8 @@ class INodeLeases(Interface):
     """
     The lease of this node. Methods: reactor thread.
 
-    A lease is a row in the catalog. What this node writes is committed only while it is alive
-    there; this node itself counts by its own clock, from the moment before a renewal was sent.
+    A lease is a row in the catalog. Writes of this node are committed only while that row is alive.
+    The node itself measures the lease by its own clock, from before it sent the renewal.
     """
 
     number: int = Attribute("The number of the lease that is valid now; 0 if there is none.")
@@ -104,71 +105,71 @@ class INodeLeases(Interface):
         """
         Renew the lease.
 
-        @param seconds: How long it is valid from now on.
-        @param readsFrom: The stamp of the oldest read that is still in progress, or else that of
-            the beat before: no blob is collected that a read with such a stamp may have found.
+        @param seconds: How long the lease is valid from now on.
+        @param readsFrom: The stamp of the oldest read in progress, or else the stamp of the
+            previous heartbeat. A blob that a read with this stamp may have found is not collected.
         @return: The new C{stamp}.
-        @raise StoreReadOnly: The lease is over; another one is needed.
+        @raise StoreReadOnly: The lease has ended; the node must take a new one.
         @raise StoreBusy: The catalog did not answer.
         """
 
     def giveUp() -> None:
         """
-        Use the current lease for nothing more; the catalog does so itself when the outcome of a
-        commit is unknown, or another server was promoted.
+        Give up the current lease. The catalog also does so itself when the outcome of a commit is
+        unknown or another server was promoted.
         """
 
     def settle(id: str) -> None:
         """
-        Note that a blob of this node was removed, or will never be made. The catalog notes itself
-        what it has committed.
+        Record that a blob of this node was removed or will never be created. The catalog records
+        committed blobs itself.
 
-        @param id: Of a blob, of this lease or not.
+        @param id: The blob's id, of this lease or any other.
         """
 
 
 class ICleanup(Interface):
     """
-    What nodes do for all of them: leases that are over, garbage, work of one node. Methods:
+    Work on behalf of all nodes: expired leases, garbage, and jobs that run on one node. Methods:
     reactor thread; each may raise C{StoreBusy}.
     """
 
     async def endLapsed() -> list[EndedLease]:
         """
-        End the leases whose time is over; return all that are ended and not forgotten. Each waits
-        for the commits under it; from then on nothing is committed under it.
+        End the expired leases, and return all leases that are ended but not forgotten. Ending a
+        lease waits for its commits; nothing is committed under it afterwards.
         """
 
     async def endLease(number: int, evenValid: bool = ...) -> None:
         """
-        End a lease, after the commits under it.
+        End a lease after its commits.
 
-        @param number: Of the lease.
-        @param evenValid: Also if it is not over: this node's own, when it stops.
+        @param number: The number of the lease.
+        @param evenValid: Whether to end a lease that has not expired: this node's own, when it
+            stops.
         """
 
     async def settleLease(number: int, low: int) -> None:
-        """Note that the numbers of an ended lease below C{low} are swept."""
+        """Record that the numbers of an ended lease below C{low} are swept."""
 
     async def forgetLease(number: int) -> None:
-        """Remove an ended lease that is swept, and its holds."""
+        """Remove a swept lease and its holds."""
 
     async def fold(most: int = ...) -> tuple[int, int]:
         """
-        Take references that were given back off the counts of their blobs, if no reader can have
-        found them any more.
+        Fold freed references that no reader can still have found into the counts of their blobs.
 
         @param most: The most references in one transaction.
-        @return: How many were folded, and how many blobs have none now: L{ICatalog.garbage} lists
-            them.
+        @return: The number of folded references, and the number of blobs left without references,
+            which L{ICatalog.garbage} lists.
         """
 
     async def hold(lease: int, ids: Sequence[str]) -> None:
         """
-        Keep blobs for a long read, until L{release} or the end of the lease.
+        Hold blobs for a long read, until L{release} or the end of the lease.
 
-        @param lease: Of this node.
-        @param ids: Of the blobs; some may be held by it already.
+        @param lease: The lease of this node.
+        @param ids: The blobs' ids; the lease may already hold some.
         """
 
     async def release(lease: int, ids: Sequence[str]) -> None:
@@ -176,37 +177,38 @@ class ICleanup(Interface):
 
     async def claimJob(name: str, lease: int, seconds: float) -> bool:
         """
-        Become, or stay, the only node that does some work; return whether it is.
+        Claim a job for this node, or keep it; return whether this node has it.
 
-        @param name: That of the work.
-        @param lease: Of this node.
-        @param seconds: Until another node may claim it, if this one does not do so again.
+        @param name: The name of the job.
+        @param lease: The lease of this node.
+        @param seconds: How long the claim lasts unless it is renewed.
         """
 
     async def releaseJob(name: str, lease: int) -> None:
-        """Let another node do the work."""
+        """Release a job to other nodes."""
 
     async def nodes() -> list[NodeRow]:
         """List all leases."""
 
     async def replication() -> tuple[str, int]:
-        """Read C{synchronous_standby_names}, and how many standbys commits wait for."""
+        """Read C{synchronous_standby_names} and the number of standbys that commits wait for."""
 
     async def backlog() -> Backlog:
-        """Count what waits to be collected."""
+        """Count the backlog of garbage collection."""
 
 
 @frozen
 class ChangePage:
     """
-    Changes of the journal.
+    A page of changes from the journal.
 
-    @ivar position: The end of the run of changes that this page is of.
-    @ivar changes: With their numbers, in their order.
-    @ivar isMore: Whether the run may have more.
-    @ivar isMissed: Whether changes before these were removed that were not read.
-    @ivar isUsed: Whether the journal has any changes, of these buckets or others.
-    @ivar timeline: Of the server. When it is another, positions are void that were not saved.
+    @ivar position: The end of the run of changes that contains this page.
+    @ivar changes: Numbered changes, in order.
+    @ivar isMore: Whether the run may have further pages.
+    @ivar isMissed: Whether earlier changes were removed before they were read.
+    @ivar isUsed: Whether the journal has any changes, of these or other buckets.
+    @ivar timeline: The timeline of the server. A new timeline invalidates positions that were not
+        saved.
     """
 
     position: str
@@ -219,62 +221,62 @@ class ChangePage:
 
 class IChangeJournal(Interface):
     """
-    The changes of buckets that nodes watch, in the order of their commits. Methods: reactor thread;
-    each may raise C{StoreBusy}.
+    The changes of watched buckets, in commit order. Methods: reactor thread; each may raise
+    C{StoreBusy}.
     """
 
     onEvents: Callable[[], object] = Attribute("Called when there are new ones, or may be.")
 
     async def watch(bucket: str, lease: int) -> str:
         """
-        Begin to watch a bucket: changes that are committed later are in the journal.
+        Start watching a bucket: the journal records all changes that are committed later.
 
-        @param bucket: Its name.
-        @param lease: Of this node.
-        @return: The position of this moment.
-        @raise NoSuchBucket: There is none.
+        @param bucket: The bucket's name.
+        @param lease: The lease of this node.
+        @return: The current position.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     async def unwatch(bucket: str, lease: int) -> None:
         """
         End L{watch}.
 
-        @param bucket: Its name; it may be gone.
-        @param lease: Of this node.
+        @param bucket: The bucket's name; the bucket may be gone.
+        @param lease: The lease of this node.
         """
 
     async def move(before: int, lease: int) -> bool:
         """
-        Pass the watches of a lease on to another one of the same node.
+        Transfer the watches of a lease to another lease of the same node.
 
         @param before: The former lease.
-        @param lease: The one of now.
-        @return: Whether they were still there: otherwise changes may not be in the journal.
+        @param lease: The current lease.
+        @return: Whether the watches still existed; if not, the journal may lack changes.
         """
 
     async def read(
         position: str, upTo: str | None, after: int, buckets: Sequence[str], limit: int
     ) -> ChangePage:
         """
-        Read what was committed after a position.
+        Read the changes committed after a position.
 
-        @param position: That which is read from.
-        @param upTo: The end of the run, for its further pages; L{None} for a new run, up to now.
-        @param after: The last number of the page before; 0 for a new run.
-        @param buckets: The names of those whose changes are wanted.
-        @param limit: The most changes.
+        @param position: The position to read from.
+        @param upTo: The end of the run, for its further pages; L{None} starts a new run up to now.
+        @param after: The last number of the previous page; 0 for a new run.
+        @param buckets: The names of the buckets to read.
+        @param limit: The most changes in the page.
         """
 
     async def save(lease: int, position: str) -> None:
         """
-        Note that this node has read everything before a position, durably.
+        Durably record that this node has read everything before a position.
 
-        @param lease: Of this node.
+        @param lease: The lease of this node.
         @param position: The end of a run.
         """
 
     def listen(isListening: bool) -> None:
-        """Choose whether L{onEvents} is called for each commit, or never."""
+        """Choose whether L{onEvents} is called for each commit or never."""
 
 
 class IClusterCatalog(ICatalog):
@@ -293,16 +295,16 @@ class IClusterCatalog(ICatalog):
 
     async def shard(bucket: str) -> int | None:
         """
-        Look up in which shard a bucket lives.
+        Look up the shard of a bucket.
 
-        @param bucket: Its name.
-        @return: Its number; L{None} if there is no such bucket, and never was where there are
-            several shards.
+        @param bucket: The bucket's name.
+        @return: The number of the shard; L{None} if the bucket does not exist. With several shards,
+            L{None} means that it never existed.
         """
 
 
 class IShardedCatalog(ICatalog):
-    """A catalog of several shards, each with leases and garbage of its own."""
+    """A catalog of several shards, each with its own leases and garbage."""
 
     shards: Mapping[int, IClusterCatalog] = Attribute("The shards by their numbers; 0 is one.")
 

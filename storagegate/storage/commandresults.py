@@ -1,5 +1,5 @@
 """
-What the commands C{fsck} and C{backup} have done last, noted in the data directory as
+The results of the last C{fsck} and C{backup} commands, stored in the data directory as
 C{last-fsck.json} and C{last-backup.json}.
 """
 
@@ -20,12 +20,12 @@ _LIMIT = 64 * 1024
 
 class CommandResult(Struct, kw_only=True):
     """
-    A run of a command.
+    The result of one run of a command.
 
-    @ivar problems: How many were left in the data, or in the copy.
-    @ivar verify: Whether every byte was read.
-    @ivar to: Where the copy is.
-    @ivar error: Why it broke off; empty if it did not.
+    @ivar problems: The number of problems left in the data or the copy.
+    @ivar verify: Whether the run read every byte.
+    @ivar to: The directory of the copy.
+    @ivar error: Why the run was aborted; empty if it completed.
     """
 
     startedMs: int
@@ -47,17 +47,17 @@ def noting(
     to: str = "",
 ) -> int:
     """
-    Run a command, and note its result. Blocks.
+    Run a command and store its result. Blocks.
 
     @param directory: The data directory.
     @param command: C{fsck} or C{backup}.
-    @param act: Returns the number of problems, which is returned here, too.
+    @param act: Runs the command and returns the number of problems, which this function returns.
     """
     result = CommandResult(startedMs=_nowMs(), endedMs=0, verify=verify, repair=repair, to=to)
     try:
         result.problems = act()
     except StoreLocked:
-        # Nothing was looked at.
+        # Nothing was checked.
         raise
     except StoreError as error:
         result.error = str(error)
@@ -68,7 +68,7 @@ def noting(
 
 
 def readResult(directory: str, command: str) -> CommandResult | None:
-    """Return the result of the last run; L{None} if there is none. Reads one small file."""
+    """Return the result of the last run, from one small file; L{None} if there is none."""
     try:
         return msgspec.json.decode(
             readSmallFile(_path(directory, command), _LIMIT), type=CommandResult
@@ -80,7 +80,7 @@ def readResult(directory: str, command: str) -> CommandResult | None:
 def _write(directory: str, command: str, result: CommandResult) -> None:
     result.endedMs = _nowMs()
     path = _path(directory, command)
-    # A disk without space for a note is no reason to fail.
+    # A full disk must not fail the command.
     with suppress(OSError):
         replaceFile(path, msgspec.json.encode(result))
 

@@ -8,14 +8,14 @@ class StoreError(Exception):
 
 
 class NoSuchBucket(StoreError):
-    """There is no bucket of that name."""
+    """The bucket does not exist."""
 
 
 class BucketExists(StoreError):
     """
-    There is a bucket of that name.
+    A bucket of this name already exists.
 
-    @ivar bucket: The existing one.
+    @ivar bucket: The existing bucket.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -28,11 +28,11 @@ class BucketNotEmpty(StoreError):
 
 
 class NoSuchKey(StoreError):
-    """There is no object of that key (and version)."""
+    """The object, or the version, does not exist."""
 
 
 class InvalidVersionId(StoreError):
-    """The text is no id of a version of this store."""
+    """The text is not a version id of this store."""
 
 
 class BucketLocked(StoreError):
@@ -44,7 +44,7 @@ class BucketNotLocked(StoreError):
 
 
 class BucketNotVersioned(StoreError):
-    """Object lock cannot be enabled: the bucket's versioning is not."""
+    """Object lock cannot be enabled: the bucket has no versioning."""
 
 
 class ObjectLocked(StoreError):
@@ -52,11 +52,11 @@ class ObjectLocked(StoreError):
 
 
 class NoSuchUpload(StoreError):
-    """There is no such multipart upload, or it has ended."""
+    """The multipart upload does not exist or has ended."""
 
 
 class InvalidPart(StoreError):
-    """A part that the request lists does not exist, or its ETag is another."""
+    """A listed part does not exist, or its ETag differs."""
 
 
 class PreconditionFailed(StoreError):
@@ -64,15 +64,17 @@ class PreconditionFailed(StoreError):
 
 
 class ConcurrentChange(StoreError):
-    """The source of a copy or completion changed in between; try again."""
+    """The source of a copy or completion has changed; retry."""
 
 
 class BlobsElsewhere(ConcurrentChange):
-    """The bytes of a copy are in another shard than its bucket: they must be written there."""
+    """
+    The source of a copy is in another shard than the target bucket; its bytes must be rewritten.
+    """
 
 
 class BucketChanged(ConcurrentChange):
-    """The bucket has another revision than that by which a write was judged."""
+    """The bucket's revision differs from the revision that the write was checked against."""
 
 
 class StoreFull(StoreError):
@@ -81,17 +83,15 @@ class StoreFull(StoreError):
 
 class StoreFullUnknown(StoreFull):
     """
-    The disk was full in the middle of a commit, which may become visible if the process dies.
+    The disk became full during a commit, which may become visible if the process dies.
 
-    The new blobs stay until a later commit of the same process has succeeded: that one overwrites
-    the unfinished commit.
+    The new blobs stay until a later commit of the same process succeeds and so overwrites the
+    unfinished commit.
     """
 
 
 class StoreReadOnly(StoreError):
-    """
-    An fsync failed: the content of the disk is unknown, so nothing more is written until a restart.
-    """
+    """An fsync failed. The content of the disk is unknown, so writes stop until a restart."""
 
 
 class StoreBusy(StoreError):
@@ -100,25 +100,25 @@ class StoreBusy(StoreError):
 
 class BlobsRefused(StoreBusy):
     """
-    The server of the blobs has understood a request and refuses it: the bucket, the credentials or
-    the region is wrong, which time does not mend.
+    The blob server has rejected a request because of its bucket, credentials or region. Retrying
+    does not help.
     """
 
 
 class CommitUnknown(StoreBusy):
     """
-    The catalog may have committed the change or not, and it must not be made a second time. Its
-    new blobs stay, for they may be an object's.
+    The catalog may or may not have committed the change, which must not be retried. Its new blobs
+    are kept, because an object may reference them.
     """
 
 
 class CorruptBlob(StoreError):
-    """A blob is missing, short, or its bytes are not those that were written."""
+    """A blob is missing or short, or its bytes differ from the bytes that were written."""
 
 
 class CorruptObject(StoreError):
-    """The bytes of a small object in the catalog are missing, or not those that were written."""
+    """The inline bytes of an object are missing or differ from the bytes that were written."""
 
 
 class KeyExists(StoreError):
-    """An access key of that name has been issued already."""
+    """An access key of this name has already been issued."""

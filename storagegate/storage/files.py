@@ -1,8 +1,8 @@
 """
-The file operations of the store, the lock of its directory, moved files, and the end of writing.
+File operations of the store, its directory lock, the detection of moved files, and fail-stop.
 
-All that the store does to the disk, except to the catalog's own file, passes a L{Files} that is an
-argument, so that a test can make the N-th operation fail.
+All disk operations of the store, except on the catalog file, go through an injected L{Files}, so
+that a test can make the Nth operation fail.
 """
 
 import ctypes
@@ -20,13 +20,13 @@ from storagegate.storage.errors import StoreError, StoreReadOnly
 
 FAIL_STOP = "fail-stop"
 """
-The name of the file in a data directory that says that writing has stopped there, and why.
+The name of the file in a data directory that records that writing has stopped, and why.
 
-It is for other processes: commands beside the daemon, and the next start.
+Other processes read it: commands that run beside the daemon, and the next start.
 """
 
 _REASON_BYTES = 512
-"""The longest reason that is kept, as in the memory of several processes."""
+"""The longest stored reason, the same as in shared memory."""
 
 
 def readFailStop(directory: str) -> str | None:
@@ -41,7 +41,7 @@ def readFailStop(directory: str) -> str | None:
 
 def checkFailStop(directory: str) -> None:
     """
-    Let a command write beside the daemon of a data directory.
+    Check that a command may write beside the daemon of a data directory.
 
     @raise StoreReadOnly: The daemon has stopped writing.
     """
@@ -51,11 +51,11 @@ def checkFailStop(directory: str) -> None:
 
 class FailStopLatch:
     """
-    Ends all writing until a restart.
+    Stops all writing until a restart.
 
-    After a failed fsync the kernel may have dropped what it could not write, and would report
-    success the next time: so a failure is not retried, and the latch is never reset. All methods
-    may run in any thread.
+    After a failed fsync the kernel may have dropped the unwritten pages and would report success
+    the next time, so a failure is not retried and the latch is never reset. All methods may run in
+    any thread.
 
     @ivar failure: Why nothing may be written; L{None} while writing is safe.
     """
@@ -64,18 +64,18 @@ class FailStopLatch:
 
     def __init__(self, directory: str | None = None) -> None:
         """
-        @param directory: The data directory, in which the file L{FAIL_STOP} tells other processes;
-            L{None} if the store is not in one.
+        @param directory: The data directory, where the file L{FAIL_STOP} notifies other processes;
+            L{None} for a store without one.
         """
         self.failure: str | None = None
         self._directory = directory
 
     def set(self, reason: str, isMarked: bool = True) -> None:
         """
-        Stop all writes. The first reason stays.
+        Stop all writes. Only the first reason is kept.
 
-        @param isMarked: Whether other processes are told. They are not where the files of the store
-            were moved: the directory may be another store's by now.
+        @param isMarked: Whether to notify other processes. False if the files of the store were
+            moved, because the directory may now belong to another store.
         """
         if self.failure is None:
             self.failure = reason
@@ -85,7 +85,7 @@ class FailStopLatch:
 
     def check(self) -> None:
         """
-        Let a write pass.
+        Check that writing is allowed.
 
         @raise StoreReadOnly: The latch is set.
         """
@@ -93,10 +93,12 @@ class FailStopLatch:
             raise StoreReadOnly(self.failure)
 
     def _mark(self, reason: str) -> None:
-        """Write the file. A disk that refuses even that is read-only for other processes, too."""
+        """
+        Write the marker file. A disk that refuses even this is read-only for other processes, too.
+        """
         if self._directory is not None:
-            # It is not synced: after a power cut the page cache and the log's index are gone, and
-            # the file is of no use.
+            # The file is not synced: after a power cut the page cache and the WAL index are gone,
+            # and the file is not needed.
             with suppress(OSError):
                 path = os.path.join(self._directory, FAIL_STOP)
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -108,13 +110,13 @@ class FailStopLatch:
 
 class Files:
     """
-    The operating system's calls, one method each.
+    The operating system's calls, one per method.
 
     Every method blocks and may run in a pool thread. Each raises L{OSError}.
     """
 
     def create(self, path: str) -> int:
-        """Make a new file, which must not exist, and return its descriptor for writing."""
+        """Create a file, which must not exist, and return its descriptor for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def openForReading(self, path: str) -> int:
@@ -129,8 +131,8 @@ class Files:
         """
         Write some of the buffers; return how many bytes were written, which may be fewer.
 
-        @param fd: The bytes go to its position.
-        @param buffers: Written one after the other in one call of C{writev}.
+        @param fd: The descriptor; the bytes are written at its position.
+        @param buffers: Written in order in one C{writev} call.
         """
         return os.writev(fd, buffers)
 
@@ -138,13 +140,13 @@ class Files:
         """
         Read up to C{length} bytes from C{offset}; none at the end.
 
-        @param fd: Its position stays.
-        @param offset: From the beginning of the file.
+        @param fd: The descriptor; its position does not change.
+        @param offset: From the start of the file.
         """
         return os.pread(fd, length, offset)
 
     def sync(self, fd: int) -> None:
-        """Make a file's bytes, and its size, durable."""
+        """Make a file's bytes and size durable."""
         os.fdatasync(fd)
 
     def openDirectory(self, path: str) -> int:
@@ -169,9 +171,9 @@ class Files:
 
     def copy(self, source: str, target: str) -> int:
         """
-        Copy a file to a new one that only its owner may read; return its length.
+        Copy a file to a new one that only its owner can read; return its length.
 
-        A file system that can share the bytes of two files does so.
+        The copy shares extents if the file system supports it.
 
         @param target: A new name, on any file system.
         """
@@ -190,11 +192,11 @@ class Files:
         os.unlink(path)
 
     def makeDirectory(self, path: str) -> None:
-        """Make a directory that only its owner may enter; the one above it must exist."""
+        """Create a directory that only its owner can enter; its parent must exist."""
         os.mkdir(path, 0o700)
 
     def names(self, path: str) -> list[str]:
-        """List a directory, in no order."""
+        """List a directory, in no particular order."""
         return os.listdir(path)
 
     def size(self, file: int | str) -> int:
@@ -209,13 +211,13 @@ class Files:
         """
         Remove a range of a file from the page cache.
 
-        @param length: Bytes in the range; 0 reaches to the end of the file.
-        @param offset: From the beginning of the file.
+        @param length: Bytes in the range; 0 extends to the end of the file.
+        @param offset: From the start of the file.
         """
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def space(self, path: str) -> tuple[int, int]:
-        """Return the bytes that are free to us on a path's file system, and all of its bytes."""
+        """Return the available and total bytes of a path's file system."""
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
 
@@ -225,21 +227,21 @@ class Files:
 
     def inodes(self, path: str) -> tuple[int, int]:
         """
-        Return the inodes that are free to us on a path's file system, and all of its inodes; none
-        of either where it makes them as they are needed.
+        Return the available and total inodes of a path's file system; both are 0 if it allocates
+        inodes dynamically.
         """
         figures = os.statvfs(path)
         return figures.f_favail, figures.f_files
 
 
 _COPY_BYTES = 16 * 1024 * 1024
-"""Bytes of one call: a signal waits for it."""
+"""Bytes per call, which delays the handling of signals."""
 
 _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 def _copyBytes(reader: int, writer: int) -> int:
-    """Copy from the beginning of a file to its end; return how many bytes that were."""
+    """Copy a whole file; return the number of bytes."""
     length = 0
     copy: Callable[[], int] = lambda: os.copy_file_range(reader, writer, _COPY_BYTES)  # noqa: E731
     while True:
@@ -256,7 +258,7 @@ def _copyBytes(reader: int, writer: int) -> int:
 
 
 def syncFileSystem(directory: str) -> None:
-    """Make everything on a file system durable: one call where there may be a million files."""
+    """Make everything on a file system durable, in one call instead of one for each file."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -277,7 +279,7 @@ def unlinkIfThere(files: Files, path: str) -> bool:
 
 
 def syncDirectory(path: str) -> None:
-    """Make the names in a directory durable."""
+    """Make a directory's entries durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -287,7 +289,7 @@ def syncDirectory(path: str) -> None:
 
 def createPrivate(path: str) -> int:
     """
-    Make a new file that only its owner may read, whatever the umask; return its descriptor.
+    Create a file that only its owner can read, regardless of the umask; return its descriptor.
 
     @raise FileExistsError: The name is taken.
     """
@@ -298,9 +300,9 @@ def createPrivate(path: str) -> int:
 
 def replaceFile(path: str, content: bytes) -> None:
     """
-    Write a small file that only its owner may read, whole and durable, in the place of the old one.
+    Atomically and durably replace a small file that only its owner can read.
 
-    @param path: A file of the data directory; C{PATH.new} is its draft.
+    @param path: A file in the data directory; C{PATH.new} is used as the draft.
     """
     draft = f"{path}.new"
     with suppress(FileNotFoundError):
@@ -315,11 +317,11 @@ def replaceFile(path: str, content: bytes) -> None:
 
 def makeDirectory(path: str, mode: int = 0o777) -> None:
     """
-    Make a directory and those above it, durably, unless they exist.
+    Durably create a directory and its parents, unless they exist.
 
     @param path: An absolute path.
-    @param mode: For the last one; those above have the usual mode.
-    @raise OSError: It cannot be made, or the path is another file's.
+    @param mode: The mode of the directory; parents have the default mode.
+    @raise OSError: The directory cannot be created, or the path is not a directory.
     """
     if os.path.isdir(path):
         return
@@ -335,7 +337,7 @@ def makeDirectory(path: str, mode: int = 0o777) -> None:
     try:
         syncDirectory(parent)
     except OSError:
-        # The next call would find it and take it for durable.
+        # The next call would find the directory and assume it is durable.
         os.rmdir(path)
         raise
 
@@ -343,13 +345,13 @@ def makeDirectory(path: str, mode: int = 0o777) -> None:
 @define(eq=False)
 class OpenFiles:
     """
-    Whether paths still name the files of a database that SQLite has open.
+    Checks that paths still name the database files that SQLite has open.
 
-    Where they were removed, moved or mounted over, what is written can be found by no later start.
-    Any thread; a check takes five microseconds for each path.
+    If they were removed, moved or mounted over, a later start cannot find what is written. Any
+    thread; a check takes five microseconds per path.
 
-    @ivar _paths: Those that exist now.
-    @ivar _onMoved: Called with the reason when they differ.
+    @ivar _paths: The files; missing ones are ignored.
+    @ivar _onMoved: Called with the reason when a file has moved.
     """
 
     _paths: Sequence[str]
@@ -358,13 +360,13 @@ class OpenFiles:
     isMoved: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        # An inode is not used again while its file is open.
+        # An inode is not reused while its file is open.
         for path in self._paths:
             if (found := _inode(path)) is not None:
                 self._opened[path] = found
 
     def check(self) -> bool:
-        """Compare devices and inodes; return whether they are the same."""
+        """Compare devices and inodes; return whether they are unchanged."""
         if not self.isMoved:
             for path, opened in self._opened.items():
                 if _inode(path) != opened:
@@ -390,8 +392,8 @@ class StoreLocked(StoreError):
 @define(eq=False)
 class DirectoryLock:
     """
-    An exclusive lock on C{DATA/lock}, which the system releases when the process ends, and every
-    process that has inherited the descriptor.
+    An exclusive lock on C{DATA/lock}. The system releases it when this process and all processes
+    that have inherited the descriptor have exited.
 
     @ivar descriptor: The locked file.
     """
@@ -403,8 +405,8 @@ class DirectoryLock:
         """
         Lock a data directory.
 
-        @param directory: An existing directory; the file C{lock} is made in it.
-        @raise StoreLocked: Another process has it locked. The text is one line for an operator.
+        @param directory: An existing directory, in which the file C{lock} is created.
+        @raise StoreLocked: Another process has it locked. The message is one line for an operator.
         """
         path = os.path.join(directory, "lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -417,7 +419,7 @@ class DirectoryLock:
 
     @staticmethod
     def isTaken(directory: str) -> bool:
-        """Return whether a process has a data directory locked; lock it for an instant if not."""
+        """Return whether a process has locked a data directory. If not, this locks it briefly."""
         try:
             DirectoryLock.take(directory).release()
         except StoreLocked:
@@ -425,5 +427,5 @@ class DirectoryLock:
         return False
 
     def release(self) -> None:
-        """Release the lock, unless another process has inherited it. Once."""
+        """Release the lock, unless another process has inherited it. Call once."""
         os.close(self.descriptor)

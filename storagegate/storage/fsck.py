@@ -1,8 +1,9 @@
 """
-C{storagegate fsck}: whether the catalog agrees with itself and with the files of a closed store.
+C{storagegate fsck}: checks that the catalog of a closed store is consistent with itself and with
+the blob files.
 
-Problems whose repair loses nothing are repaired on request: reference counts, files and rows of
-blobs without references, files of uploads that have ended. The others are reported.
+Problems that can be repaired without loss are repaired on request: reference counts, files and rows
+of blobs without references, files of ended uploads. Other problems are only reported.
 """
 
 import os
@@ -46,7 +47,7 @@ from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import checkBlob
 from storagegate.storage.sqlite import CatalogUnusable
 
-# The references to each blob, from the segments of objects, of their other versions, and of parts.
+# The references to each blob, from the segments of objects, noncurrent versions and parts.
 _NAMED = """
     SELECT segment.value ->> 0 AS id, count(*) AS n
     FROM (SELECT segments FROM objects WHERE segments IS NOT NULL
@@ -72,7 +73,7 @@ class Mismatch:
 
 
 def recount(connection: Connection) -> list[Mismatch]:
-    """Count all references; return the blobs whose rows have other counts."""
+    """Count all references; return the blobs whose rows differ."""
     rows = connection.execute(
         f"WITH named AS MATERIALIZED ({_NAMED})"
         " SELECT named.id, blobs.refs, named.n FROM named LEFT JOIN blobs USING (id)"
@@ -84,7 +85,7 @@ def recount(connection: Connection) -> list[Mismatch]:
 
 
 def owners(connection: Connection, blob: str) -> list[tuple[str, bytes]]:
-    """Return bucket and key of the objects and the uploads that have references to a blob."""
+    """Return bucket and key of the objects and uploads that reference a blob."""
     rows = connection.execute(
         "SELECT b.name, o.key FROM (SELECT bucketId, key, segments FROM objects"
         " UNION ALL SELECT bucketId, key, segments FROM versions) AS o"
@@ -104,8 +105,8 @@ def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
     """
     Write the counted references into the rows.
 
-    A blob without a row gets none: its checksum is unknown, and the operator has to decide about
-    the objects that have references to it.
+    A blob without a row does not get one: its checksum is unknown, and the operator must decide
+    about the objects that reference it.
 
     @param mismatches: The result of L{recount}.
     """
@@ -118,7 +119,7 @@ def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
 
 
 _PAGE = 500
-"""Rows, or names, looked at together."""
+"""Rows or names per batch."""
 
 Report = Callable[[str], object]
 
@@ -126,17 +127,17 @@ Progress = Callable[[int, int], object]
 
 
 def rightAgain(blob: str) -> str:
-    """Return the line about a damaged blob that was read whole."""
+    """Return the line for a marked blob that was read and found intact."""
     return f"blob {blob} was found damaged before, and is right: it is served again"
 
 
 def foundBefore(blob: str) -> str:
-    """Return the line about a damaged blob that was not read."""
+    """Return the line for a marked blob that was not read."""
     return f"blob {blob} was found damaged before: --verify finds out whether it is right again"
 
 
 def noProgress(done: int, total: int) -> None:
-    """Show nothing of what is done."""
+    """Report no progress."""
 
 
 def check(
@@ -148,17 +149,17 @@ def check(
     progress: Progress = noProgress,
 ) -> int:
     """
-    Check a store. Blocks, for as long as it takes to look at every file.
+    Check a store. Blocks while it examines every file.
 
-    @param repair: Whether problems are repaired if that is possible.
-    @param verify: Whether all bytes are read and compared with their checksums.
+    @param repair: Whether to repair problems where possible.
+    @param verify: Whether to read all bytes and compare them with their checksums.
     @param report: Called with one line for each problem.
     @param directory: The data directory of the store.
     @param files: The operating system's calls, or a replacement.
-    @param progress: Called with the number of the blobs that were compared, and of all.
-    @return: How many problems are left.
+    @param progress: Called with the number of compared blobs and the total.
+    @return: The number of remaining problems.
     @raise StoreLocked: The store is open.
-    @raise StoreError: There is no store, or its catalog cannot be opened.
+    @raise StoreError: The store does not exist, or its catalog cannot be opened.
     """
     path = os.path.join(directory, "catalog.sqlite")
     files = files or Files()
@@ -179,7 +180,7 @@ def check(
 
 
 _PIECE = 1024 * 1024
-"""Bytes read at a time."""
+"""Bytes per read."""
 
 
 @define(eq=False)
@@ -197,7 +198,7 @@ class _Check:
     _left: int = field(default=0, init=False)
 
     def run(self, verify: bool) -> int:
-        """Check everything; return how many problems are left."""
+        """Check everything; return the number of remaining problems."""
         try:
             self._all(verify)
         except sqlite3.DatabaseError as error:
@@ -209,14 +210,14 @@ class _Check:
         if rows != [("ok",)]:
             for (line,) in rows:
                 self._problem(f"catalog: {line}")
-            # Repairs must not follow such a catalog.
+            # Repairs must not rely on a damaged catalog.
             return
         if self._repair:
-            # What follows removes files that the catalog does not name.
+            # The next steps remove files that the catalog does not reference.
             self._settle()
         if (foreign := self._findForeignBlobs()) is not None:
             self._problem(foreign)
-            # They would seem to be garbage.
+            # A repair would treat the blobs of another store as garbage.
             self._repair = False
         self._usage()
         unknown = self._references()
@@ -231,7 +232,7 @@ class _Check:
         return findForeignBlobs(self._layout, self._files, secret, self._known)
 
     def _problem(self, text: str, repair: Callable[[], object] | None = None) -> None:
-        """Report a problem; repair it if that is requested and possible."""
+        """Report a problem, and repair it if requested and possible."""
         if repair is not None and self._repair:
             repair()
             self._report(f"{text}: repaired")
@@ -240,7 +241,7 @@ class _Check:
             self._report(text)
 
     def _usage(self) -> None:
-        """Check what is recorded of each bucket."""
+        """Check the recorded usage of each bucket."""
         for each in recountUsage(self._connection):
             kinds = ("objects", "bytes", "uploads", "bytes of uploads")
             wrong = ", ".join(
@@ -252,7 +253,7 @@ class _Check:
             self._problem(f"{name} is said to have {wrong}", partial(self._mutate, setUsage, each))
 
     def _references(self) -> frozenset[str]:
-        """Check reference counts; return the blobs with references that have no row."""
+        """Check reference counts; return the referenced blobs that have no row."""
         mismatches = recount(self._connection)
         for each in mismatches:
             if each.recorded is None:
@@ -306,7 +307,7 @@ class _Check:
             try:
                 offset = crc = 0
                 while piece := self._files.read(fd, _PIECE, offset):
-                    # Pages that are read for a check must not displace others.
+                    # A check must not displace other pages in the page cache.
                     self._files.dropCache(fd, offset, len(piece))
                     crc = crc32c(piece, crc)
                     offset += len(piece)
@@ -319,7 +320,7 @@ class _Check:
             return f"cannot be read: {error.strerror or error}"
 
     def _collect(self, blob: str) -> None:
-        """Remove a blob without references, and then its row."""
+        """Remove a blob without references, then its row."""
         self._remove(self._layout.path(blob))
         self._mutate(refcounts.forgetBlobs, [blob])
 
@@ -335,7 +336,7 @@ class _Check:
                     self._problem(f"blob {name} is named by nothing", partial(self._remove, path))
 
     def _inline(self) -> None:
-        """Compare the bytes that are kept in the catalog with their checksums."""
+        """Compare inline bytes with their checksums."""
         position = None
         while True:
             page = objects.checkInline(self._connection, position, _PAGE)
@@ -361,5 +362,5 @@ class _Check:
 
 
 def _name(bucket: str, key: bytes) -> str:
-    """Write a key so that it stays on its line."""
+    """Format bucket and key on one line, with the key escaped."""
     return f"{bucket}/{key.decode('utf-8', 'backslashreplace')!r}"

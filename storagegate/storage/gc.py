@@ -1,10 +1,10 @@
 """
 The garbage collector of blobs, and the leases of readers.
 
-A reader may need an object's next blob long after the object was replaced, so a blob with a lease
-is kept. If look-ups suspend, a lease may begin after the end of the last reference; then a blob is
-removed only when the catalog's C{graceSeconds} are over. The catalog keeps a row for each blob
-until its file is removed, so that no end of the process can lose track of one.
+A reader may need an object's next blob long after the object was replaced, so a leased blob is
+kept. If look-ups suspend, a lease may begin after the last reference has ended; a blob is then
+removed only after the catalog's C{graceSeconds}. The catalog keeps the row of each blob until its
+file is removed, so that a crash cannot lose track of a blob.
 """
 
 from collections import deque
@@ -21,32 +21,32 @@ from storagegate.core.task import IdleWaiters
 from storagegate.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    # A process that is alone does not import it.
+    # A single process does not need this module.
     from storagegate.storage.processgroup import PeerReaders
 
 BATCH = 1000
-"""Blobs in a batch: one job and one commit for as many as a bulk delete names."""
+"""Blobs per batch: one job and one commit for the size of a bulk delete."""
 
 _BACKLOG = 100_000
-"""Ids kept in memory (10 MB of them); more are read from the catalog again."""
+"""The most ids kept in memory (10 MB); further ids are reread from the catalog."""
 
 
 class HeldBlobs(Protocol):
     """Blobs that are kept for a reader."""
 
     def release(self) -> None:
-        """Keep them no longer. A second time does nothing."""
+        """Release the blobs. Idempotent."""
 
 
 @define(eq=False)
 class BlobLease:
-    """The right of a reader to the blobs of one object, until L{release}."""
+    """A reader's lease on the blobs of one object, until L{release}."""
 
     _blobs: Sequence[str]
     _release: Callable[[Sequence[str]], None]
 
     def release(self) -> None:
-        """End the lease. A second time does nothing."""
+        """End the lease. Idempotent."""
         blobs, self._blobs = self._blobs, ()
         self._release(blobs)
 
@@ -57,14 +57,16 @@ class GarbageCollector:
     Removes garbage in the background, one batch at a time. All methods: reactor thread.
 
     @ivar _removeBlobs: Removes blobs.
-    @ivar _forget: Removes the rows of blobs that are removed.
-    @ivar _garbage: Reads a page of the ids of blobs without references: after an id, a number.
-    @ivar _clock: Measures the grace.
-    @ivar _peers: The other processes of the store, if there may be some.
+    @ivar _forget: Removes the rows of removed blobs.
+    @ivar _garbage: Reads a page of ids of unreferenced blobs, given an id to start after and a
+        limit.
+    @ivar _clock: Schedules the end of the grace.
+    @ivar _peers: The processes that share the store; L{None} for a single process.
     @ivar _graceSeconds: How long a blob is kept after the end of its last reference; see
-        L{storagegate.storage.interfaces.ICatalog}. Blobs that wait when the process ends keep their
-        rows, and are removed after the next start.
-    @ivar problem: Why the collector has ended; L{None} while it works, and after it has begun anew.
+        L{storagegate.storage.interfaces.ICatalog}. Blobs that still wait when the process exits
+        keep their rows and are removed after the next start.
+    @ivar problem: Why the collector has stopped; L{None} while it works, and once it has started
+        again.
     @ivar _removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
     """
 
@@ -79,8 +81,7 @@ class GarbageCollector:
     _removeUnconfirmed: Callable[[], Awaitable[object]] | None = None
     problem: str | None = field(default=None, init=False)
     _checksUnconfirmed: bool = field(default=False, init=False)
-    # Garbage, and until when it is kept; the empty id stands for blobs that are read from the
-    # catalog again.
+    # Garbage, with the end of its grace. The empty id stands for blobs to reread from the catalog.
     _inGrace: deque[tuple[float, str]] = field(factory=deque, init=False)
     _graceTimer: IDelayedCall | None = field(default=None, init=False)
     _isStopping: bool = field(default=False, init=False)
@@ -93,14 +94,14 @@ class GarbageCollector:
 
     @property
     def backlog(self) -> int:
-        """How many blobs are to be removed, as far as they are known here."""
+        """The number of blobs that this process knows to be waiting for removal."""
         return len(self._queue) + len(self._leased) + len(self._inGrace)
 
     def hold(self, blobs: Iterable[str]) -> BlobLease:
         """
-        Keep blobs until the lease is released.
+        Lease blobs until the lease is released.
 
-        It must be called in the reactor iteration in which a look-up returned the blobs. So it
+        Call this in the reactor iteration in which a look-up returned the blobs. The lease then
         precedes their removal: a look-up that does not suspend is in the same iteration, and any
         other ends within the grace.
 
@@ -116,10 +117,10 @@ class GarbageCollector:
 
     def reclaim(self, blobs: Iterable[str]) -> None:
         """
-        Remove blobs that have just lost their last reference, when their grace and their leases
-        have ended.
+        Remove blobs that have just lost their last reference, after their grace and leases have
+        ended.
 
-        @param blobs: Ids; beyond 100,000 that wait they are read from the catalog again.
+        @param blobs: The blobs' ids; beyond 100,000 waiting ids, they are reread from the catalog.
         """
         if not self._graceSeconds:
             self._collect(blobs)
@@ -163,8 +164,8 @@ class GarbageCollector:
 
     def resumeCollection(self) -> None:
         """
-        Remove garbage of earlier processes that the catalog lists, when its grace is over, and
-        blobs that were never committed.
+        Remove garbage of earlier processes that the catalog lists, after its grace, and blobs that
+        were never committed.
         """
         self._checksUnconfirmed = self._removeUnconfirmed is not None
         if self._graceSeconds:
@@ -180,8 +181,8 @@ class GarbageCollector:
 
     def stop(self) -> Deferred[None]:
         """
-        Wait as L{idle}, but not for a grace, and not for long for other processes: blobs that they
-        may still read keep their rows, and L{isClean} is false.
+        Wait like L{idle}, but not for a grace and only briefly for other processes. Blobs that they
+        may still read keep their rows, and L{isClean} is then false.
         """
         if self._graceTimer is not None:
             self._graceTimer.cancel()
@@ -222,7 +223,9 @@ class GarbageCollector:
             Deferred.fromCoroutine(self._work()).addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:
-        """Note an error that is none of the disk's; the rows stay, and the next garbage tries."""
+        """
+        Record an unexpected error. The rows stay, and the next garbage starts another attempt.
+        """
         self._log.failure("garbage was not removed", failure)
         self.problem = f"garbage was not removed: {failure.getErrorMessage()}"
 
@@ -243,8 +246,8 @@ class GarbageCollector:
                         self._checksUnconfirmed = False
                         await self._removeUnconfirmed()
         except (CancelledError, StoreError, OSError) as error:
-            # All garbage keeps its rows: the next start finds it. Cancelled: the store closes, and
-            # other processes may still read the rest.
+            # All garbage keeps its rows, so the next start finds it. Cancellation means that the
+            # store closes while other processes may still read the rest.
             self._queue.clear()
             self._mustReadCatalog = False
             if not isinstance(error, CancelledError):
@@ -261,7 +264,7 @@ class GarbageCollector:
             await self._removeBlobs(blobs)
             await self._forget(blobs)
         except (StoreError, OSError) as error:
-            # Their rows stay: the next start tries again.
+            # The rows stay, so the next start retries.
             self._log.error(
                 "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
             )

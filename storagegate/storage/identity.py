@@ -1,8 +1,8 @@
 """
-Whether a catalog and the blobs beside it are of one store.
+Checks that a catalog and the blobs beside it belong to the same store.
 
-The id of a store is a digest of its catalog's secret. C{blobs/store-id} holds it too: where the
-catalog is lost, or another was put in its place, the blobs must not seem to be garbage.
+The id of a store is a digest of its catalog's secret. C{blobs/store-id} holds it too, so that the
+blobs do not look like garbage if the catalog is lost or replaced by another.
 """
 
 import os
@@ -19,7 +19,7 @@ MARKER = "store-id"
 """The name of the file that holds the id."""
 
 UNFINISHED = "restore-unfinished"
-"""The directory of a restore that has not ended."""
+"""The directory of an unfinished restore."""
 
 _LENGTH = 32
 
@@ -27,7 +27,7 @@ KnownBlobs = Callable[[Sequence[str]], Collection[str]]
 
 
 class ForeignBlobs(StoreError):
-    """The blobs are not those of the catalog; the text is one line for the operator."""
+    """The blobs do not belong to the catalog; the message is one line for the operator."""
 
 
 def storeId(secret: bytes) -> str:
@@ -37,7 +37,7 @@ def storeId(secret: bytes) -> str:
 
 def listShards(layout: BlobLayout, files: Files) -> Iterator[tuple[str, list[str]]]:
     """
-    Yield each directory of blobs with its names; files above it count as its content. Blocks.
+    Yield each directory of blobs with its names, including files at higher levels. Blocks.
 
     @param files: The operating system's calls.
     """
@@ -57,11 +57,11 @@ def listShards(layout: BlobLayout, files: Files) -> Iterator[tuple[str, list[str
 
 def refuseLostCatalog(layout: BlobLayout, files: Files) -> None:
     """
-    Refuse to make a catalog beside the blobs of a store, or while one is restored. Blocks.
+    Refuse to create a catalog beside existing blobs or during a restore. Blocks.
 
     @param files: The operating system's calls.
-    @raise CatalogUnusable: C{catalog.sqlite} is absent or empty, and there was a store; or there
-        will be one when a restore has ended.
+    @raise CatalogUnusable: C{catalog.sqlite} is absent or empty, and the directory holds the blobs
+        of a store or an unfinished restore.
     """
     path = os.path.join(layout.data, "catalog.sqlite")
     with suppress(FileNotFoundError):
@@ -83,12 +83,13 @@ def findForeignBlobs(
     layout: BlobLayout, files: Files, secret: bytes, known: KnownBlobs
 ) -> str | None:
     """
-    Return why the blobs are not those of a catalog; L{None} if they are. Blocks.
+    Return why the blobs do not belong to a catalog; L{None} if they do. Blocks.
 
-    A store of an earlier version has no file with the id: one blob that the catalog knows will do.
+    A store of an earlier version has no file with the id; one blob that the catalog knows is
+    sufficient proof.
 
-    @param known: Returns those of the ids that the catalog has.
-    @param secret: The catalog's.
+    @param known: Returns the subset of ids that the catalog has.
+    @param secret: The catalog's secret.
     @param files: The operating system's calls.
     """
     marker = _readMarker(layout, files)
@@ -110,13 +111,13 @@ def claimBlobs(
     layout: BlobLayout, files: Files, syncs: SyncGroup, secret: bytes, known: KnownBlobs
 ) -> None:
     """
-    Compare the blobs with the catalog, and write the id beside them if it is not there. Blocks.
+    Check that the blobs belong to the catalog, and write the missing id beside them. Blocks.
 
-    @param secret: The catalog's.
+    @param secret: The catalog's secret.
     @param syncs: Makes the id durable.
     @param files: The operating system's calls.
-    @param known: Returns those of the ids that the catalog has.
-    @raise ForeignBlobs: The blobs are another store's.
+    @param known: Returns the subset of ids that the catalog has.
+    @raise ForeignBlobs: The blobs belong to another store.
     """
     if (problem := findForeignBlobs(layout, files, secret, known)) is not None:
         raise ForeignBlobs(f"{problem}: nothing was changed; put the right catalog back")
@@ -132,14 +133,14 @@ def claimBlobs(
             syncs.syncFile(fd)
         finally:
             files.close(fd)
-        # A name that is there has the whole id, whenever the power goes.
+        # The link makes the file atomic: after a power cut it is absent or has the whole id.
         files.link(draft, path)
         syncs.syncDirectory(layout.blobs)
         unlinkIfThere(files, draft)
     except (OSError, StoreFull) as error:
         if isinstance(error, OSError) and error.errno not in DISK_FULL:
             raise
-        # The next start on a disk with space writes it.
+        # The next start with free disk space writes it.
         unlinkIfThere(files, draft)
 
 

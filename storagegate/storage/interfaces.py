@@ -1,12 +1,12 @@
 """
-The catalog of the store, which can be exchanged, as the blobs can (see
+The interface of a catalog. Catalogs are interchangeable, and so are blob stores (see
 L{storagegate.storage.blobinterfaces}).
 
 All methods are called in the reactor thread, and their Deferreds fire there. A look-up is a
 coroutine: the embedded catalog reads from memory or from a cached page in about ten microseconds
-and never suspends, a catalog on a network does. So a caller that needs the blobs of an object takes
-a lease on them (L{ObjectStore.hold<storagegate.storage.store.ObjectStore.hold>}) before it awaits
-anything else, and a catalog whose look-ups suspend has L{ICatalog.graceSeconds} besides. Contract
+and never suspends; a catalog on a network does. A caller that needs the blobs of an object
+therefore leases them (L{ObjectStore.hold<storagegate.storage.store.ObjectStore.hold>}) before it
+awaits anything else. A catalog whose look-ups suspend also has L{ICatalog.graceSeconds}. Contract
 suites: C{tests/contract/}.
 """
 
@@ -42,15 +42,15 @@ class ICatalog(Interface):
     Look-ups and lists are coroutines; the result of a cancelled one is dropped. A read that begins
     after the Deferred of a mutation has fired sees that mutation, in every process.
 
-    Every mutation is durable (as far as the store's durability says) when its Deferred fires, and
-    is atomic: its condition is evaluated in the same transaction that writes. A mutation that fails
-    has changed nothing. All mutations that wait are committed together. To cancel its Deferred does
-    not stop a mutation. Besides the errors named, each may fail with C{StoreFull},
-    C{StoreReadOnly} or C{StoreBusy}; with C{CommitUnknown} where it may have been committed.
+    Every mutation is durable when its Deferred fires, to the extent of the store's durability
+    setting. It is atomic: its condition is evaluated in the transaction that writes, and a failed
+    mutation changes nothing. Waiting mutations are committed together. Cancelling the Deferred does
+    not stop the mutation. Besides the errors listed, a mutation may fail with C{StoreFull},
+    C{StoreReadOnly} or C{StoreBusy}, and with C{CommitUnknown} if it may have been committed.
 
-    A catalog with leases commits under that of the request in progress (C{REQUEST_LEASE} in
-    L{storagegate.storage.clustercatalog}), so that nothing of it is stored after the end of that
-    lease; outside of requests, under the lease of the moment.
+    A catalog with leases commits under the lease of the current request (C{REQUEST_LEASE} in
+    L{storagegate.storage.clustercatalog}), so that no write of the request is stored after that
+    lease ends. Outside a request it commits under the current lease.
     """
 
     keysStaleSeconds: float | None = Attribute(
@@ -78,9 +78,9 @@ class ICatalog(Interface):
 
     async def bucket(name: str) -> Bucket | None:
         """
-        Look a bucket up.
+        Look up a bucket.
 
-        @param name: The bucket's name as in the request; it is compared byte for byte.
+        @param name: The bucket's name as in the request, compared byte for byte.
         """
 
     async def object(
@@ -89,57 +89,56 @@ class ICatalog(Interface):
         """
         Look up a bucket and an object in it, in one query.
 
-        The bucket is as it is when the record is: a setting that was changed before the look-up
-        began is never an older one.
+        Bucket and record come from one snapshot. Settings that were changed before the look-up
+        began are current in the result.
 
         @param bucket: The bucket's name; the result has no record if the bucket does not exist.
         @param key: The object's key in UTF-8.
-        @param versionId: The version that is looked up, which may be a delete marker; L{None}: the
-            current object. It is not found where the newest version is a delete marker.
-        @param verify: Whether the content's C{inline} is compared with its storage checksum.
-        @raise CorruptObject: The bytes are missing or not those that were written.
-        @raise InvalidVersionId: The store cannot have made such an id.
+        @param versionId: The version to look up, which may be a delete marker; L{None} for the
+            current object, which does not exist if the newest version is a delete marker.
+        @param verify: Whether to compare the content's C{inline} bytes with their storage checksum.
+        @raise CorruptObject: The bytes are missing or differ from the bytes that were written.
+        @raise InvalidVersionId: This store cannot have issued such an id.
         """
 
     async def deleteMarker(bucket: str, key: bytes) -> ObjectRecord | None:
         """
-        Look up the delete marker that is the newest version of a key, if that is one.
+        Look up the newest version of a key if it is a delete marker.
 
         @param key: The object's key in UTF-8.
         """
 
     def checkVersionId(versionId: str) -> None:
         """
-        Check the form of the id of a version, from memory.
+        Check the form of a version id without reading the catalog.
 
-        @param versionId: C{null}, or an id of a version that may be gone.
-        @raise InvalidVersionId: The store cannot have made such an id.
+        @param versionId: C{null}, or a version id. The version may no longer exist.
+        @raise InvalidVersionId: This store cannot have issued such an id.
         """
 
     async def settings(bucket: str) -> tuple[int, Mapping[str, bytes]]:
         """
-        Read the generation of a bucket's settings, and their documents by name, in one snapshot.
+        Read the generation of a bucket's settings and the documents by name, in one snapshot.
 
         @raise NoSuchBucket: The bucket does not exist.
         """
 
     async def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """
-        Look a multipart upload up.
+        Look up a multipart upload.
 
-        @param bucket: The bucket's name; an upload of another bucket is not found.
-        @param key: The key in UTF-8 that the upload was created for; with another key it is not
-            found.
-        @param uploadId: The id that the upload was created with.
+        @param bucket: The bucket's name; uploads of other buckets are not found.
+        @param key: The key of the upload, in UTF-8; with any other key the upload is not found.
+        @param uploadId: The upload's id.
         """
 
     async def buckets(account: str | None, prefix: str, after: str, limit: int) -> list[Bucket]:
         """
         List buckets by name.
 
-        @param account: Only those of this account; L{None} lists all.
-        @param prefix: Only names that begin with it; empty lists all.
-        @param after: Names strictly after this one; empty begins.
+        @param account: Only buckets of this account; L{None} lists all.
+        @param prefix: Only names with this prefix; empty lists all.
+        @param after: Names strictly after this one; empty starts at the beginning.
         @param limit: The most buckets in the result.
         """
 
@@ -154,13 +153,14 @@ class ICatalog(Interface):
         """
         List a page of current objects in key order, in time proportional to the page.
 
-        @param prefix: Only keys that begin with it.
-        @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
+        @param prefix: Only keys with this prefix.
+        @param delimiter: The text that ends a common prefix, searched for after C{prefix}; empty
+            for none.
         @param after: Start strictly after this. If it equals a common prefix of this query
             (starts with C{prefix}, ends with C{delimiter}), the whole group is skipped.
         @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
-        @param contentTypes: Whether the rows have their content types, which are parsed from the
-            attributes of each.
+        @param contentTypes: Whether rows include content types, which are parsed from each row's
+            attributes.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
@@ -173,18 +173,19 @@ class ICatalog(Interface):
         limit: int,
     ) -> VersionListing:
         """
-        List a page of versions and delete markers by key, of each key the newest first.
+        List a page of versions and delete markers by key, newest first within a key.
 
-        Pages that follow each other pass no version that exists all the time.
+        Consecutive pages never skip a version that exists throughout the listing.
 
-        @param prefix: Only keys that begin with it.
+        @param prefix: Only keys with this prefix.
         @param delimiter: As for L{listObjects}.
-        @param after: Keys strictly after this one, or after this common prefix; empty begins.
-        @param versionAfter: With C{after}: versions of that very key that are older than this one
-            are included; L{None} excludes all of them.
+        @param after: Keys strictly after this one, or after this common prefix; empty starts at the
+            beginning.
+        @param versionAfter: With C{after}: include the versions of that key that are older than
+            this one; L{None} excludes all versions of that key.
         @param limit: Versions and common prefixes together.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise InvalidVersionId: The store cannot have made such an id.
+        @raise InvalidVersionId: This store cannot have issued such an id.
         """
 
     def createBucket(bucket: Bucket) -> Deferred[None]:
@@ -192,7 +193,7 @@ class ICatalog(Interface):
         Create a bucket.
 
         @param bucket: The new bucket; its name is unique among all accounts.
-        @raise BucketExists: It exists already, of any account.
+        @raise BucketExists: A bucket of this name exists, in any account.
         """
 
     def deleteBucket(name: str) -> Deferred[None]:
@@ -200,49 +201,49 @@ class ICatalog(Interface):
         Remove an empty bucket.
 
         @param name: The bucket's name.
-        @raise NoSuchBucket: It does not exist.
-        @raise BucketNotEmpty: It holds versions, delete markers or uploads in progress.
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise BucketNotEmpty: The bucket holds versions, delete markers or uploads in progress.
         """
 
     def setVersioning(bucket: str, versioning: str) -> Deferred[None]:
         """
-        Enable or suspend versioning, for all writes that are committed later.
+        Enable or suspend versioning for writes that are committed from now on.
 
         @param versioning: C{VERSIONING_ENABLED} or C{VERSIONING_SUSPENDED}.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketLocked: Versioning would be suspended, and the bucket has object lock.
+        @raise BucketLocked: Versioning cannot be suspended: the bucket has object lock.
         """
 
     def putTags(bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
         """
-        Replace the tags of an object; nothing else of it changes, and no version is made.
+        Replace the tags of an object. Nothing else changes, and no version is created.
 
         @param key: The object's key in UTF-8.
-        @param versionId: The version whose tags change; L{None}: the current object.
-        @param tags: URL-encoded, as C{x-amz-tagging} has them; empty removes all.
+        @param versionId: The version to tag; L{None} for the current object.
+        @param tags: URL-encoded as in C{x-amz-tagging}; empty removes all tags.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+        @raise NoSuchKey: The object or version does not exist or is a delete marker.
         """
 
     def putAcl(bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
         """
-        Replace the access control list of an object; nothing else of it changes.
+        Replace the access control list of an object. Nothing else changes.
 
         @param key: The object's key in UTF-8.
-        @param sequence: That of the record whose list changes, which need not be current any more.
-        @param acl: Text that the catalog does not read; empty for the private list.
+        @param sequence: The sequence of the record to change, which need not be current.
+        @param acl: Text that is opaque to the catalog; empty for the private list.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise NoSuchKey: There is no such version any more.
+        @raise NoSuchKey: The version no longer exists.
         """
 
     def setObjectLock(bucket: str, default: DefaultRetention | None) -> Deferred[None]:
         """
-        Enable the object lock of a bucket, which nothing disables, and set its default.
+        Enable object lock on a bucket and set its default retention. Object lock cannot be
+        disabled.
 
-        @param default: The retention of versions that are made from then on and name none; L{None}:
-            they have none.
+        @param default: The retention of new versions that specify none; L{None} for no default.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotVersioned: Its versioning is not enabled.
+        @raise BucketNotVersioned: The bucket's versioning is not enabled.
         """
 
     def putRetention(
@@ -255,18 +256,19 @@ class ICatalog(Interface):
         bypass: bool = ...,
     ) -> Deferred[None]:
         """
-        Change the retention of a version; nothing else of it changes, and no version is made.
+        Change the retention of a version. Nothing else changes, and no version is created.
 
         @param key: The object's key in UTF-8.
-        @param versionId: The version whose retention changes; L{None}: the current object.
-        @param mode: C{GOVERNANCE} or C{COMPLIANCE}; empty lifts the retention.
-        @param untilMs: When it ends, in milliseconds since the epoch; 0 to lift it.
-        @param atMs: The time of the request, which judges whether the present one has run out.
-        @param bypass: Whether governance mode gives way. Compliance mode can only be extended.
+        @param versionId: The version to retain; L{None} for the current object.
+        @param mode: C{GOVERNANCE} or C{COMPLIANCE}; empty removes the retention.
+        @param untilMs: When it ends, in milliseconds since the epoch; 0 to remove it.
+        @param atMs: The time of the request, which decides whether the existing retention has
+            expired.
+        @param bypass: Whether to bypass governance mode. Compliance mode can only be extended.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: It has no object lock.
-        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
-        @raise ObjectLocked: The present retention forbids it.
+        @raise BucketNotLocked: The bucket has no object lock.
+        @raise NoSuchKey: The object or version does not exist or is a delete marker.
+        @raise ObjectLocked: The existing retention forbids the change.
         """
 
     def putLegalHold(bucket: str, key: bytes, versionId: str | None, isOn: bool) -> Deferred[None]:
@@ -275,19 +277,19 @@ class ICatalog(Interface):
 
         @param bucket: The bucket's name.
         @param key: The object's key in UTF-8.
-        @param versionId: The version that is held; L{None}: the current object.
-        @param isOn: Whether it is held from now on.
+        @param versionId: The version to hold; L{None} for the current object.
+        @param isOn: Whether to place the hold or release it.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: It has no object lock.
-        @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+        @raise BucketNotLocked: The bucket has no object lock.
+        @raise NoSuchKey: The object or version does not exist or is a delete marker.
         """
 
     def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
         """
-        Store settings of a bucket, all or none of them.
+        Store settings of a bucket atomically.
 
         @param bucket: The bucket's name.
-        @param documents: By name; L{None} removes one.
+        @param documents: Documents by name; L{None} removes a setting.
         @return: The new generation of the bucket's settings.
         @raise NoSuchBucket: The bucket does not exist.
         """
@@ -296,31 +298,30 @@ class ICatalog(Interface):
         record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int] = ...
     ) -> Deferred[ObjectRecord]:
         """
-        Store an object under its key, and reference its content.
+        Store an object under its key and reference its content.
 
-        The current one is replaced, or becomes an older version, as the versioning of the bucket
-        says at this moment. Where that is suspended, the new one replaces the C{null} version,
-        wherever that is among the versions of the key.
+        The bucket's versioning state at the commit decides whether the current object is replaced
+        or becomes a noncurrent version. If versioning is suspended, the new object replaces the
+        C{null} version, at any position among the versions of the key.
 
-        Where the bucket has object lock, the retention of a record that names none is the default
-        of this moment.
+        If the bucket has object lock, a record without a retention gets the bucket's default at the
+        commit.
 
         Each of C{record.content.segments} is one reference to its blob.
 
-        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
-            one.
+        @param record: The object to store; the catalog ignores its C{sequence} and assigns one.
         @param condition: Evaluated against the current object of the key.
-        @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
-            others must have one already (a copy).
+        @param newBlobs: The new blobs of the segments with their CRC-32C; each gets a row. All
+            other blobs must already have a row (a copy).
         @return: The record with its C{sequence} and C{versionId}.
-        @raise NoSuchBucket: The bucket does not exist (any more).
+        @raise NoSuchBucket: The bucket does not exist.
         @raise NoSuchKey: C{If-Match} on a key without an object.
         @raise PreconditionFailed: The condition did not hold.
-        @raise BucketChanged: The bucket has another revision than the condition.
-        @raise ConcurrentChange: The blob of a segment is being removed, or is neither known
-            nor new.
+        @raise BucketChanged: The bucket's revision differs from the condition's.
+        @raise ConcurrentChange: The blob of a segment is being removed, or it is neither known nor
+            new.
         @raise BlobsElsewhere: The blob of a segment is in another shard than the bucket.
-        @raise BucketNotLocked: The record names a lock, and the bucket has no object lock.
+        @raise BucketNotLocked: The record has a lock, but the bucket has no object lock.
         """
 
     def deleteObjects(
@@ -332,20 +333,21 @@ class ICatalog(Interface):
         """
         Remove objects in one transaction.
 
-        Without a version id the current object is removed; where the bucket has had versioning, a
-        delete marker is put above all versions of the key, also above none. With one that version
-        is removed, and the newest of the others becomes current.
+        Without a version id, the current object is removed; in a bucket that has ever had
+        versioning enabled, a delete marker becomes the newest version of the key, even if the key
+        has no versions. With a version id, that version is removed, and the newest remaining
+        version becomes current.
 
         @param bucket: The bucket of all entries.
-        @param entries: Key, version id or L{None}, and a condition on the current object or on
-            that version.
-        @param account: The account of delete markers.
+        @param entries: Key, version id or L{None}, and a condition on the current object or the
+            named version.
+        @param account: The owner of delete markers.
         @param atMs: The time of delete markers, in milliseconds since the epoch.
-        @return: For each entry what was removed, or its exception (C{PreconditionFailed},
-            C{NoSuchKey}, C{ObjectLocked} for a version that is locked at C{atMs}, and
-            C{ConcurrentChange} for a removal by a rule that is not right any more).
+        @return: For each entry the removal, or its exception (C{PreconditionFailed}, C{NoSuchKey},
+            C{ObjectLocked} for a version that is locked at C{atMs}, and C{ConcurrentChange} for a
+            removal by a rule that no longer applies).
         @raise NoSuchBucket: The bucket does not exist.
-        @raise InvalidVersionId: The store cannot have made one of the ids.
+        @raise InvalidVersionId: This store cannot have issued one of the ids.
         """
 
     def createUpload(upload: MultipartUpload) -> Deferred[None]:
@@ -360,14 +362,14 @@ class ICatalog(Interface):
         bucket: str, key: bytes, uploadId: str, part: Part, newBlobs: Mapping[str, int] = ...
     ) -> Deferred[None]:
         """
-        Store a part in place of one of the same number, and reference its content.
+        Store a part and reference its content. It replaces a part of the same number.
 
         @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload that the part belongs to.
+        @param key: The key of the upload, in UTF-8.
+        @param uploadId: The id of the part's upload.
         @param part: The part with its number, ETag and content.
         @param newBlobs: As for L{putObject}.
-        @raise NoSuchUpload: The upload does not exist (any more).
+        @raise NoSuchUpload: The upload does not exist.
         @raise ConcurrentChange: As for L{putObject}.
         """
 
@@ -376,9 +378,9 @@ class ICatalog(Interface):
         List parts by number.
 
         @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
+        @param key: The key of the upload, in UTF-8.
         @param uploadId: The id of the upload whose parts are listed.
-        @param after: Numbers strictly after this one; 0 begins.
+        @param after: Numbers strictly after this one; 0 starts at the beginning.
         @param limit: The most parts in the result.
         @raise NoSuchUpload: The upload does not exist.
         """
@@ -390,13 +392,14 @@ class ICatalog(Interface):
         List uploads in progress, by key and then by id.
 
         @param bucket: The bucket's name.
-        @param prefix: Only keys that begin with it.
+        @param prefix: Only keys with this prefix.
         @param delimiter: As for L{listObjects}.
-        @param keyAfter: Keys strictly after this one; empty begins.
-        @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
-            empty: only keys strictly after C{keyAfter}.
+        @param keyAfter: Keys strictly after this one; empty starts at the beginning.
+        @param idAfter: With C{keyAfter}: include uploads of that key with a greater id; empty for
+            only keys strictly after C{keyAfter}.
         @param limit: Uploads and common prefixes together.
-        @return: Uploads, common prefixes, and (key, upload id) after which the next page starts.
+        @return: Uploads, common prefixes, and the (key, upload id) after which the next page
+            starts.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
@@ -407,25 +410,25 @@ class ICatalog(Interface):
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
         """
-        Turn the named parts into an object and end the upload; other parts are dropped.
+        Assemble the listed parts into an object and end the upload; other parts are dropped.
 
-        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
-        @param record: The new object; its content is replaced by the segments of the parts, in
-            this order.
+        @param uploadId: The id of the upload, whose bucket and key must equal those in C{record}.
+        @param record: The new object; its content is replaced by the segments of the parts in the
+            given order.
         @param parts: Part number and ETag.
         @param condition: Evaluated against the current object of the key.
-        @raise NoSuchUpload: The upload does not exist (any more).
-        @raise InvalidPart: A part does not exist or has another ETag (it was uploaded again).
-        @raise PreconditionFailed: The condition did not hold. The upload continues.
+        @raise NoSuchUpload: The upload does not exist.
+        @raise InvalidPart: A part does not exist, or its ETag differs (it was uploaded again).
+        @raise PreconditionFailed: The condition did not hold. The upload stays in progress.
         """
 
     async def completed(bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
         """
-        Look up the version that the completion of an upload has made, current or not.
+        Look up the version that the completion of an upload created, current or not.
 
         @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of an upload that has ended.
+        @param key: The key of the upload, in UTF-8.
+        @param uploadId: The id of the ended upload.
         """
 
     def abortUpload(
@@ -435,26 +438,27 @@ class ICatalog(Interface):
         End an upload and drop its parts.
 
         @param bucket: The bucket's name.
-        @param key: The key in UTF-8 that the upload was created for.
-        @param uploadId: The id of the upload that ends.
-        @param generation: That which the settings of the bucket must have; L{None}: any.
-        @raise NoSuchUpload: The upload does not exist (any more).
-        @raise ConcurrentChange: The settings have another generation.
+        @param key: The key of the upload, in UTF-8.
+        @param uploadId: The id of the upload.
+        @param generation: The generation that the bucket's settings must have; L{None} for any.
+        @raise NoSuchUpload: The upload does not exist.
+        @raise ConcurrentChange: The generation of the settings differs.
         """
 
     async def expiryPage(
         bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
     ) -> list[ExpiryRow]:
         """
-        Read a page of the versions and delete markers of a bucket by key, of each key the newest
-        first, for the search for expired ones.
+        Read a page of a bucket's versions and delete markers by key, newest first within a key, to
+        find expired ones.
 
-        What is removed then is checked again in its transaction: see C{WriteCondition.expiry}.
+        Each removal is checked again in its transaction: see C{WriteCondition.expiry}.
 
         @param bucket: The bucket's name.
-        @param prefix: Only keys that begin with it.
-        @param after: Key and sequence of the last row of the page before; L{None} begins.
-        @param limit: The most rows in the result; fewer are the last page.
+        @param prefix: Only keys with this prefix.
+        @param after: Key and sequence of the last row of the previous page; L{None} starts at the
+            beginning.
+        @param limit: The most rows in the result; a page with fewer rows is the last.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
@@ -462,35 +466,35 @@ class ICatalog(Interface):
         """
         List the names of the buckets that have a setting.
 
-        @param setting: Its name in L{putSettings}.
-        @param after: Names strictly after this one; empty begins.
+        @param setting: The setting's name in L{putSettings}.
+        @param after: Names strictly after this one; empty starts at the beginning.
         @param limit: The most names in the result.
         """
 
     async def progress(task: str) -> bytes | None:
-        """Read where a task in the background has come to; L{None} if it has not begun."""
+        """Read the progress of a background task; L{None} if it has not started."""
 
     def putProgress(task: str, document: bytes) -> Deferred[None]:
         """
-        Write where a task in the background has come to.
+        Store the progress of a background task.
 
-        @param task: Its name.
-        @param document: What L{progress} returns, in this process or after a restart.
+        @param task: The name of the task.
+        @param document: The document that L{progress} returns, in this process or after a restart.
         """
 
     async def usage(limit: int) -> StoreUsage:
         """
-        Read how many objects and bytes the buckets hold, which each mutation counts; nothing is
-        counted here.
+        Read how many objects and bytes the buckets hold. Mutations maintain the counters, so this
+        does not scan rows.
 
-        @param limit: The most buckets in the result by themselves.
+        @param limit: The most buckets that are listed individually.
         """
 
     async def accessKeys() -> tuple[int, list[AccessKey]]:
-        """Read the generation of the issued keys and all of them, in one snapshot."""
+        """Read all issued keys and their generation, in one snapshot."""
 
     async def keysGeneration() -> int:
-        """Read the number that changes whenever a key is issued or revoked, in any process."""
+        """Read the number that changes whenever any process issues or revokes a key."""
 
     def addAccessKey(key: AccessKey) -> Deferred[None]:
         """
@@ -500,24 +504,25 @@ class ICatalog(Interface):
         """
 
     def changeAccessKey(key: AccessKey) -> Deferred[bool]:
-        """Replace the issued key with the same C{accessKey}; the result is whether it existed."""
+        """Replace the issued key with the same C{accessKey}; fire with whether it existed."""
 
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """Revoke a key; the result is whether it existed."""
+        """Revoke a key; fire with whether it existed."""
 
     async def keyUses() -> Mapping[str, int]:
-        """Read when each issued key was used last, in ms; a key that never was is absent."""
+        """Read when each issued key was last used, in ms; unused keys are absent."""
 
     def noteKeyUses(uses: Mapping[str, int]) -> Deferred[None]:
         """
-        Note when keys were used last. The generation of the keys stays.
+        Record when keys were last used. The generation of the keys does not change.
 
-        @param uses: In ms by access key; that of a revoked key is ignored.
+        @param uses: Times in ms by access key; revoked keys are ignored.
         """
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
         """
-        Find which of these blobs have a row. No commit that began earlier can give one to another.
+        Find which of these blobs have a row. No commit that began earlier can add a row for the
+        others.
         """
 
     async def referenced(ids: Sequence[str]) -> frozenset[str]:
@@ -525,20 +530,20 @@ class ICatalog(Interface):
 
     async def garbage(after: str, limit: int) -> list[str]:
         """
-        List blobs without references since more than C{graceSeconds}, by id.
+        List blobs that have had no references for more than C{graceSeconds}, by id.
 
-        @param after: Ids strictly after this one; empty begins.
+        @param after: Ids strictly after this one; empty starts at the beginning.
         @param limit: The most ids in the result.
         """
 
     async def blobRow(id: str) -> BlobRow | None:
-        """Look a blob up; L{None} if it has no row."""
+        """Look up a blob; L{None} if it has no row."""
 
     async def blobRows(after: str, limit: int) -> list[BlobRow]:
         """
         List all blobs by id.
 
-        @param after: Ids strictly after this one; empty begins.
+        @param after: Ids strictly after this one; empty starts at the beginning.
         @param limit: The most rows in the result.
         """
 
@@ -546,40 +551,40 @@ class ICatalog(Interface):
         """
         Compare the inline bytes of a page of objects with their checksums.
 
-        @param start: The C{next} of the page before; L{None} begins.
+        @param start: The C{next} of the previous page; L{None} starts at the beginning.
         @param limit: Objects in the page.
         """
 
     def newBlobId(bucket: str = ...) -> str:
         """
-        Make an id that no blob has had, from memory. On a network it contains the lease of this
-        node, and a write with a new blob is refused after the end of that lease.
+        Generate a new blob id, from memory. A catalog on a network includes the lease of this node
+        in the id and refuses writes with the new blob after that lease ends.
 
-        @param bucket: That of the object which will have the blob, as it was looked up.
+        @param bucket: The bucket, as it was looked up, of the object that will use the blob.
         @raise StoreReadOnly: This node may not write now.
         """
 
     def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs that were removed. Those with references stay."""
+        """Remove the rows of removed blobs. Rows with references stay."""
 
     def markCorrupt(blob: str) -> Deferred[None]:
         """
-        Record that the bytes of a blob are not those that were written.
+        Record that a blob is corrupt.
 
-        @param blob: The blob's id; without a row nothing is recorded in the file.
+        @param blob: The blob's id; if it has no row, nothing is stored in the catalog file.
         """
 
     def clearCorrupt(blob: str) -> Deferred[None]:
         """
-        Record that the bytes of a blob are right again.
+        Record that a blob is intact again.
 
         @param blob: The blob's id.
         """
 
     def corruptBlobs() -> frozenset[str]:
         """
-        Return the blobs that were marked before the catalog was opened, or by this process since;
-        they are few.
+        Return the blobs that were marked before the catalog was opened, or since then by this
+        process. There are few.
         """
 
     async def objectsOf(blobs: Sequence[str], limit: int) -> list[tuple[str, bytes, str, str]]:
@@ -594,22 +599,22 @@ class ICatalog(Interface):
         """
 
     def secret() -> bytes:
-        """Return 32 random bytes, made once for this store: list tokens are signed with them."""
+        """Return the 32 random bytes, generated once for this store, that sign list tokens."""
 
     def health() -> Mapping[str, str | None]:
         """
-        Return for each part why the catalog cannot take writes now, or C{None}; from memory.
+        Return for each component why the catalog cannot take writes now, or C{None}; from memory.
 
-        @return: C{catalog}, and further parts of a back end.
+        @return: The key C{catalog}, and further components of a back end.
         """
 
     def measure(mutations: Callable[[int], Any], seconds: Callable[[float], Any]) -> None:
         """
         Measure each commit.
 
-        @param mutations: Called with the number of its mutations.
-        @param seconds: Called with the time that it took, its fsync included.
+        @param mutations: Called with the number of mutations in the commit.
+        @param seconds: Called with the duration of the commit, including its fsync.
         """
 
     def close() -> Deferred[None]:
-        """Commit all mutations that wait, then close. Once."""
+        """Commit all waiting mutations, then close. Call once."""

@@ -1,4 +1,4 @@
-"""The metrics of a store: the state of its parts, and the times of commits and fsyncs."""
+"""The metrics of a store: the state of its components, and the latency of commits and fsyncs."""
 
 import os
 import time
@@ -26,11 +26,11 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Mutations in a commit, up to the limit of a batch."""
 
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
-"""From the time of a fast device to that of a broken one."""
+"""Histogram bounds, from the latency of a fast device to the latency of a broken one."""
 
 
 class MeteredFiles(Files):
-    """The operating system's calls; those that make bytes durable are timed."""
+    """The operating system's calls, with fsyncs timed."""
 
     def __init__(self, meters: MetricsRegistry) -> None:
         self._file = _Timings()
@@ -38,7 +38,7 @@ class MeteredFiles(Files):
         meters.watch(self._collect)
 
     def sync(self, fd: int) -> None:
-        """Make a file's bytes, and its size, durable."""
+        """Make a file's bytes and size durable."""
         self._file.time(super().sync, fd)
 
     def syncDirectory(self, fd: int) -> None:
@@ -66,7 +66,7 @@ class _Timings:
         self._values: list[Any] = [0] * (len(_SYNC_SECONDS) + 1) + [0.0]
 
     def time(self, function: Callable[[int], None], fd: int) -> None:
-        """Call a function and measure it, even if it raises. Any thread."""
+        """Time a function call, even if it raises. Any thread."""
         began = time.perf_counter()
         try:
             function(fd)
@@ -83,14 +83,15 @@ class _Timings:
 
 
 _BUCKETS = MAX_LABEL_SETS - 1
-"""Buckets that have samples of their own; the newer ones have one together."""
+"""Buckets with their own samples; newer buckets share one."""
 
 
 class _UsageReader:
     """
-    Reads what the buckets hold at each scrape.
+    Reads the usage of the buckets at each scrape.
 
-    The embedded catalog returns it at once; of one behind a network it is that of the last scrape.
+    The embedded catalog returns it immediately; a catalog on a network returns it for the next
+    scrape.
     """
 
     def __init__(self, catalog: Any, byBucket: bool) -> None:
@@ -104,11 +105,11 @@ class _UsageReader:
         self._isReading = False
 
     def families(self) -> Iterable[MetricFamily]:
-        """Read, and make the families of what was read last."""
+        """Start a read, and yield the metric families of the last completed read."""
         if not self._isReading:
             self._isReading = True
             reading = Deferred.fromCoroutine(self._catalog.usage(_BUCKETS))
-            # A catalog that fails, or is closed, has no new figures; the readiness reports it.
+            # A failed or closed catalog has no new figures; the readiness check reports it.
             reading.addCallbacks(self._took, lambda failure: None).addBoth(self._ended)
         usage = self._usage
         if usage is None:
@@ -127,7 +128,7 @@ class _UsageReader:
                 continue
             samples = {(each.bucket,): getattr(each, name) for each in usage.buckets}
             if len(usage.buckets) == _BUCKETS:
-                # A bucket may have that name.
+                # A bucket may be named like the aggregate.
                 samples[(OTHER,)] = samples.get((OTHER,), 0) + getattr(usage.others, name)
             yield gaugesFamily(metric, help, ("bucket",), samples.items(), "max")
         yield gaugeFamily(
@@ -147,8 +148,9 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str, byBucket: bo
 
     @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
     @param directory: Its data directory.
-    @param meters: Receives them.
-    @param byBucket: Whether what buckets hold is named by bucket, for whoever reads the metrics.
+    @param meters: The registry that receives the metrics.
+    @param byBucket: Whether usage is reported per bucket, which exposes bucket names in the
+        metrics.
     """
     rows = meters.histogram(
         "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS
@@ -167,9 +169,9 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str, byBucket: bo
 
 def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     """
-    Make the families of the state of a store.
+    Yield the metric families of a store's state.
 
-    Workers share one disk and one catalog: figures that all of them see are not added.
+    Workers share one disk and one catalog, so figures that all of them see are not summed.
     """
     figures, scrubber = store.pool.figures(), store.scrubber
     for name, help, value, merge in (
@@ -203,7 +205,7 @@ def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     try:
         space = store.space()
     except OSError:
-        # A disk that does not respond has no figures; the readiness reports it.
+        # A disk that does not respond has no figures; the readiness check reports it.
         return
     if space is None:
         return

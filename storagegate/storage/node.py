@@ -1,8 +1,8 @@
 """
-The part of one process in a store: which requests it may serve, when blobs are removed, and what
-only one process does.
+The node of a process in a store. It decides which requests the process may serve, when blobs are
+removed, and which tasks run in only one process.
 
-L{EmbeddedNode} is that of a store on one machine; a store over several machines has another.
+L{EmbeddedNode} is the node of a store on one machine; a store over several machines has another.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,30 +22,33 @@ from storagegate.storage.records import INLINE_LIMIT, ObjectChange
 from storagegate.storage.recovery import removeUnconfirmed
 
 if TYPE_CHECKING:
-    # A process that is alone does not import it.
+    # A single process does not need this module.
     from storagegate.storage.processgroup import ProcessGroup
 
 LOW_SPACE = 20
-"""A warning is given when less than one part in twenty of the disk is free."""
+"""A warning is reported when less than one twentieth of the disk is free."""
 
 _SPACE_SECONDS = 10.0
-"""Uploads that are refused free what they wrote: so long none is, before that is recovery."""
+"""
+Time without a refused write before the disk counts as recovered: refused uploads free the bytes
+they wrote.
+"""
 
 
 class BackgroundTask(Protocol):
-    """Work on a store that goes on for as long as the store is open. Reactor thread."""
+    """A task that runs while the store is open. Reactor thread."""
 
     def start(self) -> None:
-        """Begin. Once, unless another process did the work meanwhile."""
+        """Start. Call once, unless another process ran the task in between."""
 
     async def stop(self) -> None:
-        """End, when nothing is in work any more."""
+        """Stop, after work in progress has finished."""
 
 
 class IBucketWatches(Interface):
     """
-    The buckets whose changes a process receives, where that has to be requested. Methods: reactor
-    thread.
+    The buckets whose changes a process receives, for nodes that require a subscription. Methods:
+    reactor thread.
     """
 
     missedObservers: list[Callable[[], object]] = Attribute(
@@ -55,24 +58,24 @@ class IBucketWatches(Interface):
 
     async def watch(bucket: str) -> None:
         """
-        Begin to watch a bucket for one more watcher: the observers of the store are called with
-        every change that is committed after this.
+        Add a watcher of a bucket: the observers of the store are called with every change that is
+        committed from now on.
 
-        @param bucket: Its name.
-        @raise NoSuchBucket: There is none.
+        @param bucket: The bucket's name.
+        @raise NoSuchBucket: The bucket does not exist.
         @raise StoreBusy: The catalog did not answer.
         """
 
     def unwatch(bucket: str) -> None:
         """
-        End L{watch} for one watcher, also if it has failed.
+        Remove a watcher of a bucket, even if its L{watch} failed.
 
-        @param bucket: Its name.
+        @param bucket: The bucket's name.
         """
 
 
 class IStoreNode(Interface):
-    """The part of one process in a store. Methods: reactor thread."""
+    """The node of a process in a store. Methods: reactor thread."""
 
     admit: Callable[[], object] | None = Attribute(
         "Called when a request comes, in its own context; raises C{StoreBusy} while this process"
@@ -90,59 +93,64 @@ class IStoreNode(Interface):
 
     def start(observe: Callable[[ObjectChange], None]) -> None:
         """
-        Begin. Once.
+        Start. Call once.
 
-        @param observe: Calls the observers of this process with a change of any process.
+        @param observe: Calls the observers of this process with a change from any process.
         """
 
     def reclaim(blobs: Iterable[str]) -> None:
-        """Remove blobs that have just lost their last reference, when their readers have ended."""
+        """
+        Remove blobs that have just lost their last reference, after their readers have finished.
+        """
 
     def runInOne(name: str, task: BackgroundTask) -> None:
         """
         Run a task in one of the processes of the store, until L{stop}.
 
-        @param name: That of the task in all of them.
+        @param name: The name of the task in all processes.
         """
 
     def committed(change: ObjectChange) -> None:
-        """Publish a change that this process has committed, also to its own observers."""
+        """Publish a change that this process has committed, including to its own observers."""
 
     def corrupted(ids: Sequence[str]) -> None:
         """Publish that blobs were found corrupt."""
 
     def cleared(ids: Sequence[str]) -> None:
-        """Publish that blobs are right again that were found corrupt."""
+        """Publish that blobs found corrupt are intact again."""
 
     def full() -> None:
-        """Note that a write was refused because the blobs' storage is full. Any thread."""
+        """Record that a write was refused because blob storage is full. Any thread."""
 
     def space() -> tuple[int, int] | None:
         """
-        Return the free and all bytes of the data directory's disk; L{None}: nothing lies there.
+        Return the free and total bytes of the data directory's disk; L{None} if the store keeps
+        nothing there.
 
         @raise OSError: The disk does not respond.
         """
 
     def health() -> Mapping[str, str | None]:
-        """Return for each part of this node why writes are refused, or L{None}."""
+        """Return for each component of this node why writes are refused, or L{None}."""
 
     def warnings() -> Mapping[str, str | None]:
-        """Return problems that an operator should see although the store works, or L{None}s."""
+        """Return for each component a problem that does not stop the store, or L{None}."""
 
     async def idle() -> None:
-        """Wait until all garbage is removed that has no readers."""
+        """Wait until all garbage without readers is removed."""
 
     async def stop() -> None:
-        """End the tasks, and what is in work. Once, before the blobs are closed."""
+        """Stop the tasks and finish work in progress. Call once, before the blobs are closed."""
 
     async def leave() -> None:
-        """Give up what other processes wait for. Once, after the blobs are closed."""
+        """
+        Release resources that other processes wait for. Call once, after the blobs are closed.
+        """
 
 
 @implementer(IStoreNode)
 class EmbeddedNode:
-    """The part of a process in a store on this machine, which it may serve with others."""
+    """The node of a process in a store on this machine, which other processes may share."""
 
     _log = Logger()
 
@@ -157,8 +165,8 @@ class EmbeddedNode:
         group: "ProcessGroup | None",
     ) -> None:
         """
-        @param context: What the back ends were opened with.
-        @param group: The other processes of the store, if there may be some.
+        @param context: The context of the back ends.
+        @param group: The processes that share the store; L{None} for a single process.
         """
         self._blobs = blobs
         self._group = group
@@ -180,14 +188,14 @@ class EmbeddedNode:
             partial(removeUnconfirmed, catalog, blobs, context.clock),
         )
         self.hold, self.reclaim = self._collector.hold, self._collector.reclaim
-        # Not now, for that would start a thread, and a process may fork before it serves.
+        # Deferred to the reactor: collection starts a thread, and the process may still fork.
         self._resuming: Any = reactor.callLater(0, self._collector.resumeCollection)
         if group is not None and not group.resumesCollection:
             self._resuming.cancel()
 
     @property
     def backlog(self) -> int:
-        """How many blobs are to be removed."""
+        """The number of blobs waiting for removal."""
         return self._collector.backlog
 
     def start(self, observe: Callable[[ObjectChange], None]) -> None:
@@ -214,30 +222,30 @@ class EmbeddedNode:
             self._group.broadcastCorrupt(ids)
 
     def cleared(self, ids: Sequence[str]) -> None:
-        """Publish to the other processes that blobs are right again."""
+        """Publish to the other processes that blobs are intact again."""
         if self._group is not None:
             self._group.broadcastCleared(ids)
 
     def full(self) -> None:
-        """Note that the disk is full. Any thread."""
+        """Record that the disk is full. Any thread."""
         self._isFull = True
 
     def space(self) -> tuple[int, int]:
         """
-        Return the bytes that are free on the disk, and all of its bytes.
+        Return the free and total bytes of the disk.
 
         @raise OSError: The disk does not respond.
         """
         return self._files.space(self._directory)
 
     def health(self) -> Mapping[str, str | None]:
-        """Return whether the disk has space, and may be written to."""
+        """Return whether the disk has space and is writable."""
         disk = self._disk(lambda free, total: free < INLINE_LIMIT)
         self._logFull(disk)
         return {"disk": disk or self._readOnly()}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return whether the disk has little space, and garbage stays."""
+        """Return warnings about low disk space, few inodes, and garbage that is not removed."""
         return {
             "garbage": self._collector.problem,
             "disk": self._disk(lambda free, total: free * LOW_SPACE < total),
@@ -249,7 +257,7 @@ class EmbeddedNode:
         await self._collector.idle()
 
     async def stop(self) -> None:
-        """End the tasks, and what the collector has in work."""
+        """Stop the tasks and finish the collector's work."""
         if self._resuming.active():
             self._resuming.cancel()
         for task in self._tasks:
@@ -259,7 +267,7 @@ class EmbeddedNode:
             self._group.isClean = self._collector.isClean
 
     async def leave(self) -> None:
-        """Do nothing: the parent of the processes has the lock."""
+        """Do nothing: the parent of the processes holds the lock."""
 
     def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
         try:
@@ -276,7 +284,7 @@ class EmbeddedNode:
         return "the file system is read-only" if isReadOnly else None
 
     def _logFull(self, problem: str | None) -> None:
-        """Log that the disk is full, and that it has not been for a while: one line each."""
+        """Log once when the disk becomes full, and once when it has had space for a while."""
         isFull, self._isFull = self._isFull or problem is not None, False
         now = self._clock.seconds()
         if isFull:
@@ -292,12 +300,12 @@ class EmbeddedNode:
         try:
             free, total = self._files.inodes(self._directory)
         except OSError:
-            # The warning of the disk says so.
+            # The disk warning reports this.
             return None
         return f"{free} inodes are free" if free * LOW_SPACE < total else None
 
     async def _removeBlobs(self, ids: Sequence[str]) -> None:
-        """Remove blobs, in all processes."""
+        """Remove blobs and notify the other processes."""
         await self._blobs.remove(ids)
         if self._group is not None:
             self._group.broadcastRemoved(ids)

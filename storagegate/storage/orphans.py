@@ -1,8 +1,9 @@
 """
-C{storagegate recover}: copies of the blobs that no catalog names, with what can be known of them.
+C{storagegate recover}: copies the blobs that the catalog does not reference, with all that can be
+learned from their bytes.
 
-Names, types and metadata of objects are in the catalog alone, and so are the bytes of small ones.
-A line of C{blobs.jsonl} has what a client may know a large one by::
+Names, types and metadata of objects, and the bytes of small objects, exist only in the catalog.
+Each line of C{blobs.jsonl} has properties by which a client may identify a large object::
 
     {"blob": "<id>", "bytes": 5242880, "modified": "2026-01-31T12:00:00Z",
      "md5": "<hex, the ETag of an object of one request>", "crc32c": "<base64>"}
@@ -31,21 +32,21 @@ from storagegate.storage.identity import KnownBlobs, listShards
 from storagegate.storage.sqlite import leave
 
 INDEX = "blobs.jsonl"
-"""The file with a line for each blob."""
+"""The name of the file with one line per blob."""
 
 _PIECE = 1024 * 1024
-"""Bytes read at a time."""
+"""Bytes per read."""
 
 
 class NothingRecovered(StoreError):
-    """The blobs were not copied; the text is one line with the reason."""
+    """The blobs were not copied; the message is one line with the reason."""
 
 
 def recover(data: str, to: str, report: Callable[[str], object]) -> int:
     """
-    Copy all blobs of a closed store that its catalog does not name. Blocks; changes no blob.
+    Copy all blobs of a closed store that its catalog does not reference. Blocks; changes no blob.
 
-    @param to: A directory that is empty or does not exist.
+    @param to: An empty or nonexistent directory.
     @param report: Called with one line for each problem, and one with the counts.
     @param data: The data directory; its catalog may be lost.
     @return: How many blobs could not be copied.
@@ -86,7 +87,7 @@ def recover(data: str, to: str, report: Callable[[str], object]) -> int:
 
 
 def _openCatalog(stack: ExitStack, path: str, report: Callable[[str], object]) -> KnownBlobs:
-    """Return a look-up in a catalog, which is not changed; without one no blob is known."""
+    """Return a read-only look-up in a catalog; without a catalog no blob is known."""
 
     def none(ids: Sequence[str]) -> frozenset[str]:
         return frozenset()
@@ -105,7 +106,9 @@ def _openCatalog(stack: ExitStack, path: str, report: Callable[[str], object]) -
 
 
 def _copy(source: str, target: str) -> dict[str, Any]:
-    """Copy a file durably; return what is known of it. A copy: the blob must never change."""
+    """
+    Copy a file durably; return its properties. It is not linked, because a blob must never change.
+    """
     digest, crc, size = md5(usedforsecurity=False), 0, 0
     with open(source, "rb") as blob, open(target, "xb", opener=_private) as copy:
         while piece := blob.read(_PIECE):

@@ -1,4 +1,4 @@
-"""Work on a store in the background, which goes on in rounds for as long as the store is open."""
+"""A background task that works in rounds while the store is open."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,13 +14,13 @@ from twisted.python.failure import Failure
 @define(eq=False)
 class PeriodicTask:
     """
-    Runs a coroutine that pauses between its rounds, and within them, until it is stopped. All
-    methods: reactor thread.
+    Runs a coroutine that pauses between and within its rounds, until it is stopped. All methods:
+    reactor thread.
 
-    @ivar _name: Of the work, for the log.
+    @ivar _name: The name of the task, for the log.
     @ivar _clock: Measures the pauses.
-    @ivar problem: Why the coroutine has ended with an error; L{None} if it has not.
-    @ivar isStopping: Whether the coroutine should return as soon as no job is left in a pool.
+    @ivar problem: The error that ended the coroutine; L{None} if there was none.
+    @ivar isStopping: Whether the coroutine should return after its current pool job.
     """
 
     _log = Logger()
@@ -34,9 +34,9 @@ class PeriodicTask:
 
     def start(self, rounds: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """
-        Begin, or begin again after L{stop}.
+        Start, or restart after L{stop}.
 
-        @param rounds: Makes the coroutine, which returns once L{isStopping}.
+        @param rounds: Creates the coroutine, which returns once L{isStopping} is set.
         """
         self.isStopping = False
         self.problem = None
@@ -47,19 +47,19 @@ class PeriodicTask:
         self.problem = f"{self._name} has ended: {failure.getErrorMessage()}"
 
     async def stop(self) -> None:
-        """End the pause, if there is one, and wait for the coroutine to return."""
+        """End the current pause, if any, and wait for the coroutine to return."""
         self.isStopping = True
         self.wake()
         if self._running is not None:
             await self._running
 
     def wake(self) -> None:
-        """End the pause, if there is one."""
+        """End the current pause, if any."""
         if self._delay is not None:
             self._delay.cancel()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, until L{stop} or L{wake} at the longest; not at all for 0 seconds."""
+        """Wait for the given time, or until L{stop} or L{wake}; 0 seconds do not wait."""
         if self.isStopping or not seconds:
             return
         self._delay = deferLater(self._clock, seconds)

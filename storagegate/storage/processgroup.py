@@ -1,32 +1,31 @@
 """
-One process of several that serve one data directory.
+One of several processes that serve the same data directory.
 
-A process that dies leaves files of uploads and, in shared memory, its slot. The next process that
-joins removes both. Everything that lasts is in the catalog: a write is checked in the transaction
-that makes it, in each process.
+A process that dies leaves upload files and its slot in shared memory; the next process that joins
+removes both. All persistent state is in the catalog: each process checks a write in the transaction
+that commits it.
 
-B{Blobs.} A blob is removed when nothing references it and no reader has it. The readers of another
-process are known by two things in shared memory:
+B{Blobs.} A blob is removed when it has no references and no readers. Each process publishes its
+readers in shared memory in two ways:
 
   - Its I{horizon}: the time of the oldest look-up whose reader may not have taken a lease yet. It
-    is published before the look-up, and advances some reactor iterations later, for a lease is
-    taken in the iteration of the look-up. Zero: no look-up.
-  - Its counters of leased blobs. Blobs may share a counter: then one of them stays a little longer.
+    is published before the look-up and advances some reactor iterations later, because a lease is
+    taken in the iteration of the look-up. Zero means no look-up.
+  - Its counters of leased blobs. If blobs share a counter, one of them stays a little longer.
 
-So a blob that lost its last reference before every horizon can have no new reader, and if its
-counters are zero, it has none at all. The clock is the system's C{CLOCK_MONOTONIC}, which is one
-for all processes.
+A blob that lost its last reference before every horizon can gain no new reader, and if its counters
+are zero, it has no reader. Times are from C{CLOCK_MONOTONIC}, which all processes share.
 
-B{Commits.} SQLite lets one process write at a time; another that wants to write sleeps up to a
-tenth of a second between two tries, so one of two busy writers could wait for seconds. So they
-queue before they come to SQLite, with two locks: for the process that writes, and for the next one.
-A process that has written must take the second first, so they alternate. The locks of a process
-that dies are free.
+B{Commits.} SQLite lets one process write at a time. A waiting writer sleeps up to a tenth of a
+second between attempts, so one of two busy writers could wait for seconds. Writers therefore queue
+before SQLite, with two locks: one for the current writer and one for the next. A process that has
+written must take the second lock first, so writers alternate. The locks of a process are released
+when it dies.
 
-B{Caches.} A record may be cached until the next commit. So each process counts, in shared memory,
-the batches that it begins to commit, before it does, and those whose end it knows. Where the two
-differ, a commit is in flight and no cached record may be used; where the first has changed, the
-cache is cleared.
+B{Caches.} A record may be cached until the next commit. Each process counts in shared memory the
+commits it starts, before it starts them, and the commits it knows to have ended. If the counts
+differ, a commit is in flight and cached records must not be used. If the first count has changed,
+the cache is cleared.
 """
 
 import os
@@ -74,35 +73,37 @@ from storagegate.storage.sharedmemory import (
 _log = Logger()
 
 _ADVANCE_SECONDS = 0.05
-"""Between two advances of the horizon: twenty timers a second while there are readers."""
+"""Interval between advances of the horizon: twenty timers a second while there are readers."""
 
 _CHECK_SECONDS = 0.02
 """
-Before the first check of the horizons: longer than any processor delays the visibility of a word.
-A large deletion waits as long once for each thousand blobs.
+Delay before the first check of the horizons: longer than any processor delays the visibility of a
+word. A large deletion incurs it once for each thousand blobs.
 """
 
 _STALE_NS = 5_000_000_000
-"""A horizon that has not advanced for so long belongs to a very busy process, or a dead one."""
+"""A horizon that has not advanced for this long belongs to a very busy or dead process."""
 
 _RETRY_SECONDS = 1.0
-"""Between two checks of blobs that other processes read."""
+"""Interval between checks of blobs that other processes read."""
 
 _CLOSE_SECONDS = 1.0
-"""A store that closes waits so long for other horizons, which advance twenty times meanwhile."""
+"""How long a closing store waits for other horizons, which advance twenty times meanwhile."""
 
 _MAX_LEASED = 100_000
-"""Ids of blobs that others read (10 MB of them)."""
+"""The most ids kept of blobs that other processes read (10 MB)."""
 
 
 def _counter(blob: str) -> int:
-    """Return the counter of a blob; its first four digits are those of its whole directory."""
+    """Return the counter of a blob. All blobs of a directory share the first four digits."""
     return int(blob[4:8], 16) % COUNTERS
 
 
 @define(eq=False)
 class ReaderEpoch:
-    """The horizon and the leases of this process, published to others. Methods: reactor thread."""
+    """
+    The horizon and the leases of this process, published to the others. Methods: reactor thread.
+    """
 
     _memory: StoreMemory
     _clock: IReactorTime
@@ -128,7 +129,7 @@ class ReaderEpoch:
             self._memory.count(_counter(blob), -1)
 
     def close(self) -> None:
-        """Publish nothing more; leases may still end."""
+        """Stop publishing. Leases may still end."""
         self._isClosed = True
         if self._advancing is not None:
             self._advancing.cancel()
@@ -153,9 +154,9 @@ class PeerReaders:
     """
     The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
 
-    @ivar _nowNs: The clock of all processes.
+    @ivar _nowNs: The clock that all processes share.
     @ivar epoch: The readers of this process.
-    @ivar isClean: Whether no blob was left unremoved at L{close}.
+    @ivar isClean: Whether all blobs were removed at L{close}.
     """
 
     epoch: ReaderEpoch
@@ -173,11 +174,11 @@ class PeerReaders:
         self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
     ) -> Sequence[str]:
         """
-        Return those of the blobs that no other process reads. One call at a time.
+        Return the blobs that no other process reads. One call at a time.
 
         @param blobs: Blobs without references.
-        @param reclaim: Called with the others some time later.
-        @raise CancelledError: L{close} was called, before or meanwhile.
+        @param reclaim: Called later with the remaining blobs.
+        @raise CancelledError: L{close} was called before or during this call.
         """
         try:
             if self._isClosed:
@@ -195,7 +196,7 @@ class PeerReaders:
             for blob in blobs
             if any(self._memory.isCounted(slot, _counter(blob)) for slot in others)
         }
-        # More have only their rows, until a process resumes the collection.
+        # Blobs beyond the limit keep only their rows, until a process resumes collection.
         most = _MAX_LEASED - len(self._leased)
         self._leased += [blob for blob in blobs if blob in read][:most]
         if self._leased and self._retrying is None:
@@ -203,11 +204,11 @@ class PeerReaders:
         return [blob for blob in blobs if blob not in read]
 
     def scheduleClose(self) -> None:
-        """Close after a while, if L{close} was not called before."""
+        """Close after a delay, unless L{close} is called first."""
         self._closing = self._clock.callLater(_CLOSE_SECONDS, self.close)
 
     def close(self) -> None:
-        """Stop waiting for other processes. A second time does nothing."""
+        """Stop waiting for other processes. Idempotent."""
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
         if self._isClosed:
@@ -233,7 +234,7 @@ class PeerReaders:
             self._pausing = None
 
     def _isPast(self, time: int) -> bool:
-        """Return whether all look-ups before some time have ended, or their processes have."""
+        """Return whether all look-ups before a time have ended or their processes have died."""
         for slot, horizon in self._horizons():
             if horizon and horizon <= time:
                 isStale = self._nowNs() - horizon > _STALE_NS
@@ -242,7 +243,7 @@ class PeerReaders:
         return True
 
     def _horizons(self) -> Iterable[tuple[int, int]]:
-        """Yield slot and horizon of each other process."""
+        """Yield the slot and horizon of each other process."""
         taken = self._memory.values(TAKEN)
         for slot, horizon in enumerate(self._memory.values(HORIZON)):
             if taken[slot] and slot != self._memory.slot:
@@ -253,7 +254,7 @@ Observer = Callable[[ObjectChange], None]
 
 
 class Observers(list[Observer]):
-    """The observers of one process, whose number is in shared memory. Reactor thread."""
+    """The observers of this process, whose count is in shared memory. Reactor thread."""
 
     def __init__(self, memory: StoreMemory) -> None:
         super().__init__()
@@ -272,18 +273,18 @@ class Observers(list[Observer]):
 
 @define(eq=False)
 class SharedWriteLock(WriteLock):
-    """The right to write, which processes get in turn."""
+    """The write lock, which processes acquire in turn."""
 
     _memory: StoreMemory
     _since: float | None = field(default=None, init=False)
 
     def __enter__(self) -> None:
-        """Acquire the lock, after the commits of processes that wait already."""
+        """Acquire the lock, after the processes that already wait."""
         memory = self._memory
         othersWait = memory.field(WAITING) != memory.field(ACQUIRED)
         memory.add(WAITING)
         self._since = monotonic()
-        # Each system call may give the interpreter to the reactor thread: this saves one.
+        # Each system call may hand the GIL to the reactor thread; this saves one.
         if othersWait or not memory.locks.tryLock(WRITE_LOCK):
             memory.locks.lock(NEXT_LOCK)
             memory.locks.lock(WRITE_LOCK)
@@ -300,18 +301,18 @@ class SharedWriteLock(WriteLock):
         self._memory.add(STARTED)
 
     def commitEnded(self) -> None:
-        """Let records that are read from now on be cached."""
+        """Allow caching of records that are read from now on."""
         self._memory.add(ENDED)
 
     @property
     def waitedSeconds(self) -> float:
-        """How long the writer has waited for the lock by now."""
+        """How long the writer has been waiting for the lock."""
         since = self._since
         return 0.0 if since is None else monotonic() - since
 
 
 class SharedRecordCache(RecordCache):
-    """The records that were read since the last commit of any process."""
+    """Records read since the last commit of any process."""
 
     def __init__(self, memory: StoreMemory, epoch: ReaderEpoch) -> None:
         super().__init__()
@@ -323,25 +324,25 @@ class SharedRecordCache(RecordCache):
         self._before, self._after = slice(0, own), slice(own + 8, None)
 
     def startRead(self) -> None:
-        """Publish to other processes that blobs may be read from now on."""
+        """Publish to the other processes that a read may begin."""
         self._epoch.startRead()
 
     def find(self, bucket: str, key: bytes, versionId: str | None = None) -> CachedObject | None:
-        """Return a cached object that no commit has changed, and its bucket."""
+        """Return a cached object and its bucket, unless a commit has invalidated them."""
         self._epoch.startRead()
         return super().find(bucket, key, versionId) if self._isFresh() else None
 
     def findBucket(self, name: str) -> Bucket | None:
-        """Return a cached bucket that is still current."""
+        """Return a cached bucket, unless a commit has invalidated it."""
         return super().findBucket(name) if self._isFresh() else None
 
     def add(self, bucket: Bucket, record: ObjectRecord, versionId: str | None = None) -> None:
-        """Cache a record that was read since the last L{find}, unless a commit came between."""
+        """Cache a record read since the last L{find}, unless a commit has happened in between."""
         if self._isSame():
             super().add(bucket, record, versionId)
 
     def addBucket(self, bucket: Bucket) -> None:
-        """Cache a bucket that was read since the last L{findBucket}, likewise."""
+        """Cache a bucket read since the last L{findBucket}, under the same condition."""
         if self._isSame():
             super().addBucket(bucket)
 
@@ -362,14 +363,14 @@ class SharedRecordCache(RecordCache):
 
 
 class SharedCheckpointLock(CheckpointLock):
-    """Lets one thread of all processes at a time make a checkpoint."""
+    """Lets one thread across all processes run a checkpoint at a time."""
 
     def __init__(self, memory: StoreMemory) -> None:
         super().__init__()
         self._memory = memory
 
     def tryAcquire(self) -> bool:
-        """Acquire the lock unless another thread or process has it."""
+        """Acquire the lock unless another thread or process holds it."""
         if not super().tryAcquire():
             return False
         if self._memory.locks.tryLock(CHECKPOINT_LOCK):
@@ -384,7 +385,7 @@ class SharedCheckpointLock(CheckpointLock):
 
 
 class SharedLatch(FailStopLatch):
-    """A latch of all processes."""
+    """A fail-stop latch that all processes share."""
 
     def __init__(self, memory: StoreMemory, directory: str | None = None) -> None:
         """
@@ -406,13 +407,13 @@ class SharedLatch(FailStopLatch):
 
 @define(eq=False)
 class SharedWALSizeCounter(WALSizeCounter):
-    """How much all processes have written to the WAL."""
+    """The number of bytes that all processes have written to the WAL."""
 
     _memory: StoreMemory
 
     @property
     def total(self) -> int:  # type: ignore[override]
-        """Bytes, since the memory was made."""
+        """Bytes written since the memory was created."""
         return sum(self._memory.values(WRITTEN))
 
     def add(self, size: int) -> None:
@@ -426,32 +427,31 @@ _CORRUPT = "store.damaged"
 _CLEARED = "store.cleared"
 
 _MAX_CHANGES = 100
-"""Changes in one message: half a megabyte if all have the longest metadata."""
+"""Changes per message: half a megabyte if all have metadata of maximum length."""
 
 
 class ProcessGroup:
     """
-    This process among those that have the store open. Reactor thread.
+    This process's membership in the process group of the store. Reactor thread.
 
-    @param sharing: Carries the messages between the processes, and their shared memory.
+    @param sharing: The message bus and shared memory of the processes.
     @param reactor: Provides C{IReactorTime}.
     @param directory: The data directory.
-    @ivar latch: For the blobs.
-    @ivar catalogState: For the catalog.
-    @ivar peers: For the garbage collector.
-    @ivar observers: Those of the store.
-    @ivar owner: The bytes that the ids of this process's blobs end with.
-    @ivar isFirst: Whether this is the process that scrubs.
-    @ivar resumesCollection: Whether this process collects garbage of earlier processes.
+    @ivar latch: The fail-stop latch for the blobs.
+    @ivar catalogState: The shared state for the catalog.
+    @ivar peers: The readers of all processes, for the garbage collector.
+    @ivar observers: The observers of the store.
+    @ivar owner: The suffix of the blob ids of this process.
+    @ivar isFirst: Whether this process runs the scrubber.
+    @ivar resumesCollection: Whether this process collects the garbage of earlier processes.
     @ivar isClean: Whether this process leaves no garbage to a successor.
     """
 
     def __init__(self, sharing: ProcessGroupConfig, reactor: Any, directory: str) -> None:
         """
-        Join the others; L{recover} follows. Blocks.
+        Join the group; call L{recover} next. Blocks.
 
-        @raise StoreError: The data directory is not locked by a parent, or the memory cannot be
-            used.
+        @raise StoreError: No parent has locked the data directory, or the memory cannot be used.
         """
         if not DirectoryLock.isTaken(directory):
             raise StoreError(f"{directory} is not locked for its workers")
@@ -485,7 +485,7 @@ class ProcessGroup:
 
     def recover(self, directory: str, files: Files, durability: str) -> None:
         """
-        Remove files and slots of processes that died. Blocks; before any other write.
+        Remove files and slots of dead processes. Blocks; call before any other write.
 
         @param directory: The data directory.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
@@ -493,7 +493,7 @@ class ProcessGroup:
         @raise CatalogUnusable: The catalog cannot be opened.
         """
         if not self._left or self.latch.failure is not None:
-            # While writing is stopped nothing is removed. The next start sweeps all.
+            # Nothing is removed while writing is stopped. The next start sweeps everything.
             return
         kind = Durability(durability)
         syncs = SyncGroup(files, self.latch, kind is Durability.FULL)
@@ -519,10 +519,10 @@ class ProcessGroup:
 
     def subscribe(self, blobs: IBlobStore, notify: Callable[[ObjectChange], None]) -> None:
         """
-        Subscribe to the messages of the other processes. Once.
+        Subscribe to the messages of the other processes. Call once.
 
-        @param blobs: Closes and refuses the blobs that others remove, or find corrupt.
-        @param notify: Called with each of their changes.
+        @param blobs: The blob store, which closes removed blobs and refuses corrupt ones.
+        @param notify: Called with each change of another process.
         """
 
         def receive(payload: Any) -> None:
@@ -536,9 +536,10 @@ class ProcessGroup:
 
     def broadcastChange(self, change: ObjectChange) -> None:
         """
-        Notify the observers of other processes, if there are any, in the order of the changes.
+        Notify the observers of other processes, if any, in the order of the changes.
 
-        @param change: Is sent without inline bytes, with others of this reactor iteration.
+        @param change: Sent without inline bytes, batched with the other changes of this reactor
+            iteration.
         """
         observers = self._memory.values(OBSERVERS)
         if sum(observers) == observers[self._memory.slot]:
@@ -551,19 +552,19 @@ class ProcessGroup:
             self._sending = self._clock.callLater(0, self._sendChanges)
 
     def broadcastRemoved(self, blobs: Sequence[str]) -> None:
-        """Notify the other processes of blobs that were removed."""
+        """Notify the other processes of removed blobs."""
         self._sharing.broadcast(_REMOVED, list(blobs))
 
     def broadcastCorrupt(self, blobs: Sequence[str]) -> None:
-        """Notify the other processes of blobs that are corrupt."""
+        """Notify the other processes of corrupt blobs."""
         self._sharing.broadcast(_CORRUPT, list(blobs))
 
     def broadcastCleared(self, blobs: Sequence[str]) -> None:
-        """Notify the other processes of blobs that are right again."""
+        """Notify the other processes of blobs that are intact again."""
         self._sharing.broadcast(_CLEARED, list(blobs))
 
     def leave(self) -> None:
-        """Send changes that wait, and free the slot. Once."""
+        """Send waiting changes and free the slot. Call once."""
         if self._sending is not None:
             self._sending.cancel()
             self._sendChanges()

@@ -1,11 +1,11 @@
 """
-The values of the store.
+The value types of the store.
 
-Keys are C{bytes} (UTF-8) everywhere below the protocol: they sort as S3 sorts them and may hold
-any character. Times are whole milliseconds since the epoch. ETags carry no quotation marks.
+Keys are C{bytes} (UTF-8) everywhere below the protocol: they sort in S3 order and may contain any
+character. Times are whole milliseconds since the epoch. ETags carry no quotation marks.
 
-Values are structs of C{msgspec}: an attrs class takes three times as long to make one of, and five
-times the memory.
+Values are C{msgspec} structs: an attrs instance takes three times as long to create and five times
+the memory.
 """
 
 from calendar import isleap
@@ -17,16 +17,18 @@ from attrs import field, frozen
 from msgspec import Struct
 
 INLINE_LIMIT = 64 * 1024
-"""Objects up to this many bytes live in the catalog row: no file, no fsync of their own."""
+"""
+Objects up to this many bytes live in their catalog row, without a file or an fsync of their own.
+"""
 
 NULL_VERSION = "null"
 """
-The id of a version that was written before versioning was enabled, or while it was suspended; of
-each key there is at most one.
+The id of a version written before versioning was enabled or while it was suspended. Each key has at
+most one.
 """
 
 NEWER_LIMIT = 100
-"""The most noncurrent versions that a rule keeps of each key."""
+"""The most noncurrent versions per key that a rule can keep."""
 
 VERSIONING_ENABLED = "Enabled"
 VERSIONING_SUSPENDED = "Suspended"
@@ -35,18 +37,18 @@ GOVERNANCE = "GOVERNANCE"
 COMPLIANCE = "COMPLIANCE"
 
 RETENTION_MODES = (GOVERNANCE, COMPLIANCE)
-"""The modes of a retention; the first one gives way to a permission, the other one to nothing."""
+"""The retention modes. A permission can bypass the first one; nothing can bypass the second."""
 
 
 class Bucket(Struct, frozen=True):
     """
     A bucket and the account that owns it.
 
-    @ivar ownership: The object ownership that it was created with; empty if none was named.
+    @ivar ownership: The object ownership given at creation; empty if none was given.
     @ivar versioning: C{"Enabled"}, C{"Suspended"}, or empty if versioning was never enabled.
-    @ivar lockEnabled: Whether its objects may be locked.
-    @ivar generation: Changes with each change of its settings and never repeats, also not for
-        another bucket; 0 if it never had any.
+    @ivar lockEnabled: Whether object lock is enabled.
+    @ivar generation: Changes with each change of the bucket's settings and never repeats, even
+        across buckets; 0 if the bucket never had settings.
     """
 
     name: str
@@ -71,8 +73,8 @@ class Content(Struct, frozen=True):
     """
     The bytes of an object: either C{inline}, or an ordered list of C{segments}.
 
-    The content that a writer returns is durable but has no references yet: it is either stored in
-    the catalog, which counts them, or removed.
+    The content that a writer returns is durable but has no references yet. It must be stored in the
+    catalog, which counts references, or removed.
     """
 
     size: int
@@ -82,7 +84,7 @@ class Content(Struct, frozen=True):
 
 class Checksum(Struct, frozen=True):
     """
-    An S3 checksum as it is returned to clients.
+    An S3 checksum as returned to clients.
 
     @ivar algorithm: C{"CRC32"}, C{"CRC32C"}, C{"CRC64NVME"}, C{"SHA1"} or C{"SHA256"}.
     @ivar value: Base64, followed by C{-n} if it is composite.
@@ -104,10 +106,10 @@ class PartSummary(Struct, frozen=True):
 
 class ObjectLock(Struct, frozen=True, omit_defaults=True):
     """
-    What keeps a version from being removed.
+    The retention and legal hold of a version.
 
     @ivar mode: One of L{RETENTION_MODES}; empty without a retention.
-    @ivar untilMs: When the retention ends.
+    @ivar untilMs: When the retention ends, in milliseconds since the epoch.
     @ivar legalHold: L{None} if it was never set.
     """
 
@@ -117,10 +119,10 @@ class ObjectLock(Struct, frozen=True, omit_defaults=True):
 
     def isActive(self, atMs: int, bypass: bool = False) -> bool:
         """
-        Return whether the version must not be removed.
+        Return whether the lock forbids removal of the version.
 
         @param atMs: The time of the removal.
-        @param bypass: Whether a retention in governance mode gives way.
+        @param bypass: Whether to bypass a retention in governance mode.
         """
         if self.legalHold:
             return True
@@ -132,12 +134,12 @@ UNLOCKED = ObjectLock()
 
 class DefaultRetention(Struct, frozen=True, omit_defaults=True):
     """
-    The retention of new versions that name none. Like all retentions it ends with a whole second,
-    so that what clients read is what they may write.
+    The retention of new versions that specify none. Like all retentions it ends on a whole second,
+    so that clients can write back the date they read.
 
-    @ivar days: 0 if it is in years.
-    @ivar years: 0 if it is in days. The same day of a later year, the 29 February's being the
-        1 March.
+    @ivar days: 0 if the period is in years.
+    @ivar years: 0 if the period is in days. The retention ends on the same day of a later year; 29
+        February becomes 1 March in a common year.
     """
 
     mode: str
@@ -145,7 +147,7 @@ class DefaultRetention(Struct, frozen=True, omit_defaults=True):
     years: int = 0
 
     def until(self, startMs: int) -> int:
-        """Return when the retention of a version ends that is made at a time."""
+        """Return when the retention ends for a version created at C{startMs}."""
         days = self.days
         if self.years:
             day = date.fromordinal(_EPOCH + startMs // _DAY)
@@ -157,7 +159,7 @@ class DefaultRetention(Struct, frozen=True, omit_defaults=True):
 
 
 DEFAULT_RETENTION = "objectLock"
-"""The name of the setting of a bucket that holds its L{DefaultRetention}, as JSON."""
+"""The name of the bucket setting that holds the L{DefaultRetention} as JSON."""
 
 readDefault = msgspec.json.Decoder(DefaultRetention).decode
 """Decodes the document of L{DEFAULT_RETENTION}."""
@@ -174,19 +176,19 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 class Attributes(Struct, frozen=True, omit_defaults=True):
     """
-    The properties of an object that a client has set; stored as one JSON text without those that
-    have their default: short rows are many in a page.
+    The properties of an object that a client can set. They are stored as one JSON text without
+    defaults, because short rows let a page hold more of them.
 
     @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
         C{cache-control}, C{expires}: lower-case name to value.
     @ivar metadata: User metadata without the C{x-amz-meta-} prefix, lower-case names.
-    @ivar tags: URL-encoded, as C{x-amz-tagging} has them; a column of its own in the row of an
-        object, for they change without it.
-    @ivar lock: Likewise, in columns of their own.
-    @ivar acl: The access control list, as C{encodeList} of C{storagegate.s3.access.acl} writes it;
-        empty for the private one. Like C{tags} a column of its own.
-    @ivar uploadId: The multipart upload that made the object, by which a completion that is
-        repeated finds it; empty if none did.
+    @ivar tags: URL-encoded as in C{x-amz-tagging}; stored in a separate column of the object's row,
+        because tags change independently.
+    @ivar lock: Also stored in separate columns.
+    @ivar acl: The access control list, encoded by C{encodeList} of C{storagegate.s3.access.acl};
+        empty for the private list. Stored in a separate column, like C{tags}.
+    @ivar uploadId: The multipart upload that created the object, by which a repeated completion
+        finds it; empty for other objects.
     """
 
     contentType: str = "binary/octet-stream"
@@ -205,11 +207,11 @@ class ObjectRecord(Struct, frozen=True):
     """
     One version of one object.
 
-    @ivar account: The account that wrote it.
-    @ivar versionId: Set by the catalog: an id, or C{null}.
-    @ivar sequence: The catalog's own number of this write; it never repeats, so two records with
-        the same bucket, key and sequence are the same write.
-    @ivar isDeleteMarker: Whether it only says that the key was deleted; it has no bytes then.
+    @ivar account: The account that wrote the object.
+    @ivar versionId: Assigned by the catalog: an id, or C{null}.
+    @ivar sequence: The catalog's number of this write. It never repeats, so records with the same
+        bucket, key and sequence are the same write.
+    @ivar isDeleteMarker: Whether the version is a delete marker, which has no bytes.
     """
 
     bucket: str
@@ -227,10 +229,10 @@ class ObjectRecord(Struct, frozen=True):
 
 class ObjectChange(Struct, frozen=True):
     """
-    A change that was committed.
+    A committed change.
 
     @ivar key: L{None} if the bucket itself was removed.
-    @ivar record: The object that the key holds now; L{None} if it holds none any more.
+    @ivar record: The current object of the key; L{None} if the key no longer has one.
     """
 
     bucket: str
@@ -242,9 +244,9 @@ class ListedObject(Struct, frozen=True, array_like=True, gc=False):
     """
     A row of a listing.
 
-    A C{Struct} whose JSON is a list: a page of 1,000 is read in a quarter of the time.
+    Encoded as a JSON array, so that a page of 1,000 rows is read in a quarter of the time.
 
-    @ivar contentType: Empty if the query did not request it.
+    @ivar contentType: Empty unless the query requested it.
     """
 
     key: str
@@ -262,7 +264,7 @@ class ListedVersion(Struct, frozen=True, array_like=True, gc=False):
     """
     A row of a listing of versions.
 
-    @ivar sequence: That of its record.
+    @ivar sequence: The sequence of the version's record.
     @ivar isLatest: Whether it is the newest version of its key.
     """
 
@@ -282,12 +284,13 @@ class ListedVersion(Struct, frozen=True, array_like=True, gc=False):
 
 class VersionListing(Struct, frozen=True):
     """
-    A page of a listing of versions: rows by key, of each key the newest first; common prefixes.
+    A page of a listing of versions: rows by key, newest first within a key, and common prefixes.
 
     @ivar last: The key or the common prefix after which the next page starts; L{None} if this
         page is the last.
-    @ivar lastVersion: The id of the version of C{last} after which it starts, also when that is
-        gone by then, so never C{null}; L{None} if C{last} is a common prefix.
+    @ivar lastVersion: The id of the version of C{last} after which the next page starts, never
+        C{null}, so that it stays valid after that version is removed; L{None} if C{last} is a
+        common prefix.
     """
 
     versions: tuple[ListedVersion, ...]
@@ -298,14 +301,14 @@ class VersionListing(Struct, frozen=True):
 
 class Removal(Struct, frozen=True):
     """
-    What a deletion has done to a key.
+    The effect of a deletion on a key.
 
-    @ivar isFound: Whether there was something to delete.
-    @ivar versionId: The id of the delete marker that was made, or of the version that was removed;
-        empty if there is none to name.
-    @ivar isDeleteMarker: Whether C{versionId} is that of a delete marker.
-    @ivar isChanged: Whether the key holds another object than before, or none any more.
-    @ivar current: The object that it holds then, without its bytes.
+    @ivar isFound: Whether the key or version existed.
+    @ivar versionId: The id of the delete marker that was created or the version that was removed;
+        empty if neither applies.
+    @ivar isDeleteMarker: Whether C{versionId} identifies a delete marker.
+    @ivar isChanged: Whether the current object of the key changed or was removed.
+    @ivar current: The new current object, without its bytes.
     """
 
     isFound: bool
@@ -342,7 +345,7 @@ class MultipartUpload(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """An uploaded part. Its content is always blobs, never inline."""
+    """An uploaded part. Its content is always in blobs, never inline."""
 
     number: int
     size: int
@@ -354,12 +357,12 @@ class Part(Struct, frozen=True):
 
 class ExpiryRow(Struct, frozen=True, array_like=True, gc=False):
     """
-    A version as the search for expired ones has it.
+    A version as read by the search for expired versions.
 
     @ivar isDeleteMarker: Whether it is a delete marker.
-    @ivar noncurrentMs: Since when it is not current; L{None} if it is.
-    @ivar tags: Encoded.
-    @ivar retainUntilMs: When its retention ends; L{None} without one.
+    @ivar noncurrentMs: When the version became noncurrent; L{None} if it is current.
+    @ivar tags: URL-encoded.
+    @ivar retainUntilMs: When the retention ends; L{None} without a retention.
     @ivar legalHold: L{None} if it was never set.
     """
 
@@ -376,21 +379,21 @@ class ExpiryRow(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def lock(self) -> ObjectLock:
-        """Its lock, without the mode: no rule bypasses any."""
+        """The version's lock, without the mode: a rule never bypasses a lock."""
         return ObjectLock("", self.retainUntilMs or 0, bool(self.legalHold))
 
 
 class Expiry(Struct, frozen=True):
     """
-    Why a version is removed by a rule: how it was when that was decided. It stays if any of this is
-    not so any more, and if it is locked, as in every removal.
+    The state of a version when a rule decided to remove it. The version stays if any of this has
+    changed or, as in every removal, if it is locked.
 
-    @ivar sequence: Its own.
-    @ivar noncurrentMs: As that of L{ExpiryRow}; so are C{tags}.
-    @ivar generation: Of the settings of its bucket, which have the rule.
-    @ivar newer: The key must have so many noncurrent versions that are newer; at most
+    @ivar sequence: The version's sequence.
+    @ivar noncurrentMs: As in L{ExpiryRow}; so are C{tags}.
+    @ivar generation: The generation of the bucket's settings, which contain the rule.
+    @ivar newer: The number of newer noncurrent versions that the key must have, at most
         L{NEWER_LIMIT}.
-    @ivar isOnly: The key must have no other versions.
+    @ivar isOnly: Whether the key must have no other versions.
     """
 
     sequence: int
@@ -403,18 +406,18 @@ class Expiry(Struct, frozen=True):
 
 class WriteCondition(Struct, frozen=True):
     """
-    The condition of a write, evaluated at the moment of the commit.
+    The condition of a write, evaluated at the commit.
 
-    @ivar absent: C{If-None-Match: *}: there must be no such object.
-    @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} is any.
-    @ivar unlike: C{If-None-Match}: there must be no object with one of these ETags.
-    @ivar size: An object that exists must have so many bytes; only of deletions.
-    @ivar modifiedSeconds: An object that exists must be of this second since the epoch; likewise.
-    @ivar bypass: Whether a retention in governance mode does not count; likewise.
-    @ivar expiry: Why a rule removes it; likewise.
-    @ivar revision: That which the bucket must have; only of L{ICatalog.putObject
-        <storagegate.storage.interfaces.ICatalog.putObject>}, and where the catalog has a
-        C{recentBucket}.
+    @ivar absent: C{If-None-Match: *}: the object must not exist.
+    @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} matches any.
+    @ivar unlike: C{If-None-Match}: an object with one of these ETags must not exist.
+    @ivar size: An existing object must have this size in bytes; for deletions only.
+    @ivar modifiedSeconds: An existing object must have been modified in this second since the
+        epoch; for deletions only.
+    @ivar bypass: Whether to bypass a retention in governance mode; for deletions only.
+    @ivar expiry: The state by which a rule decided to remove the version; for deletions only.
+    @ivar revision: The revision that the bucket must have; only for L{ICatalog.putObject
+        <storagegate.storage.interfaces.ICatalog.putObject>} of a catalog with C{recentBucket}.
     """
 
     absent: bool = False
@@ -433,12 +436,12 @@ class AccessKey:
     A key pair that an operator issued.
 
     @ivar policy: C{"readwrite"}, C{"readonly"} or C{"writeonly"}.
-    @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty is every bucket.
-    @ivar prefixPattern: A glob that the key must match; empty is every key.
-    @ivar role: What its owner may administer: a name in L{storagegate.s3.accounts.ROLES}.
-    @ivar expiresMs: From then on it is refused; 0 is never.
-    @ivar disabled: Whether it is refused.
-    @ivar note: A text of the operator's.
+    @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty for every bucket.
+    @ivar prefixPattern: A glob that the key must match; empty for every key.
+    @ivar role: The administrative role: a name in L{storagegate.s3.accounts.ROLES}.
+    @ivar expiresMs: When the key expires, in milliseconds since the epoch; 0 for never.
+    @ivar disabled: Whether requests with the key are refused.
+    @ivar note: Free text for operators.
     """
 
     accessKey: str
@@ -457,10 +460,10 @@ class AccessKey:
 
 class BlobRow(Struct, frozen=True):
     """
-    A blob that the catalog knows.
+    The catalog's row of a blob.
 
     @ivar crc: CRC-32C of all its bytes.
-    @ivar refs: Segments that name it.
+    @ivar refs: The number of segments that reference the blob.
     """
 
     id: str
@@ -472,11 +475,11 @@ class BlobRow(Struct, frozen=True):
 
 class BucketUsage(Struct, frozen=True):
     """
-    What a bucket holds.
+    The usage of a bucket.
 
-    @ivar bucket: Its name; empty for several.
-    @ivar bytes: Of all objects, parts of uploads not included.
-    @ivar uploadBytes: Of the parts of all uploads in progress.
+    @ivar bucket: The bucket's name; empty for an aggregate of several.
+    @ivar bytes: Bytes of all objects, excluding parts of uploads.
+    @ivar uploadBytes: Bytes of the parts of all uploads in progress.
     """
 
     bucket: str
@@ -488,11 +491,11 @@ class BucketUsage(Struct, frozen=True):
 
 class StoreUsage(Struct, frozen=True):
     """
-    What a store holds.
+    The usage of a store.
 
-    @ivar buckets: The oldest ones.
-    @ivar others: All others together.
-    @ivar accessKeys: How many keys are issued.
+    @ivar buckets: The oldest buckets.
+    @ivar others: The sum of all other buckets.
+    @ivar accessKeys: The number of issued keys.
     """
 
     buckets: tuple[BucketUsage, ...]
@@ -502,8 +505,8 @@ class StoreUsage(Struct, frozen=True):
 
 InlinePosition = tuple[bool, int, bytes, int]
 """
-Where a check of inline bytes has come to: whether among the versions that are not current, the
-number of a bucket, a key in it, and the number of the write.
+The position of a check of inline bytes: whether it is among noncurrent versions, the number of a
+bucket, a key in it, and the number of the write.
 """
 
 
@@ -511,8 +514,8 @@ class InlineCheck(Struct, frozen=True):
     """
     The result of the check of a page of inline bytes.
 
-    @ivar damaged: Bucket and key of objects whose bytes are not those that were written.
-    @ivar next: Where the next page begins; L{None} at the end.
+    @ivar damaged: Bucket and key of each corrupt object.
+    @ivar next: The position of the next page; L{None} after the last page.
     """
 
     damaged: tuple[tuple[str, bytes], ...]

@@ -1,9 +1,8 @@
 """
-The removal of files that a crash has left in C{staging/}.
+Removal of files that a crash has left in C{staging/}.
 
-A name there belongs to a blob that the catalog has committed (then only the name is removed), or to
-one that it has not (then the blob is removed too). A crash leaves no other files: see
-L{storagegate.storage.blobs.writer}.
+If the catalog has committed the blob of a staging name, only the name is removed; otherwise the
+blob is removed, too. A crash leaves no other files: see L{storagegate.storage.blobs.writer}.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,10 +18,10 @@ from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import ICatalog
 
 _BATCH = 500
-"""Ids in one query of the catalog."""
+"""Ids per query of the catalog."""
 
 _UNCONFIRMED_SECONDS = 24 * 3600.0
-"""An upload that has written nothing for a day has ended."""
+"""An upload that has written nothing for a day is considered ended."""
 
 _log = Logger()
 
@@ -32,9 +31,9 @@ class Swept:
     """
     The counts of one sweep.
 
-    @ivar settled: First names of committed blobs that were removed.
-    @ivar removed: Uploads that never were committed.
-    @ivar restored: Committed blobs that had only their first name left.
+    @ivar settled: The number of staging names of committed blobs that were removed.
+    @ivar removed: The number of removed uploads that were never committed.
+    @ivar restored: The number of committed blobs that had only their staging name left.
     """
 
     settled: int = 0
@@ -42,7 +41,7 @@ class Swept:
     restored: int = 0
 
     def log(self) -> None:
-        """Write one line, if anything was swept."""
+        """Log one line if anything was swept."""
         if self != Swept():
             _log.info(
                 "swept staging: {swept.settled} settled, {swept.removed} removed,"
@@ -59,13 +58,13 @@ def sweepStaging(
     settle: Callable[[], object],
 ) -> Swept:
     """
-    Remove all names in C{staging/}; no process may be writing there. Blocks.
+    Remove all names in C{staging/}. No process may be writing there. Blocks.
 
-    Names that are no ids of blobs stay. So do all if the disk has no space for a commit.
+    Names that are not blob ids stay. All names stay if the disk has no space for a commit.
 
     @param syncs: Makes directories durable.
-    @param known: Returns those of the ids that the catalog has.
-    @param settle: Makes a commit that overwrites an unseen one, which may name a blob that
+    @param known: Returns the subset of ids that the catalog has.
+    @param settle: Makes a commit that overwrites an unseen commit, which may name a blob that
         C{known} does not return.
     @param files: The operating system's calls.
     """
@@ -99,17 +98,17 @@ def sweepLeft(
     settle: Callable[[], object],
 ) -> Swept:
     """
-    Remove the names in C{staging/} of processes that died, while others are writing. Blocks.
+    Remove the names of dead processes in C{staging/} while others are writing. Blocks.
 
-    As L{sweepStaging}, but nothing is restored, for no power was cut; and a blob that lost its last
-    reference is left to the garbage collector, for another process may still read it.
+    Like L{sweepStaging}, but nothing is restored, because there was no power cut, and a blob
+    without references is left to the garbage collector, because another process may still read it.
 
     @param syncs: Makes directories durable.
-    @param owners: The bytes that the ids of those processes end with.
-    @param known: Returns those of the ids that the catalog has.
-    @param named: Returns those of the ids that have references.
-    @param settle: See L{sweepStaging}. It is called in any case, for garbage is removed after this.
-    @raise StoreReadOnly: Writing has stopped; nothing more is removed.
+    @param owners: The blob id suffixes of the dead processes.
+    @param known: Returns the subset of ids that the catalog has.
+    @param named: Returns the subset of ids that have references.
+    @param settle: See L{sweepStaging}. Always called, because garbage is removed afterwards.
+    @raise StoreReadOnly: Writing has stopped, so nothing more is removed.
     """
     ends = tuple(owner.hex() for owner in owners)
     swept = Swept()
@@ -137,14 +136,15 @@ async def removeUnconfirmed(
     olderThanSeconds: float = _UNCONFIRMED_SECONDS,
 ) -> Swept:
     """
-    Remove blobs that were written and never committed, and confirm those that were committed.
+    Remove blobs that were written but never committed, and confirm committed blobs.
 
     @param olderThanSeconds: Longer than an upload may last.
-    @param clock: While it is not trusted nothing is removed: an upload in progress may seem old.
+    @param clock: Nothing is removed while the clock is not trusted, because an upload in progress
+        may seem old.
     @param catalog: Decides which blobs were committed.
-    @param blobs: Lists those that were never confirmed, and confirms or removes them.
-    @raise StoreError: The catalog or the blobs cannot be read, or written, now.
-    @raise OSError: The disk refuses.
+    @param blobs: Lists unconfirmed blobs, and confirms or removes them.
+    @raise StoreError: The catalog or the blobs cannot be read or written now.
+    @raise OSError: The operating system reported a disk error.
     """
     swept = Swept()
     if clock is not None and clock.isStepped:
@@ -161,7 +161,7 @@ async def removeUnconfirmed(
 
 
 def _settled(settle: Callable[[], object]) -> bool:
-    """Overwrite an unseen commit; return whether that was possible."""
+    """Overwrite an unseen commit; return whether that succeeded."""
     try:
         settle()
     except StoreFull as error:
@@ -177,7 +177,7 @@ def _batches(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _removeBlobs(layout: BlobLayout, files: Files, syncs: SyncGroup, blobs: Sequence[str]) -> None:
-    """Remove blobs that were linked but never committed, durably, before their first names."""
+    """Durably remove blobs that were linked but never committed, before their staging names."""
     syncs.check()
     shards = {layout.shard(blob) for blob in blobs if unlinkIfThere(files, layout.path(blob))}
     for shard in sorted(shards):
@@ -186,9 +186,9 @@ def _removeBlobs(layout: BlobLayout, files: Files, syncs: SyncGroup, blobs: Sequ
 
 def _restore(layout: BlobLayout, files: Files, shards: Shards, syncs: SyncGroup, blob: str) -> bool:
     """
-    Link a committed blob again if it has only its first name.
+    Relink a committed blob that has only its staging name.
 
-    That happens without fsyncs: a power cut may keep the commit and lose the link.
+    Without fsyncs, a power cut may keep the commit and lose the link.
     """
     try:
         files.size(layout.path(blob))

@@ -1,18 +1,18 @@
 """
-C{storagegate restore}: a data directory out of a backup, whole or not at all.
+C{storagegate restore}: makes a data directory from a backup, atomically.
 
-The backup is read only, so it may be on a medium that cannot be written. Everything is written to a
-directory with another name, checked there, and made durable, before it gets its own name::
+The backup is only read, so it may be on a read-only medium. The copy is written to a directory with
+a temporary name, checked and synced there, and then renamed::
 
     1  copy the catalog, and migrate the copy              DIR.restore-unfinished/
-    2  is the catalog sound, is each blob there and as long as the catalog says: else nothing more
-    3  copy the blobs that it names, and the other files
+    2  check that the catalog is sound and each blob exists with its size; otherwise stop
+    3  copy the blobs that it references, and the other files
     4  check the copy as fsck does
     5  sync, rename to DIR, sync
 
-Where the directory above DIR cannot be written, or DIR is a file system of its own, the copy is in
-C{DIR/restore-unfinished}, and step 5 moves its entries up, C{catalog.sqlite} last. Until then
-a daemon refuses to start there.
+If the parent of DIR is not writable or DIR is a mount point, the copy is in
+C{DIR/restore-unfinished}, and step 5 moves its entries up, C{catalog.sqlite} last. Until then a
+daemon refuses to start in DIR.
 """
 
 import errno
@@ -50,12 +50,12 @@ from storagegate.storage.fsck import Progress, check, noProgress
 from storagegate.storage.identity import UNFINISHED
 
 _PAGE = 500
-"""Rows that are read together."""
+"""Rows per page."""
 
 _CANNOT_MAKE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 _MOST_PROBLEMS = 100
-"""Lines about missing blobs; the rest is counted."""
+"""The most lines about missing blobs; further ones are only counted."""
 
 
 def restore(
@@ -69,18 +69,18 @@ def restore(
     progress: Progress = noProgress,
 ) -> int:
     """
-    Make a data directory out of a backup. Blocks.
+    Make a data directory from a backup. Blocks.
 
-    @param source: The backup. It is not changed.
-    @param to: A directory that is empty or does not exist; if the copy fails, it is as before.
-    @param verify: Whether every byte of the copy is read and compared with its checksum.
+    @param source: The backup, which is not changed.
+    @param to: An empty or nonexistent directory. If the copy fails, it is left unchanged.
+    @param verify: Whether to read every byte of the copy and compare it with its checksum.
     @param report: Called with one line for each problem, and with the result.
-    @param isPartial: Whether a backup with missing or damaged blobs is restored, too.
+    @param isPartial: Whether to restore a backup with missing or damaged blobs.
     @param files: The operating system's calls, or a replacement.
-    @param progress: Called with the number of the blobs that were copied, and of all.
-    @return: How many problems the copy has: none unless C{isPartial}.
+    @param progress: Called with the number of copied blobs and the total.
+    @return: The number of problems in the copy: 0 unless C{isPartial}.
     @raise StoreError: Nothing was restored; one line gives the reason.
-    @raise OSError: The disk refuses.
+    @raise OSError: The operating system reported a disk error.
     """
     backup, target = os.path.realpath(source), os.path.realpath(to)
     _refuseIncomplete(source, backup)
@@ -114,9 +114,9 @@ def restore(
 
 def _refuseIncomplete(source: str, backup: str) -> None:
     """
-    Refuse what is no backup of a store on one machine.
+    Refuse a directory that is not a complete backup of a store on one machine.
 
-    @raise BackupError: The text is one line.
+    @raise BackupError: The message is one line with the reason.
     """
     manifest = readManifest(backup)
     if manifest is not None and manifest.isCluster:
@@ -137,9 +137,9 @@ def _refuseIncomplete(source: str, backup: str) -> None:
 @contextmanager
 def _reading(source: str, backup: str) -> Iterator[None]:
     """
-    Keep daemons from starting on the backup.
+    Prevent daemons from starting on the backup.
 
-    @raise BackupError: One serves it.
+    @raise BackupError: A daemon serves it.
     """
     try:
         descriptor = os.open(os.path.join(backup, "lock"), os.O_RDONLY | os.O_CLOEXEC)
@@ -159,7 +159,7 @@ def _reading(source: str, backup: str) -> Iterator[None]:
 @contextmanager
 def _drafting(target: str) -> Iterator[str]:
     """
-    Yield an empty directory for the copy, which is gone at the end unless it was renamed.
+    Yield an empty directory for the copy; remove it if the copy fails.
 
     @raise BackupError: Another process restores to the same directory.
     """
@@ -182,7 +182,7 @@ def _drafting(target: str) -> Iterator[str]:
         except BlockingIOError:
             raise BackupError(f"another process restores to {target}") from None
         os.fchmod(descriptor, 0o700)
-        # What a restore that was killed has left.
+        # Remove the remains of a killed restore.
         emptyDirectory(draft)
         try:
             yield draft
@@ -194,9 +194,9 @@ def _drafting(target: str) -> Iterator[str]:
 
 
 def _place(draft: str, target: str) -> None:
-    """Give a copy that is whole and durable its name, durably."""
+    """Durably rename a complete, durable copy to its target."""
     if os.path.dirname(draft) != target:
-        # An empty directory is replaced.
+        # The rename replaces an empty directory.
         os.rename(draft, target)
         syncDirectory(os.path.dirname(target))
         return
@@ -219,9 +219,9 @@ def _place(draft: str, target: str) -> None:
 @define(eq=False)
 class _Restore:
     """
-    One copy of one backup.
+    One restore of one backup.
 
-    @ivar counted: What was copied, as text.
+    @ivar counted: A summary of the copied data, as text.
     """
 
     _source: BlobLayout
@@ -234,7 +234,7 @@ class _Restore:
     counted: str = field(default="", init=False)
 
     def run(self, verify: bool) -> int:
-        """Make the copy and check it; return how many problems it has."""
+        """Make the copy and check it; return the number of problems."""
         catalog = os.path.join(self._target.data, CATALOG)
         self._files.copy(os.path.join(self._source.data, CATALOG), catalog)
         prepare(catalog, Durability.OS)
@@ -254,7 +254,7 @@ class _Restore:
         return found
 
     def _compare(self, connection: sqlite3.Connection) -> None:
-        """Look for everything that the backup must have, before anything large is copied."""
+        """Check that the backup is complete before copying anything large."""
         rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
         if rows != [("ok",)]:
             raise BackupError(f"the catalog of the backup is damaged: {rows[0][0]}")
@@ -297,7 +297,7 @@ class _Restore:
 
 
 def _blobsOf(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    """Yield id and size of each blob with references."""
+    """Yield id and size of each referenced blob."""
     after = ""
     while rows := refcounts.blobRows(connection, after, _PAGE):
         after = rows[-1].id

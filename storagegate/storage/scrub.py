@@ -1,18 +1,18 @@
 """
-The detection of corrupt blobs: by a slow background read of all, and during reads.
+Detection of corrupt blobs, by a slow background scrub and during reads.
 
-A disk reports a bad sector only when it is read; the damage of a blob that is not read for a year
-would not be known until the last good copy elsewhere is deleted.
+A disk reports a bad sector only when it is read. Without a scrub, damage to a blob that is not read
+for a year could stay unnoticed until the last good copy elsewhere is deleted.
 
-The catalog has a checksum of the whole blob. A verified read of a whole blob compares it while the
-bytes are sent, and its last piece is sent after the comparison. A part of a blob is sent after the
-whole of it has been compared: such a read takes a second one, of the whole blob.
+The catalog stores a checksum of each whole blob. A verified read of a whole blob computes the
+checksum while sending, and sends the last piece after comparing it. A part of a blob is sent after
+the whole blob has been compared, which costs an additional read of the whole blob.
 
-Over a network a second read may bring other bytes than the first. Where the store of pieces does
-not compare each range by itself (see L{storagegate.storage.blobs.chunksums}), the checksum of the
-bytes that are sent is combined with the checksums of the bytes before and after them.
+Over a network, a second read may return different bytes from the first. If the piece store does not
+verify each range itself (see L{storagegate.storage.blobs.chunksums}), the checksum of the sent
+bytes is combined with the checksums of the bytes before and after them.
 
-A mark of damage is not for ever: a reader that finds the whole blob right takes it away.
+A mark of corruption is not permanent: a reader that finds the whole blob intact clears it.
 """
 
 import os
@@ -37,10 +37,10 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
     """
     Compare a blob with its row.
 
-    @param crc: L{None} where only the sizes are compared.
-    @param size: Bytes that the row names.
-    @param foundSize: Bytes that the blob has.
-    @param foundCrc: The CRC-32C of those bytes.
+    @param crc: The CRC-32C in the row; L{None} to compare only the sizes.
+    @param size: The size in the row.
+    @param foundSize: The actual size of the blob.
+    @param foundCrc: The actual CRC-32C.
     @return: The problem, or L{None}.
     """
     if foundSize != size:
@@ -55,8 +55,8 @@ class CorruptionLog:
     """
     Records corrupt blobs, so that their bytes are not sent again. Reactor thread.
 
-    @ivar _onCorrupt: Called with the blobs, which must not be opened again.
-    @ivar _onRight: Called with blobs that are right again, which may be opened.
+    @ivar _onCorrupt: Called with corrupt blobs, which must not be opened again.
+    @ivar _onRight: Called with blobs that are intact again and may be opened.
     """
 
     _log = Logger()
@@ -70,10 +70,10 @@ class CorruptionLog:
         Mark a blob as corrupt, until it is deleted, and log it.
 
         @param problem: The problem, as the end of a sentence.
-        @param row: Of a blob that may have been deleted meanwhile.
-        @raise StoreError: It could not be recorded in the catalog.
+        @param row: The row of the blob, which may have been deleted in the meantime.
+        @raise StoreError: The catalog could not record it.
         """
-        # A blob that was deleted meanwhile is not corrupt.
+        # A blob deleted in the meantime is not corrupt.
         if row.id in await self._catalog.referenced([row.id]):
             self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
             self._onCorrupt([row.id])
@@ -81,9 +81,9 @@ class CorruptionLog:
 
     async def remove(self, blob: str) -> None:
         """
-        Take the mark of a blob away that was read whole and is right.
+        Clear the mark of a blob that was read whole and is intact.
 
-        @raise StoreError: It could not be recorded in the catalog.
+        @raise StoreError: The catalog could not record it.
         """
         self._log.info("blob {blob} is right again", blob=blob)
         self._onRight([blob])
@@ -91,38 +91,38 @@ class CorruptionLog:
 
 
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""A terabyte in a day and a half, at a few hundredths of what one disk reads."""
+"""A terabyte in a day and a half, at a few hundredths of a disk's read rate."""
 
 PAUSE_SECONDS = 7 * 24 * 3600.0
-"""Between rounds: a week, in which a second copy elsewhere mostly stays good."""
+"""Pause between rounds: a week, in which a second copy elsewhere usually stays intact."""
 
 _START_SECONDS = 60.0
-"""Before the first round: a daemon that starts has more urgent reads to make."""
+"""Delay before the first round: a starting daemon has more urgent reads."""
 
 _PIECE = 1024 * 1024
-"""Bytes read at a time: no thread of the pool is occupied for long."""
+"""Bytes per read, so that no pool thread is occupied for long."""
 
 _PAGE = 500
-"""Rows read at a time."""
+"""Rows per page."""
 
 _INLINE_PAGE = 64
-"""Objects read at a time that have their bytes in the catalog: 4 MiB at most."""
+"""Inline objects per page: at most 4 MiB."""
 
 
 @define(eq=False)
 class Scrubber:
     """
-    Reads all blobs again and again. All methods: reactor thread.
+    Rereads all blobs in rounds. All methods: reactor thread.
 
-    A round begins at a random id, so that a daemon that is restarted often still reads all, without
-    a record of its progress.
+    A round starts at a random id, so that a daemon that restarts often still covers all blobs
+    without recording its progress.
 
     @ivar _clock: Measures the pauses.
-    @ivar _report: Receives the blobs that are corrupt.
+    @ivar _report: Receives corrupt blobs.
     @ivar _random: C{os.urandom} or a replacement.
-    @ivar bytesRead: How many bytes have been read again.
-    @ivar rounds: How many rounds have ended.
-    @ivar corruptObjects: Bucket and key of the inline objects that the last round found corrupt.
+    @ivar bytesRead: The number of bytes reread.
+    @ivar rounds: The number of completed rounds.
+    @ivar corruptObjects: Bucket and key of each inline object that the last round found corrupt.
     """
 
     _log = Logger()
@@ -145,15 +145,15 @@ class Scrubber:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is scrubbed any more; L{None} if nothing is wrong."""
+        """Why the scrubber has stopped; L{None} while it runs."""
         return self._task.problem
 
     def start(self) -> None:
-        """Scrub, round after round, until L{stop}. Once."""
+        """Scrub in rounds until L{stop}. Call once."""
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """Stop, when no job is left in the pool."""
+        """Stop, after the current pool job has finished."""
         await self._task.stop()
 
     async def scrub(self) -> None:
@@ -173,7 +173,7 @@ class Scrubber:
             await self._task.pause(self._pauseSeconds)
 
     async def _between(self, after: str, last: str) -> None:
-        """Check the blobs after one id, up to another."""
+        """Check the blobs after one id and up to another."""
         while not self._task.isStopping:
             rows = await self._catalog.blobRows(after, _PAGE)
             for row in rows:
@@ -186,7 +186,7 @@ class Scrubber:
             after = rows[-1].id
 
     async def _inline(self) -> None:
-        """Check the objects whose bytes are in the catalog."""
+        """Check the inline objects."""
         corrupt: set[tuple[str, bytes]] = set()
         position: InlinePosition | None = None
         while not self._task.isStopping:
@@ -206,20 +206,20 @@ class Scrubber:
         try:
             problem = await self._read(row)
             if problem is not None and self._blobs.isRemote:
-                # One wrong answer of a network is no damage.
+                # A single wrong response from a network does not prove corruption.
                 problem = await readProblem(self._blobs, row)
         except CorruptBlob:
             problem = "is missing"
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
-        # Where no blob can be read, this one may be whole.
+        # If no blob can be read, this one may be intact.
         if problem is not None and not any(self._blobs.health().values()):
             await self._report.add(row, problem)
         elif problem is None and row.id in self._blobs.corrupt and not self._task.isStopping:
             await self._report.remove(row.id)
 
     async def _read(self, row: BlobRow) -> str | None:
-        """Read a blob at the configured rate; return the problem with it."""
+        """Read a blob at the configured rate; return its problem, or L{None}."""
         blob = await self._blobs.openUncached(row.id)
         offset, crc = 0, BlobChecksum()
         try:
@@ -236,19 +236,19 @@ class Scrubber:
 
 
 _REEXAMINE_SECONDS = 10.0
-"""Between two readings of a blob that stays wrong: each costs a read of the whole."""
+"""Interval between rereads of a corrupt blob: each reads the whole blob."""
 
 _REEXAMINED = 4
-"""Blobs that are read at one time to find out whether they are right again."""
+"""The most blobs that are reexamined concurrently."""
 
 
 @define(eq=False)
 class Reexamination:
     """
-    Reads blobs once more that are marked as corrupt, when a reader wants them. Reactor thread.
+    Rereads blobs that are marked as corrupt when a reader requests them. Reactor thread.
 
-    Bytes may be put back from a backup, and a network may have answered wrongly: a mark is no
-    reason to refuse a blob without a look.
+    A backup may have restored the bytes, or a network may have returned wrong bytes, so a mark
+    alone does not justify refusing a blob.
     """
 
     _catalog: ICatalog
@@ -256,15 +256,15 @@ class Reexamination:
     _clock: IReactorTime
     _report: CorruptionLog
     _running: int = field(default=0, init=False)
-    # When each was read last, of the marked ones, which are few.
+    # When each marked blob was last read. There are few.
     _readAt: dict[str, float] = field(factory=dict, init=False)
 
     def examine(self, blob: str) -> Deferred[bool]:
         """
-        Read a marked blob whole, and take its mark away if it is right.
+        Read a marked blob whole, and clear its mark if it is intact.
 
-        @return: Whether it is. False also if it was read a few seconds ago, or others are being
-            read.
+        @return: Whether it is intact. False also if it was read a few seconds ago or too many
+            others are being read.
         """
         now = self._clock.seconds()
         self._readAt = {
@@ -287,7 +287,7 @@ class Reexamination:
                 return False
             await self._report.remove(blob)
         except StoreReadOnly:
-            # The mark stays in the catalog; the bytes are right nevertheless.
+            # The bytes are intact, although the mark stays in the catalog.
             return True
         except OSError:
             return False
@@ -298,7 +298,7 @@ async def readProblem(blobs: IBlobStore, row: BlobRow) -> str | None:
     """
     Read a blob whole, as fast as possible.
 
-    @return: The problem with it, or L{None}.
+    @return: The blob's problem, or L{None}.
     @raise OSError: It cannot be read.
     @raise StoreBusy: The blobs cannot be reached now.
     """
@@ -317,30 +317,30 @@ async def readProblem(blobs: IBlobStore, row: BlobRow) -> str | None:
 
 
 PIECE = 256 * 1024
-"""Bytes read at a time from this machine; as many are in memory for each response."""
+"""Bytes per read from this machine; each response holds as many in memory."""
 
 Sink = Callable[[bytes], Deferred[None] | None]
-"""Receives a piece; a returned Deferred must fire before the next."""
+"""Receives a piece. A returned Deferred must fire before the next call."""
 
 
 async def _send(sink: Sink, piece: bytes) -> None:
-    """Send a piece and wait until the next may follow."""
+    """Send a piece, and wait until the next may be sent."""
     sent = sink(piece)
     if sent is not None:
         await sent
 
 
 _RANGE_MOST = 8 << 20
-"""A range of a larger blob that has no checksums of its chunks is not verified."""
+"""Ranges of larger blobs without chunk checksums are not verified."""
 
 
 @define(eq=False)
 class _HeldSink:
     """
-    Passes chunks on, each when the next one has come: the last is kept.
+    Forwards each chunk when the next one arrives, and so holds back the last.
 
     @ivar crc: The checksum of all chunks.
-    @ivar isSent: Whether any chunk was passed on.
+    @ivar isSent: Whether any chunk was forwarded.
     """
 
     _sink: Sink
@@ -358,18 +358,18 @@ class _HeldSink:
         return self._sink(held)
 
     async def sendFile(self, *arguments: Any) -> None:
-        """Is not called: the bytes come over a network."""
+        """Never called: the bytes come over a network."""
         raise NotImplementedError
 
 
 @frozen
 class _PlainSink:
-    """The interface of a response, for a function that receives chunks."""
+    """Adapts a function that receives chunks to the interface of a response."""
 
     send: Sink
 
     async def sendFile(self, *arguments: Any) -> None:
-        """Is not called: the bytes come over a network."""
+        """Never called: the bytes come over a network."""
         raise NotImplementedError
 
 
@@ -378,13 +378,13 @@ class VerifyingReader:
     """
     Reads segments of blobs and verifies them. Methods: reactor thread.
 
-    Bytes from a network are verified in any case. Where the store compares each range with
-    checksums that it keeps with the bytes, nothing else is done. The others (RADOS, shared files,
-    and objects of a bucket that have no such checksums) are compared with the checksum of the
-    catalog: a whole blob while it is sent, and a range with the rest of its blob, if the blob is
-    not larger than L{_RANGE_MOST} or C{verifyReads} is set.
+    If a network store verifies each range with checksums that it stores with the bytes, nothing
+    else is done. Bytes of the other network stores (RADOS, shared files, and objects of an S3
+    bucket without such checksums) are compared with the catalog's checksum: a whole blob while it
+    is sent, and a range together with the rest of its blob, if the blob is not larger than
+    L{_RANGE_MOST} or C{verifyReads} is set.
 
-    @ivar _isForced: Whether C{verifyReads} is set: all is compared with the catalog.
+    @ivar _isForced: Whether C{verifyReads} is set, so that all reads are compared with the catalog.
     """
 
     _log = Logger()
@@ -398,10 +398,10 @@ class VerifyingReader:
         """
         Send a segment, piece by piece.
 
-        @param sink: Receives pieces of 256 KiB at most from this machine, of a MiB at most from a
-            network.
+        @param sink: Receives pieces of at most 256 KiB from this machine, or 1 MiB from a network.
         @raise CorruptBlob: The blob is corrupt; C{sink} has not received the last piece.
-        @raise StoreBusy: The answer was wrong and another is right, but some of it was sent.
+        @raise StoreBusy: A response was wrong and a reread was right, but part of the wrong
+            response was already sent.
         """
         if self._blobs.isRemote:
             reader = await self._blobs.open(segment)
@@ -429,7 +429,7 @@ class VerifyingReader:
         if not self._isForced and (reader.isVerified or (isPart and reader.size > _RANGE_MOST)):
             await reader.sendTo(_PlainSink(sink), offset, length)
             return
-        # It is needed only at the end.
+        # The row is needed only at the end.
         looking = Deferred.fromCoroutine(self._catalog.blobRow(segment.blob))
         try:
             held = _HeldSink(sink)
@@ -442,7 +442,7 @@ class VerifyingReader:
             raise CorruptBlob(f"blob {segment.blob} is not known")
         problem = checkBlob(row.size, row.crc, reader.size, crc)
         if problem is not None and not held.isSent:
-            # The answer may have been wrong, not the blob.
+            # The response may be wrong rather than the blob.
             held = _HeldSink(sink)
             crc = await self._sendHeld(reader, segment, held)
             problem = checkBlob(row.size, row.crc, reader.size, crc)
@@ -454,7 +454,7 @@ class VerifyingReader:
         raise await self._corruption(row, problem)
 
     async def _sendHeld(self, reader: IBlobReader, segment: Segment, held: _HeldSink) -> int:
-        """Send a segment but for its last chunk; return the checksum of the whole blob."""
+        """Send a segment except for its last chunk; return the checksum of the whole blob."""
         end = segment.offset + segment.length
         before, after = BlobChecksum(), BlobChecksum()
         if segment.offset:
@@ -466,7 +466,7 @@ class VerifyingReader:
         return combineCRC32C(crc, after.value, reader.size - end)
 
     async def _compare(self, reader: IBlobReader, row: BlobRow, sink: Sink) -> None:
-        """Read and send a whole blob; send its last piece only if its checksum is right."""
+        """Read and send a whole blob; send its last piece only if the checksum matches."""
         problem = checkBlob(row.size, None, reader.size, 0)
         crc, offset, piece = BlobChecksum(), 0, b""
         while problem is None and offset < row.size:
@@ -485,7 +485,7 @@ class VerifyingReader:
         await _send(sink, piece)
 
     async def _send(self, reader: IBlobReader, segment: Segment, sink: Sink) -> None:
-        """Read and send a part of a blob that has just been compared."""
+        """Read and send a part of a blob that has just been verified."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
             piece = await reader.read(offset, min(PIECE, end - offset))
@@ -495,10 +495,10 @@ class VerifyingReader:
             offset += len(piece)
 
     async def _corruption(self, row: BlobRow, problem: str) -> CorruptBlob:
-        """Report a corrupt blob, and return the error for its reader."""
+        """Report a corrupt blob; return the error for its reader."""
         try:
             await self._report.add(row, problem)
         except StoreError as error:
-            # The read must fail even if the damage could not be recorded.
+            # The read must fail even if the catalog cannot record the corruption.
             self._log.error("damage could not be noted: {error}", error=str(error))
         return CorruptBlob(f"blob {row.id} {problem}")

@@ -1,16 +1,16 @@
 """
-The memory that the processes of one store share, and how a process gets it.
+The memory that the processes of one store share, and the claim of a slot in it.
 
 ::
 
-    0       not zero once an fsync has failed in any of them
-    8       why: 512 bytes of UTF-8, filled up with zeros
-    4096    eight fields, each of a word of eight bytes for each slot
-    8192    for each slot 8192 counters of two bytes: the blobs that its readers have leased
+    0       nonzero after an fsync has failed in any process
+    8       the reason: 512 bytes of UTF-8, padded with zeros
+    4096    eight fields, each with an 8-byte word per slot
+    8192    per slot 8192 2-byte counters of the blobs that its readers have leased
 
-Each process has a slot, and is the only one that writes its words. It keeps a lock on the slot
-until it ends, so a slot that can be locked but is marked as taken was left by a process that died.
-The parent of the processes makes the memory; they inherit its descriptor.
+Each process has a slot, and only it writes the words of that slot. It locks the slot until it
+exits, so a slot that is marked as taken but can be locked was left by a dead process. The parent of
+the processes creates the memory, and they inherit its descriptor.
 """
 
 import mmap
@@ -23,19 +23,19 @@ from storagegate.core.sharedtable import ByteLocks
 from storagegate.storage.errors import StoreError
 
 MEMORY_SIZE = 8192 + 64 * 16384
-"""Bytes: a page for all, a page of fields, and 16 KiB of counters for each process."""
+"""Size in bytes: a common page, a page of fields, and 16 KiB of counters per process."""
 
 
 @frozen
 class ProcessGroupConfig:
     """
-    One process's connection to the others that serve the same store.
+    The connection of one process to the other processes that serve the same store.
 
-    @ivar index: Which worker this is. The first one scrubs and collects earlier garbage.
-    @ivar count: How many workers there are.
-    @ivar memory: Descriptor of L{memorySize} shared bytes, zeros at first.
-    @ivar broadcast: Sends plain values under a topic to all other processes. Some may be lost.
-    @ivar subscribe: Calls a function with the values that the others send under a topic.
+    @ivar index: The index of this worker. The first worker scrubs and collects earlier garbage.
+    @ivar count: The number of workers.
+    @ivar memory: The descriptor of L{memorySize} shared bytes, initially zero.
+    @ivar broadcast: Sends plain values under a topic to all other processes. Messages may be lost.
+    @ivar subscribe: Calls a function with the values that other processes send under a topic.
     """
 
     index: int
@@ -46,15 +46,15 @@ class ProcessGroupConfig:
 
     @staticmethod
     def memorySize() -> int:
-        """Return how many bytes the shared memory of a store has."""
+        """Return the size of a store's shared memory, in bytes."""
         return MEMORY_SIZE
 
 
 SLOTS = 64
-"""Processes at one time: enough for any machine, even while each is being replaced."""
+"""The most concurrent processes: enough for any machine, even while each is being replaced."""
 
 COUNTERS = 8192
-"""Counters of leased blobs: two blobs rarely share one, and a page of them is 4 KiB."""
+"""Counters of leased blobs. Blobs rarely share one."""
 
 _REASON = slice(8, 520)
 _FIELDS = 4096 // 8
@@ -63,28 +63,28 @@ _HELD = 8192
 # Numbers of the fields.
 TAKEN, STARTED, ENDED, HORIZON, WAITING, ACQUIRED, WRITTEN, OBSERVERS = range(8)
 
-# The bytes of the file that are locked: for writing, for being next to write, for a checkpoint, and
-# one a slot.
+# The locked bytes of the file: the current writer, the next writer, a checkpoint, and one per slot.
 WRITE_LOCK, NEXT_LOCK, CHECKPOINT_LOCK, _FIRST_SLOT = 0, 1, 2, 16
 
 
 class StoreMemory:
     """
-    The memory, and the slot of this process in it.
+    The shared memory and the slot of this process.
 
-    Methods may run in any thread, but no two of one process may write one field at a time.
+    Methods may run in any thread, but two threads of a process must not write the same field
+    concurrently.
 
-    @ivar locks: The locks on its bytes: of the slots, and of the writers.
+    @ivar locks: The byte locks of the slots and the writers.
     @ivar slot: The slot of this process, after L{claim}.
-    @ivar isOpen: Whether it is not closed.
+    @ivar isOpen: Whether the memory is open.
     """
 
     def __init__(self, descriptor: int) -> None:
         """
         Map the memory.
 
-        @param descriptor: Of L{MEMORY_SIZE} bytes that all processes map.
-        @raise StoreError: The descriptor is not such memory.
+        @param descriptor: The descriptor of the L{MEMORY_SIZE} bytes that all processes map.
+        @raise StoreError: The descriptor cannot be mapped.
         """
         try:
             self.locks = ByteLocks(descriptor)
@@ -99,11 +99,11 @@ class StoreMemory:
 
     def claim(self) -> list[int]:
         """
-        Take a slot, L{slot}; return the slots that were left by processes that died.
+        Claim L{slot}; return the slots left by dead processes.
 
-        Those stay locked until L{clear}; L{slot} may be one of them.
+        Those slots stay locked until L{clear}; L{slot} may be one of them.
 
-        @raise StoreError: All are taken.
+        @raise StoreError: All slots are taken.
         """
         left = []
         for slot in range(SLOTS):
@@ -123,8 +123,8 @@ class StoreMemory:
         return left
 
     def clear(self, slot: int) -> None:
-        """Free a slot that L{claim} has returned, when all files of its process are removed."""
-        # Its last commit may have changed the catalog: others must clear their caches.
+        """Free a slot that L{claim} returned, after all files of its process are removed."""
+        # Its last commit may have changed the catalog, so other processes must clear their caches.
         self._words[_at(STARTED, slot)] += 1
         self._words[_at(ENDED, slot)] = self._words[_at(STARTED, slot)]
         for field in (HORIZON, WAITING, ACQUIRED, OBSERVERS):
@@ -137,9 +137,9 @@ class StoreMemory:
 
     def close(self, isClean: bool) -> None:
         """
-        Free the slot.
+        Free the slot and close the memory.
 
-        @param isClean: Whether a successor has nothing to remove.
+        @param isClean: Whether nothing is left for a successor to remove.
         """
         if self.slot >= 0:
             for field in (HORIZON, OBSERVERS):
@@ -158,11 +158,11 @@ class StoreMemory:
         return value
 
     def put(self, field: int, value: int) -> None:
-        """Write a word of our slot."""
+        """Write a word of this process's slot."""
         self._words[_at(field, self.slot)] = value
 
     def add(self, field: int, value: int = 1) -> None:
-        """Add to a word of our slot."""
+        """Add to a word of this process's slot."""
         self._words[_at(field, self.slot)] += value
 
     def field(self, field: int) -> bytes:
@@ -176,7 +176,7 @@ class StoreMemory:
         return self._words[start : start + SLOTS].tolist()
 
     def count(self, counter: int, value: int) -> None:
-        """Add to a counter of our slot."""
+        """Add to a counter of this process's slot."""
         self._counters[self.slot * COUNTERS + counter] += value
 
     def isCounted(self, slot: int, counter: int) -> bool:
@@ -184,7 +184,7 @@ class StoreMemory:
         return self._counters[slot * COUNTERS + counter] != 0
 
     def isAlive(self, slot: int) -> bool:
-        """Return whether a process has this slot, which must not be our own."""
+        """Return whether a process has this slot, which must not be this process's own."""
         return not self.locks.isFree(_FIRST_SLOT + slot)
 
     @property
@@ -195,7 +195,7 @@ class StoreMemory:
         return self._map[_REASON].rstrip(b"\0").decode(errors="replace")
 
     def fail(self, reason: str) -> None:
-        """Stop the writes of all processes. The first reason stays."""
+        """Stop the writes of all processes. Only the first reason is kept."""
         if not self._words[0]:
             size = _REASON.stop - _REASON.start
             self._map[_REASON] = reason.encode()[:size].ljust(size, b"\0")

@@ -1,9 +1,9 @@
 """
-A SQLite file that several processes have open: creation, migration, locks and errors.
+A SQLite file shared by several processes: creation, migration, locks and errors.
 
-A L{FileKind} describes a file that has tables of one purpose, such as users or sessions. The
-catalog of objects has rules of its own, see L{storagegate.storage.catalog.connections}; it shares
-L{createFile}, L{transact} and L{classify}.
+A L{FileKind} describes a file whose tables serve one purpose, such as users or sessions. The object
+catalog has its own rules (see L{storagegate.storage.catalog.connections}) and shares L{createFile},
+L{transact} and L{classify}.
 
 Result codes: U{https://www.sqlite.org/rescode.html}.
 """
@@ -24,16 +24,17 @@ from storagegate.storage.errors import StoreError
 T = TypeVar("T")
 
 MEMORY = ":memory:"
-"""The path of tables that live as long as they are open."""
+"""The path of an in-memory database."""
 
 _NAP_SECONDS = 0.001
 """
-Between two tries for a lock: about as long as a busy writer pauses between two transactions.
-SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
+Pause between attempts to get a lock: about the pause of a busy writer between transactions.
+SQLite's own sleeps grow to a tenth of a second, with which one of three busy writers waited for
+seconds.
 """
 
 _CHECKPOINT_WRITES = 256
-"""Between two checkpoints: about the thousand pages after which SQLite would make one."""
+"""Writes between checkpoints: about the thousand pages after which SQLite would run one."""
 
 _PRIMARY_CODE = 0xFF
 
@@ -43,14 +44,14 @@ class FileKind:
     """
     The purpose of a file.
 
-    @ivar keeps: A name of its content, for errors: C{users}.
-    @ivar migrations: The statements that lead to each version from the one before; C{PRAGMA
-        user_version} counts those that a file has seen.
-    @ivar mark: The name of a table or index that all versions of such a file have, and no others.
-    @ivar synchronous: C{FULL} if acknowledged writes survive a loss of power, C{NORMAL} if only
-        the end of the process; neither damages the file.
-    @ivar error: Is raised, with one line, if the file cannot be used.
-    @ivar makesDirectory: Whether its directory is created, too.
+    @ivar keeps: A word for its content in error messages, such as C{users}.
+    @ivar migrations: The statements that migrate to each schema version from the previous one;
+        C{PRAGMA user_version} counts the applied migrations.
+    @ivar mark: The name of a table or index that identifies this kind of file in all versions.
+    @ivar synchronous: C{FULL} if acknowledged writes survive a power loss, C{NORMAL} if they
+        survive only the end of the process. Neither can corrupt the file.
+    @ivar error: The exception for a file that cannot be used, raised with a one-line message.
+    @ivar makesDirectory: Whether to create the directory, too.
     """
 
     keeps: str
@@ -64,13 +65,13 @@ class FileKind:
 @define(eq=False)
 class SQLiteFile:
     """
-    One connection to a file, which is opened by its first use. Blocks. One thread at a time.
+    One connection to a file, opened on first use. Blocks. One thread at a time.
 
-    After a failed sync nothing is written until the process starts again: the next sync would
-    report success for pages that are lost.
+    After a failed sync nothing is written until the process restarts: the next sync would report
+    success for lost pages.
 
     @ivar path: The file, or L{MEMORY}.
-    @ivar _busyMs: How long to wait for a lock that another process holds.
+    @ivar _busyMs: How long to wait for another process's lock, in milliseconds.
     """
 
     path: str
@@ -83,12 +84,12 @@ class SQLiteFile:
 
     def perform(self, act: Callable[[], T], writes: bool) -> T:
         """
-        Call a function; if it writes, in one transaction.
+        Call a function, in one transaction if it writes.
 
-        @param act: Calls L{execute}. It may be called again, after a call that changed nothing.
+        @param act: Calls L{execute}. It may be called again after a call that changed nothing.
         @param writes: Whether the function runs in a transaction.
-        @raise Exception: The error of the kind, if the file cannot be used.
-        @raise sqlite3.Error: Nothing was done.
+        @raise Exception: The error type of the L{FileKind}, if the file cannot be used.
+        @raise sqlite3.Error: The statement failed, and nothing was changed.
         """
         connection = self._patiently(self._open)
         if not writes:
@@ -107,22 +108,22 @@ class SQLiteFile:
         return result
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy the log to the file. Errors show in the next write, for this one is committed."""
+        """Run a checkpoint. Errors surface in the next write, because this one is committed."""
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.DatabaseError as error:
-            # A full disk and other processes are no failure: the log stays.
+            # A full disk or a busy file is not a failure: the log stays.
             self._hasFailed(error)
 
     def _hasFailed(self, error: sqlite3.DatabaseError) -> bool:
-        """Return whether nothing may be written after an error."""
+        """Return whether an error forbids all further writes."""
         if classify(error) is not Fault.UNSAFE:
             return False
         self._failure = f"{self.path} cannot be written until a restart: {error}"
         return True
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Execute a statement: in an act of L{perform}."""
+        """Execute a statement, within an act of L{perform}."""
         assert self._connection is not None
         return self._connection.execute(statement, values)
 
@@ -137,9 +138,11 @@ class SQLiteFile:
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """
-        Do something, again and again while another process holds a lock: nothing was done then.
+        Call a function, retrying while another process holds a lock. A busy attempt changes
+        nothing.
 
-        SQLite does not wait for all of them: not while it makes a new file one with a log.
+        SQLite's own timeout does not cover every lock, such as the switch of a new file to WAL
+        mode.
         """
         until = monotonic() + self._busyMs / 1000
         while True:
@@ -187,7 +190,8 @@ class SQLiteFile:
             text = f"{self.path} is on a file system that processes cannot share"
             raise self._kind.error(text)
         connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
-        # SQLite's own checkpoint tells no error: its failed sync would be followed by another one.
+        # SQLite's automatic checkpoint hides errors: its failed sync would be followed by another
+        # one.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         transact(connection, lambda: self._migrate(connection))
 
@@ -207,19 +211,19 @@ class SQLiteFile:
 
 asBlob = bytearray
 """
-Copies bytes for a statement: of C{bytes} C{sqlite3} looks for an adapter first, which takes 3,300
-instructions, more than to copy what an object in the catalog has.
+Copies bytes for a statement parameter. For C{bytes}, C{sqlite3} looks up an adapter, which takes
+3,300 instructions: more than copying an inline object.
 """
 
 
 def createFile(path: str) -> bool:
     """
-    Create a file that only its owner may read; return C{False} if it exists.
+    Create a file that only its owner can read; return C{False} if it exists.
 
-    SQLite gives the log and the shared memory file the mode of this one. A file that exists is not
-    opened: to close it again would drop the locks that SQLite has on it in this process.
+    SQLite gives the log and the shared memory file the mode of this file. An existing file is not
+    opened, because closing it would drop the locks that SQLite holds on it in this process.
 
-    @raise OSError: It cannot be made.
+    @raise OSError: The file cannot be created.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -232,19 +236,19 @@ def readOnlyURI(path: str) -> str:
     """
     Return the URI by which C{sqlite3.connect} opens a file read-only.
 
-    Such a connection makes no checkpoint when it is closed.
+    Closing such a connection runs no checkpoint.
     """
     return f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=ro"
 
 
 def leave(connection: sqlite3.Connection) -> None:
     """
-    Close a connection without the checkpoint that SQLite makes when it is the last. Blocks.
+    Close a connection without the checkpoint that SQLite runs when the last one closes. Blocks.
 
-    SQLite makes the checkpoint under a lock of the whole file, which a second connection of the
-    same process prevents. The second one is read-only, so it makes none when it is closed itself.
+    SQLite runs this checkpoint under an exclusive lock of the file, which a second connection of
+    the same process prevents. The second connection is read-only, so closing it runs no checkpoint.
 
-    @param connection: To a file with a log, which may have been moved away.
+    @param connection: A connection to a file in WAL mode, which may have been moved.
     """
     if connection.in_transaction:
         with suppress(sqlite3.Error):
@@ -253,10 +257,10 @@ def leave(connection: sqlite3.Connection) -> None:
         connection.close()
         return
     try:
-        # The first is the file itself; temporary tables are in a second one.
+        # The first database is the file; the second holds temporary tables.
         path = connection.execute("PRAGMA database_list").fetchall()[0][2]
         with closing(sqlite3.connect(readOnlyURI(path), uri=True, timeout=1)) as guard:
-            # A read opens the log, which takes a lock on the file until the guard is closed.
+            # A read opens the log, which locks the file until the guard is closed.
             guard.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
             connection.close()
     except sqlite3.Error:
@@ -264,7 +268,7 @@ def leave(connection: sqlite3.Connection) -> None:
 
 
 def abandon(connection: sqlite3.Connection) -> None:
-    """Keep a connection open until the process ends, for that closes it without SQLite."""
+    """Keep a connection open until the process exits, which closes it without SQLite."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -280,19 +284,18 @@ def transact(
 
     @param act: Executes statements; its result is returned.
     @param onCommit: Called when the commit begins. An error after that leaves the outcome unknown:
-        the whole commit may be in the log although no reader sees it, and the next recovery of the
-        log makes it visible, unless another commit overwrites it before.
-    @raise Exception: Any error of the function or the commit. Nothing was changed, as far as
-        readers see.
+        the whole commit may be in the log although no reader sees it. The next recovery of the log
+        then makes it visible, unless another commit overwrites it first.
+    @raise Exception: Any error of the function or the commit. Readers see no change.
     """
-    # At once for writing: a reader that turns writer while others write is refused.
+    # IMMEDIATE: SQLite refuses to upgrade a read transaction while others write.
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = act()
         onCommit()
         connection.execute("COMMIT")
     except BaseException:
-        # SQLite ends a transaction by itself after some errors, a full disk among them.
+        # SQLite rolls back by itself after some errors, such as a full disk.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -300,12 +303,14 @@ def transact(
 
 
 def isBusy(error: sqlite3.Error) -> bool:
-    """Return whether another process holds a lock: nothing was done, a retry may succeed."""
+    """
+    Return whether another process holds a lock, so that nothing was done and a retry may succeed.
+    """
     code = getattr(error, "sqlite_errorcode", None) or 0
     return code & _PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-# After a failed read, or without memory, the content of the disk is still known.
+# After a failed read or allocation, the content of the disk is still known.
 _HARMLESS = frozenset(
     {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_NOMEM}
 )
@@ -320,17 +325,17 @@ _WRITES_UNSAFE = frozenset(
 
 
 class CatalogUnusable(StoreError):
-    """The catalog file cannot be opened; the text says why in one line."""
+    """The catalog file cannot be opened; the message is one line with the reason."""
 
 
 class Fault(Enum):
-    """The kinds of database error that have different consequences."""
+    """The classes of database errors, by consequence."""
 
     FULL = auto()
-    """The disk is full. After a statement nothing was changed; for a commit see L{transact}."""
+    """The disk is full. A failed statement changed nothing; for a commit see L{transact}."""
 
     BUSY = auto()
-    """Another process has held the write lock for too long."""
+    """Another process held the write lock for too long."""
 
     UNSAFE = auto()
     """The content of the disk is unknown: no more writes until a restart."""
@@ -340,12 +345,12 @@ class Fault(Enum):
 
 
 def classify(error: Exception) -> Fault:
-    """Return the kind of an exception of a database call."""
+    """Classify an exception raised by a database call."""
     code = getattr(error, "sqlite_errorcode", None)
     if not isinstance(error, sqlite3.Error) or code is None:
         return Fault.OTHER
     primary = code & _PRIMARY_CODE
-    # The shared memory file could not grow: SQLite reports an I/O error, but the disk is full.
+    # If the shared memory file cannot grow, SQLite reports an I/O error, but the disk is full.
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return Fault.FULL
     if isBusy(error):

@@ -1,12 +1,12 @@
 """
-The store: a catalog, its blobs, and the threads that both use.
+The store: a catalog, its blobs, and the threads they share.
 
-The order between the two halves is here: a write confirms its new blobs when the catalog has
-committed them, and removes them when the catalog has certainly refused; blobs that lose their last
-reference are removed after their readers; and when either half cannot write, all writes fail.
+This module orders the work of catalog and blobs. A write confirms its new blobs when the catalog
+has committed them, and removes them if the catalog has definitely refused. Blobs that lose their
+last reference are removed after their readers. If either side cannot write, all writes fail.
 
-A process that is alone locks the data directory. If several processes serve it, their parent
-prepares the store (L{ObjectStore.prepare}) and keeps the lock.
+A single process locks the data directory itself. If several processes serve the directory, their
+parent prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 """
 
 import os
@@ -86,45 +86,45 @@ from storagegate.storage.scrub import (
 from storagegate.storage.threadpool import BoundedThreadPool
 
 if TYPE_CHECKING:
-    # A process that is alone does not import it.
+    # A single process does not need this module.
     from storagegate.storage.processgroup import ProcessGroup
     from storagegate.storage.sharedmemory import ProcessGroupConfig
 
 T = TypeVar("T")
 
 NodeMaker = Callable[[BackEndContext, ICatalog, IBlobStore], IStoreNode]
-"""Makes the part of this process in a store over several machines."""
+"""Creates the node of this process in a store over several machines."""
 
 KEYS_POLL_SECONDS = 0.5
-"""Half of the second within which a key that another process revokes must stop working."""
+"""Half of the second within which a key revoked by another process must stop working."""
 
 _CERTAIN_SECONDS = 4.0
-"""Less than the five seconds within which a request must have its answer."""
+"""Less than the five seconds within which a request must be answered."""
 
 USES_SECONDS = 60.0
-"""Between two commits of which keys were used, if any was."""
+"""Interval between commits of key uses, if any key was used."""
 
 
 class KeyUser(Protocol):
-    """What knows which access keys were used."""
+    """Tracks which access keys were used."""
 
     def takeUsed(self) -> Iterable[str]:
-        """Return the issued keys that were used since this was called last."""
+        """Return the issued keys that were used since the last call."""
 
 
 @define(eq=False)
 class AccessKeySnapshot:
     """
-    The access keys of a store as the catalog had them half a second ago at most.
+    A snapshot of a store's access keys, at most half a second old.
 
     All methods: reactor thread.
 
-    @ivar _staleSeconds: How long they may be used after they were read; L{None}: until a poll
+    @ivar _staleSeconds: How long the keys may be used after they were read; L{None}: until a poll
         fails.
-    @ivar generation: The catalog's number of this snapshot; -1 before the first.
-    @ivar keys: The keys by name. Replaced, never changed.
-    @ivar problem: Why the last poll failed; L{None} if it did not.
-    @ivar users: Their uses of keys are noted in the catalog once a minute.
+    @ivar generation: The catalog's generation of this snapshot; -1 before the first.
+    @ivar keys: The keys by name. The mapping is replaced, never mutated.
+    @ivar problem: Why the last poll failed; L{None} if it succeeded.
+    @ivar users: The sources of key uses, which are recorded in the catalog once a minute.
     """
 
     _log = Logger()
@@ -141,7 +141,7 @@ class AccessKeySnapshot:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
     _begun: int = field(default=0, init=False)
     _taken: int = field(default=0, init=False)
-    # Those that were never read are in doubt.
+    # Keys that were never read are in doubt.
     _takenAt: float = field(default=float("-inf"), init=False)
 
     @_notedAt.default
@@ -149,7 +149,7 @@ class AccessKeySnapshot:
         return self._clock.seconds()
 
     def start(self) -> None:
-        """Poll until L{stop}; the first time at once. Once."""
+        """Poll immediately and then until L{stop}. Call once."""
         self._polling = Deferred.fromCoroutine(self._poll())
 
     @property
@@ -170,19 +170,19 @@ class AccessKeySnapshot:
         return self.problem is not None
 
     async def certain(self) -> None:
-        """Wait until the keys are not in doubt; they still are if that takes too long."""
+        """Wait until the keys are not in doubt, or until a timeout."""
         waiting = self._waiters.wait(self.isInDoubt)
         await waiting.addTimeout(_CERTAIN_SECONDS, self._clock, lambda result, seconds: None)
 
     async def refresh(self) -> None:
-        """Read the keys if their generation is another one. A failure is kept as L{problem}."""
+        """Read the keys if their generation has changed. A failure is kept in L{problem}."""
         self._begun += 1
         number, began = self._begun, self._clock.seconds()
         try:
             generation, keys = await self._catalog.keysGeneration(), None
             if generation != self.generation:
                 generation, keys = await self._catalog.accessKeys()
-            # Of two concurrent reads the older one may end last.
+            # The older of two concurrent reads may end last.
             if number > self._taken:
                 self._taken, self._takenAt = number, began
                 if keys is not None:
@@ -199,12 +199,12 @@ class AccessKeySnapshot:
         self._waiters.notify()
 
     def notice(self) -> None:
-        """Read the keys now: they have changed."""
+        """Read the keys now, because they have changed."""
         if self._polling is not None:
             Deferred.fromCoroutine(self.refresh()).addErrback(lambda failure: None)
 
     async def stop(self) -> None:
-        """Poll no more, and note the last uses."""
+        """Stop polling and record the last uses."""
         polling, self._polling = self._polling, None
         if polling is not None:
             polling.cancel()
@@ -236,18 +236,18 @@ class ObjectStore:
     """
     The store. Methods: reactor thread.
 
-    Every method that writes fails with L{StoreReadOnly} once an fsync has failed, in either half.
-    A write is carried out, or refused, even if its Deferred is cancelled.
+    Every method that writes fails with L{StoreReadOnly} after an fsync of the catalog or the blobs
+    has failed. Cancelling the Deferred of a write does not stop the write.
 
     @ivar catalog: The metadata. Lists and buckets are read from it directly.
     @ivar accessKeys: The issued keys, kept fresh while the store is open.
     @ivar blobs: The bytes.
     @ivar pool: The threads; C{run(function, *args)} runs a function in one.
-    @ivar verifier: Compares blobs with their checksums while they are read, if that is configured
-        or the blobs come over a network.
+    @ivar verifier: Verifies the checksums of blobs while they are read, if configured or if the
+        blobs come over a network.
     @ivar observers: Called with each change that this process has committed, in the reactor thread
-        and in the order of the commits; also with those of the other processes of the store, whose
-        records have no bytes. They must return quickly.
+        and in commit order, and with the changes of the store's other processes, whose records have
+        no bytes. They must return quickly.
     @ivar admit: See L{IStoreNode}; so is C{watches}.
     @ivar inlineLimit: New objects up to this size are rows of the catalog.
     @ivar clock: See L{open}.
@@ -270,10 +270,10 @@ class ObjectStore:
         """
         Connect the parts; L{open} opens them.
 
-        @param context: What the back ends were opened with.
-        @param node: The part of this process.
+        @param context: The context of the back ends.
+        @param node: The node of this process.
         @param observers: An empty list.
-        @param resources: Is closed, which blocks, at the very end.
+        @param resources: Closed last; closing blocks.
         @param scrubBytesPerSecond: See L{open}; so are C{verifyReads} and C{inlineLimit}.
         """
         reactor = context.reactor
@@ -290,7 +290,7 @@ class ObjectStore:
         self._resources = resources
         blobs.markCorrupt(catalog.corruptBlobs())
         self.observers = observers
-        # New blobs of commits that may still become visible, see L{StoreFullUnknown}.
+        # New blobs of commits that may still become visible; see L{StoreFullUnknown}.
         self._unsettled: dict[str, int] = {}
         corruption = CorruptionLog(catalog, self._markCorrupt, self._clearCorrupt)
         self._corruption = corruption
@@ -316,8 +316,8 @@ class ObjectStore:
         """
         Run a task in one of the processes of the store, and stop it before the store is closed.
 
-        @param name: That of the task in all processes.
-        @param task: One that works with this store.
+        @param name: The name of the task in all processes.
+        @param task: A task that uses this store.
         """
         self._node.runInOne(name, task)
 
@@ -344,29 +344,29 @@ class ObjectStore:
         """
         Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
 
-        Files that a crash has left in C{staging/} are removed first.
+        Files left in C{staging/} by a crash are removed first.
 
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param files: The operating system's calls, or a replacement.
         @param random: C{os.urandom} or a replacement.
-        @param scrubBytesPerSecond: How fast blobs are read again in the background.
-        @param verifyReads: Whether all reads are verified, also of blobs on this machine.
+        @param scrubBytesPerSecond: The rate at which blobs are reread in the background.
+        @param verifyReads: Whether to verify all reads, including reads of blobs on this machine.
         @param sharing: The other processes that serve the same store. Their parent has called
-            L{prepare}, and keeps the lock.
+            L{prepare} and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
-        @param blobs: The back end of the blobs, likewise.
-        @param options: What back ends on a network are configured with.
-        @param node: Makes the part of this process in a store over several machines, of which
-            nothing lies in the data directory; L{None} for a store on this machine.
+        @param blobs: The back end of the blobs, also a name in that module.
+        @param options: The configuration of back ends on a network.
+        @param node: Creates the node of this process in a store over several machines, which keeps
+            nothing in the data directory; L{None} for a store on this machine.
         @param inlineLimit: New objects up to this size are rows of the catalog.
-        @param clock: Notices that the machine's clock was set; L{None}: all dates are trusted.
-        @param lock: The lock of the data directory if this process has taken it already. The store
-            releases it; with C{node} or C{sharing} the caller keeps it.
+        @param clock: Detects steps of the machine's clock; L{None} to trust all dates.
+        @param lock: The lock of the data directory if this process already holds it. The store
+            releases it, unless C{node} or C{sharing} is given: then the caller keeps it.
         @param directory: The data directory.
         @raise StoreLocked: Another process has it open.
-        @raise StoreError: It cannot be used; one line gives the reason.
-        @raise OSError: The disk refuses.
+        @raise StoreError: The store cannot be used; one line gives the reason.
+        @raise OSError: The operating system reported a disk error.
         """
         files = files or Files()
         store: ObjectStore
@@ -412,19 +412,19 @@ class ObjectStore:
         lock: DirectoryLock | None = None,
     ) -> DirectoryLock:
         """
-        Make a store ready for several processes, which each L{open} it. Blocks.
+        Prepare a store for several processes, each of which calls L{open}. Blocks.
 
-        It is created if it does not exist, and files that a crash has left are removed.
+        The store is created if it does not exist, and files left by a crash are removed.
 
         @param files: The operating system's calls, or a replacement.
         @param directory: The data directory.
         @param durability: See L{open}.
-        @param lock: The lock of the directory if the caller has taken it already.
-        @return: The lock. The processes inherit its descriptor; until the last of them and the
-            caller have ended, no other process can open the store.
+        @param lock: The lock of the directory if the caller already holds it.
+        @return: The lock. The processes inherit its descriptor; no other process can open the store
+            until the caller and all of them have exited.
         @raise StoreLocked: Another process has it open.
-        @raise StoreError: It cannot be used; one line gives the reason.
-        @raise OSError: The disk refuses.
+        @raise StoreError: The store cannot be used; one line gives the reason.
+        @raise OSError: The operating system reported a disk error.
         """
         files = files or Files()
         path = os.path.join(directory, "catalog.sqlite")
@@ -468,7 +468,7 @@ class ObjectStore:
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
-        @param part: Replaces one of the same number.
+        @param part: The part, which replaces a part of the same number.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (bucket, key, uploadId, part, newBlobs)
@@ -481,7 +481,7 @@ class ObjectStore:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Turn parts into an object; see L{ICatalog.completeUpload}."""
+        """Assemble parts into an object; see L{ICatalog.completeUpload}."""
         complete = partial(self.catalog.completeUpload, uploadId)
         return self._create({}, complete, record, parts, condition)
 
@@ -507,7 +507,7 @@ class ObjectStore:
             return self._delete(bucket, entries, account, settledMs)
 
         async def delete() -> list[Removal | Exception]:
-            # Locks are judged by the one date, and delete markers have the other.
+            # Locks are checked against the settled date; delete markers get the request's date.
             unnamed = [entry for entry in entries if entry[1] is None]
             made = iter(await self._delete(bucket, unnamed, account, atMs))
             removed = iter(await self._delete(bucket, named, account, settledMs))
@@ -532,10 +532,10 @@ class ObjectStore:
 
     def settledMs(self, atMs: int) -> int:
         """
-        Return the date by which it is judged whether a retention has ended.
+        Return the date that decides whether a retention has ended.
 
-        @param atMs: The date by the machine's clock, in milliseconds since 1970.
-        @return: An earlier one if that clock was set ahead and is not trusted.
+        @param atMs: The date of the machine's clock, in milliseconds since 1970.
+        @return: C{atMs}, or an earlier date if the clock was set ahead and is not trusted.
         """
         return atMs if self.clock is None else min(atMs, self.clock.settledMs())
 
@@ -546,19 +546,19 @@ class ObjectStore:
 
     def abort(self, writer: IBlobWriter) -> None:
         """
-        Abort an upload, whether its writer has finished or not. Does nothing after the writer was
-        an argument of L{putObject} or L{putPart}, which confirm or remove its blobs.
+        Abort an upload, finished or not. Does nothing if the writer was passed to L{putObject} or
+        L{putPart}, which confirm or remove its blobs.
         """
         writer.abort()
         self._removeNew(writer.takeNewBlobs())
 
     def hold(self, content: Content) -> HeldBlobs:
         """
-        Keep the blobs of a content until the lease is released, even if the object is replaced.
+        Lease the blobs of a content, so that they outlive a replacement of the object.
 
-        Call it in the same iteration of the reactor in which the look-up returned the content.
+        Call this in the reactor iteration in which the look-up returned the content.
 
-        @param content: Without segments nothing is held.
+        @param content: The content; without segments nothing is held.
         """
         return self._holdBlobs({segment.blob for segment in content.segments})
 
@@ -569,19 +569,18 @@ class ObjectStore:
 
     def space(self) -> tuple[int, int] | None:
         """
-        Return the bytes that are free on the disk, and all of its bytes; L{None} if no object lies
-        on this machine.
+        Return the free and total bytes of the disk; L{None} if this machine stores no objects.
 
         @raise OSError: The disk does not respond.
         """
         return self._node.space()
 
     def health(self) -> dict[str, str | None]:
-        """Return for each part why the store cannot take writes, or L{None}."""
+        """Return for each component why the store cannot take writes, or L{None}."""
         return {**self.catalog.health(), **self.blobs.health(), **self._node.health()}
 
     def warnings(self) -> dict[str, str | None]:
-        """Return problems that an operator should see although the store works, or L{None}s."""
+        """Return for each component a problem that does not stop the store, or L{None}."""
         damaged = self.damagedCount
         corrupt = f"{damaged} objects or blobs are corrupt" if damaged else None
         scrubber = self.scrubber.problem
@@ -595,7 +594,7 @@ class ObjectStore:
 
     @property
     def reclaimBacklog(self) -> int:
-        """How many blobs are to be removed."""
+        """The number of blobs waiting for removal."""
         return self._node.backlog
 
     def idle(self) -> Deferred[None]:
@@ -603,7 +602,7 @@ class ObjectStore:
         return Deferred.fromCoroutine(self._node.idle())
 
     async def close(self) -> None:
-        """Finish all writes, then release the directory. Once."""
+        """Finish all writes, then release the directory. Call once."""
         try:
             await self.accessKeys.stop()
             if self._recorder is not None:
@@ -635,8 +634,8 @@ class ObjectStore:
         *args: Any,
     ) -> Deferred[ObjectRecord]:
         """
-        Store an object. Its retention ends no earlier than its length after the newest date that
-        the store has seen, also if the clock is behind.
+        Store an object. Even if the clock is behind, its default retention counts from the newest
+        date that the store has seen.
         """
         behindMs = 0 if self.clock is None else self.clock.behindMs()
         if not behindMs:
@@ -653,7 +652,9 @@ class ObjectStore:
         return Deferred.fromCoroutine(create())
 
     async def _retained(self, record: ObjectRecord, behindMs: int) -> ObjectRecord:
-        """Add the default of the bucket to an object that names no retention, with its date."""
+        """
+        Add the bucket's default retention, with its end date, to an object without a retention.
+        """
         bucket: Bucket | None = await self.catalog.bucket(record.bucket)
         lock = record.attributes.lock
         if bucket is None or not bucket.lockEnabled or lock.mode:
@@ -675,10 +676,10 @@ class ObjectStore:
         *args: Any,
     ) -> Deferred[T]:
         """
-        Change the catalog, and confirm or remove the new blobs.
+        Apply a mutation, then confirm or remove the new blobs.
 
-        The caller gets a Deferred of its own, so that cancelling it does not affect the mutation,
-        which may be committed after all.
+        The caller gets a separate Deferred, so that cancelling it does not affect the mutation,
+        which may still be committed.
         """
         if (reason := self.readOnly) is not None:
             self._removeNew(newBlobs)
@@ -688,7 +689,7 @@ class ObjectStore:
         def committed(result: T) -> None:
             try:
                 if self._unsettled:
-                    # This commit came later, and has overwritten theirs.
+                    # This later commit has overwritten the unfinished ones.
                     unsettled, self._unsettled = self._unsettled, {}
                     self._removeNew(unsettled)
                 if newBlobs:
@@ -702,8 +703,8 @@ class ObjectStore:
 
         def refused(failure: Failure) -> None:
             if failure.check(StoreReadOnly):
-                # The commit may be on the disk or not. The blobs keep their names in staging/,
-                # and the next start looks them up in the catalog.
+                # The commit may or may not be on disk. The blobs keep their names in staging/, and
+                # the next start looks them up in the catalog.
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
             elif failure.check(StoreFullUnknown):
                 self._unsettled.update(newBlobs)
@@ -740,7 +741,7 @@ class ObjectStore:
         async def record() -> None:
             row = await self.catalog.blobRow(blob)
             if row is None or not await self.catalog.referenced([blob]):
-                # It was deleted meanwhile.
+                # The blob was deleted in the meantime.
                 self.blobs.forget([blob])
             else:
                 await self._corruption.add(row, problem(row))
@@ -753,18 +754,18 @@ class ObjectStore:
         )
 
     def _markCorrupt(self, ids: Sequence[str]) -> None:
-        """Stop reads of these blobs, in all processes."""
+        """Refuse reads of these blobs in all processes."""
         self.blobs.markCorrupt(ids)
         self._node.corrupted(ids)
 
     def _clearCorrupt(self, ids: Sequence[str]) -> None:
-        """Allow reads of these blobs again, in all processes."""
+        """Allow reads of these blobs again in all processes."""
         self.blobs.clearCorrupt(ids)
         self._node.cleared(ids)
 
 
 def _latch(directory: str, node: object, group: "ProcessGroup | None") -> FailStopLatch:
-    """Return what ends all writing: that of all processes, if there are several."""
+    """Return the fail-stop latch, shared by all processes if there are several."""
     if group is not None:
         return group.latch
     return FailStopLatch(directory if node is None else None)
@@ -774,10 +775,10 @@ def _lock(
     directory: str, files: Files, durability: str, taken: DirectoryLock | None
 ) -> DirectoryLock:
     """
-    Lock a store before anything else is done to it, make its directories, which only their owner
-    may enter, and replay the log that a crash has left.
+    Lock a store, create its directories with access for their owner only, and replay the log left
+    by a crash. This precedes all other work on the store.
 
-    @param taken: The lock if this process has it already.
+    @param taken: The lock if this process already holds it.
     """
     layout = BlobLayout(directory)
     syncs = SyncGroup(files, FailStopLatch(), durability == "full")
@@ -792,7 +793,7 @@ def _lock(
         for path in (layout.blobs, layout.staging):
             with suppress(FileExistsError):
                 files.makeDirectory(path)
-        # Directories that existed may have been made by a start whose sync failed.
+        # Existing directories may stem from a start whose sync failed.
         for path in (parent, directory):
             syncs.syncDirectory(path)
         replayLog(directory, Durability(durability))
@@ -809,7 +810,7 @@ def _enter(
     sharing: "ProcessGroupConfig | None",
     lock: DirectoryLock | None,
 ) -> "ProcessGroup | None":
-    """Lock a store, or join the other processes that serve it, until C{opened} is closed."""
+    """Lock a store, or join the processes that serve it, until C{opened} is closed."""
     if sharing is None:
         opened.callback(_lock(directory, files, durability, lock).release)
         return None

@@ -1,11 +1,12 @@
 """
 Threads: a bounded pool, and a queue of jobs for one thread.
 
-All that may wait for the disk runs in the L{BoundedThreadPool}. Threads start when jobs wait, and
-results come back to the reactor in batches: one wake-up for all jobs that ended since the last.
+Work that may wait for the disk runs in the L{BoundedThreadPool}. Threads start when jobs wait.
+Results return to the reactor in batches: one wake-up serves all jobs that have ended since the
+last.
 
-A L{JobQueue} runs a batch at a time: jobs that come while one runs are the next. So many callers
-share one transaction, and one sync of the disk.
+A L{JobQueue} runs one batch at a time; jobs that arrive meanwhile form the next batch. Many callers
+thus share one transaction and one disk sync.
 """
 
 import time
@@ -26,7 +27,7 @@ from storagegate.storage.errors import StoreBusy
 T = TypeVar("T")
 
 THREADS = 16
-"""More raise the rate of small durable files no further; each costs a stack."""
+"""More threads do not raise the rate of small durable files, and each costs a stack."""
 
 WAITING_LIMIT = 2048
 """Two jobs for each of the 1024 concurrent calls of a listener."""
@@ -39,8 +40,9 @@ class IWorkPool(Interface):
         """
         Run a function in a thread; the Deferred fires in the reactor thread.
 
-        @param function: Blocks, and touches nothing that belongs to the reactor thread.
-        @raise StoreBusy: Too many jobs wait, or the pool has stopped. As a failure.
+        @param function: A blocking function that uses nothing owned by the reactor thread.
+        @raise StoreBusy: Too many jobs wait, or the pool has stopped. Reported through the
+            Deferred.
         """
 
     def runAnyway(function: Callable[..., T], *args: Any) -> Deferred[T]:
@@ -49,18 +51,18 @@ class IWorkPool(Interface):
         limits their number.
 
         @param function: See L{run}.
-        @raise StoreBusy: The pool has stopped. As a failure.
+        @raise StoreBusy: The pool has stopped. Reported through the Deferred.
         """
 
 
 @frozen
 class PoolFigures:
     """
-    How busy the pool is.
+    The load of the pool.
 
-    @ivar threads: Threads that have been started.
-    @ivar waiting: Jobs that no thread has taken yet.
-    @ivar lagSeconds: How long the oldest of them has waited.
+    @ivar threads: The number of running threads.
+    @ivar waiting: The number of jobs that no thread has taken.
+    @ivar lagSeconds: How long the oldest waiting job has waited, in seconds.
     """
 
     threads: int
@@ -86,8 +88,8 @@ class BoundedThreadPool:
     """
     Up to C{threads} threads with a bounded queue. All methods: reactor thread.
 
-    @ivar _waitingLimit: Jobs that may wait for a thread.
-    @ivar _name: The beginning of the threads' names.
+    @ivar _waitingLimit: The most jobs that may wait for a thread.
+    @ivar _name: The prefix of thread names.
     """
 
     _reactor: IReactorFromThreads
@@ -126,7 +128,7 @@ class BoundedThreadPool:
             try:
                 thread.start()
             except RuntimeError as error:
-                # The system has no room for a thread. Others run the job, if there are some.
+                # The system cannot start another thread. Existing threads, if any, run the job.
                 if not self._threads:
                     self._queue.get_nowait()
                     self._order.pop()
@@ -137,16 +139,16 @@ class BoundedThreadPool:
         return job.deferred
 
     def figures(self) -> PoolFigures:
-        """Return how busy the pool is."""
+        """Return the load of the pool."""
         self._forgetTaken()
         lagSeconds = self._now() - self._order[0].queuedAt if self._order else 0.0
         return PoolFigures(len(self._threads), len(self._order), lagSeconds)
 
     def stop(self) -> Deferred[None]:
         """
-        Refuse new jobs. Once.
+        Refuse new jobs. Call once.
 
-        @return: Fires when every accepted job has ended and no thread is left.
+        @return: Fires when all accepted jobs have ended and all threads have exited.
         """
         if not self._threads:
             self._stopped = succeed(None)
@@ -169,7 +171,7 @@ class BoundedThreadPool:
             except BaseException:
                 job.result = Failure()
             self._post(job)
-            # The next job may come late, and this one may hold a megabyte.
+            # The next job may arrive late, and this one may hold a megabyte.
             del job
         self._post(current_thread())
 
@@ -185,7 +187,7 @@ class BoundedThreadPool:
         with self._lock:
             ended, self._ended = self._ended, []
             self._woken = False
-        # Else the queue would keep the buffers of the last jobs.
+        # Otherwise the queue would keep the buffers of the last jobs alive.
         self._forgetTaken()
         for item in ended:
             if isinstance(item, Thread):
@@ -205,7 +207,7 @@ class JobQueue(Generic[J]):
     """
     A queue of jobs for one thread. All methods: reactor thread.
 
-    Subclasses define the four steps that raise C{NotImplementedError} here, and limit the queue.
+    Subclasses implement the four steps that raise C{NotImplementedError} here, and bound the queue.
     """
 
     def __init__(self) -> None:
@@ -214,18 +216,20 @@ class JobQueue(Generic[J]):
         self._closing: Deferred[None] | None = None
 
     def close(self) -> Deferred[None]:
-        """Close when all jobs are done. No job may follow."""
+        """Close when all jobs have finished. No job may be added afterwards."""
         if self._closing is None:
             self._closing = Deferred()
             if not self._isRunning:
                 self._next()
-        # One for each caller: a Deferred has one result for one chain.
+        # Each caller gets its own Deferred, because a Deferred serves one callback chain.
         closed: Deferred[None] = Deferred()
         self._closing.addBoth(_passTo, closed)
         return closed
 
     def _take(self) -> list[J]:
-        """Remove the jobs of a batch from the front; none only if there are none left."""
+        """
+        Remove a batch of jobs from the front; return an empty list only if the queue is empty.
+        """
         raise NotImplementedError
 
     def _run(self, jobs: list[J]) -> Deferred[Any]:
@@ -233,7 +237,7 @@ class JobQueue(Generic[J]):
         raise NotImplementedError
 
     def _deliver(self, results: Any, jobs: list[J]) -> None:
-        """Fire the Deferreds of a batch with its results, which may be one C{Failure}."""
+        """Fire the Deferreds of a batch with its results, or with a single C{Failure}."""
         raise NotImplementedError
 
     def _finish(self) -> Deferred[None]:
@@ -258,7 +262,7 @@ class JobQueue(Generic[J]):
             self._finish().chainDeferred(self._closing)
 
     def _ended(self, results: Any, jobs: list[J]) -> None:
-        # First the next batch: callbacks may take long, and add jobs.
+        # The next batch starts first: callbacks may take long and may add jobs.
         self._next()
         self._deliver(results, jobs)
 

@@ -1,13 +1,13 @@
 """
-The public ids of versions, made of the catalog's own numbers of writes::
+The public ids of versions, derived from the catalog's write numbers::
 
     id   = base64url (number XOR mask) tag        32 characters
     tag  = 16 bytes of keyed BLAKE2b of the number
     mask = 8 bytes of keyed BLAKE2b of the tag
 
-Only the store can make one, so that it cannot be guessed, and it tells nothing of the number. The
-store reads the number out of it: to find one version among thousands of a key is a seek, and a list
-goes on from a version that is gone.
+Only the store can generate an id: it cannot be guessed and does not reveal the number. The store
+decodes the number from it, so finding one version among thousands of a key is a seek, and a listing
+can continue from a removed version.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -20,19 +20,21 @@ from storagegate.storage.records import NULL_VERSION
 _NUMBER = 8
 _TAG = 16
 _LENGTH = 32
-"""Characters of an id: 24 bytes, which fill them."""
+"""Characters of an id, which encode exactly 24 bytes."""
 
 
 class VersionIds:
-    """Makes and reads the ids of one store. Any thread."""
+    """Encodes and decodes the version ids of one store. Any thread."""
 
     def __init__(self, secret: bytes) -> None:
-        """@param secret: The store's own random bytes."""
+        """
+        @param secret: The store's secret random bytes.
+        """
         self._tag = blake2b(key=secret, digest_size=_TAG, person=b"version tag")
         self._mask = blake2b(key=secret, digest_size=_NUMBER, person=b"version mask")
 
     def make(self, sequence: int) -> str:
-        """Make the id of the version that a write has made."""
+        """Return the id of the version that a write created."""
         number = sequence.to_bytes(_NUMBER, "big")
         hasher = self._tag.copy()
         hasher.update(number)
@@ -41,11 +43,11 @@ class VersionIds:
 
     def read(self, versionId: str) -> int | None:
         """
-        Read the number of the write that made a version.
+        Return the number of the write that created a version.
 
-        @param versionId: As a client sent it.
-        @return: L{None} for C{null}, which names the version without an id.
-        @raise InvalidVersionId: This store has made no such id.
+        @param versionId: The id as sent by a client.
+        @return: The number; L{None} for C{null}, which names the version without an id.
+        @raise InvalidVersionId: This store has not issued the id.
         """
         if versionId == NULL_VERSION:
             return None
@@ -54,7 +56,7 @@ class VersionIds:
                 raw = urlsafe_b64decode(versionId.encode("ascii"))
                 number = self._masked(raw[:_NUMBER], raw[_NUMBER:])
                 sequence = int.from_bytes(number, "big")
-                # The text and not its bytes: base64 can write the same bytes in many ways.
+                # The text is compared, because base64 can encode the same bytes in several ways.
                 if compare_digest(self.make(sequence), versionId):
                     return sequence
         except ValueError:

@@ -1,5 +1,5 @@
 """
-Checksums of the chunks of a piece, which a store keeps beside the bytes.
+Checksums of the chunks of a piece, stored beside the bytes.
 
 ::
 
@@ -7,9 +7,9 @@ Checksums of the chunks of a piece, which a store keeps beside the bytes.
     CHUNK   bytes of every chunk but the last, a power of two from 65536
     CRC     CRC-32C of the name of the piece, the number of the chunk, and its bytes; big-endian
 
-A range is read from the beginning of its first chunk to the end of its last one, so that every byte
-is compared before it is used. The name and the number are part of a checksum: the right bytes of
-another piece, or of another range, do not match.
+A read covers whole chunks, from the start of the first to the end of the last, so that every byte
+is verified before use. Each checksum includes the piece name and the chunk number, so that intact
+bytes of another piece or range do not match.
 """
 
 import base64
@@ -23,16 +23,18 @@ from storagegate.core.options import parseDecimal
 from storagegate.net.transport import Buffer
 
 CHUNK = 64 * 1024
-"""Bytes of a chunk: the smallest read of a blob, so that verification never reads more than it."""
+"""Bytes of a chunk: the size of the smallest read, so that verification never reads more."""
 
 _MOST_CHUNKS = 128
-"""Chunks of a piece: their checksums fill 700 bytes of the 2 KiB that S3 allows for metadata."""
+"""
+The most chunks of a piece: their checksums take 700 bytes of the 2 KiB that S3 allows for metadata.
+"""
 
 _LARGEST = 1 << 62
 
 
 def crcHeader(crc: int) -> str:
-    """Return a CRC-32C in the form in which S3 has it in headers."""
+    """Return a CRC-32C as S3 headers encode it."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
 
 
@@ -51,7 +53,7 @@ class ChunkSums:
     @classmethod
     def of(cls, name: str, buffers: Sequence[Buffer]) -> tuple["ChunkSums", int]:
         """
-        Compute the checksums of a piece, and the CRC of its bytes, in one pass over them.
+        Compute the chunk checksums of a piece and the CRC of its bytes, in one pass.
 
         @param name: The name of the piece.
         @param buffers: All of its bytes.
@@ -68,7 +70,7 @@ class ChunkSums:
     @classmethod
     def parse(cls, text: str) -> "ChunkSums":
         """
-        Parse what L{text} returns.
+        Parse the output of L{text}.
 
         @raise ValueError: The text has another form.
         """
@@ -94,8 +96,8 @@ class ChunkSums:
         Compare bytes with the checksums.
 
         @param name: The name of the piece.
-        @param offset: Where the bytes begin, at the beginning of a chunk.
-        @param body: The bytes, which end at the end of a chunk or of the piece.
+        @param offset: The offset of the bytes, at a chunk boundary.
+        @param body: The bytes, which end at a chunk boundary or the end of the piece.
         @param size: The size of the piece.
         """
         if len(self.sums) != -(-size // self.chunk) or offset % self.chunk:
@@ -112,7 +114,7 @@ class ChunkSums:
 
 
 def _chunkCRCs(chunk: int, buffers: Sequence[Buffer]) -> Iterator[tuple[int, int]]:
-    """Compute the CRC of the bytes of each chunk; yield it with the length of the chunk."""
+    """Yield the CRC and the length of each chunk."""
     crc, missing = 0, chunk
     for buffer in buffers:
         view = memoryview(buffer)

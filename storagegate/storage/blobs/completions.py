@@ -1,4 +1,4 @@
-"""The way of results from the threads of a foreign library to the reactor."""
+"""Delivers results from threads of a foreign library to the reactor."""
 
 import time
 from collections.abc import Callable
@@ -24,9 +24,9 @@ Call = tuple[Callable[..., Any], tuple[object, ...], dict[str, object]]
 @define(eq=False)
 class CompletionQueue:
     """
-    Makes calls in the reactor thread: one wake-up for all that came since the last.
+    Runs calls in the reactor thread, with one wake-up for all calls since the last.
 
-    @ivar _reactor: Runs the wake-ups.
+    @ivar _reactor: The reactor that is woken.
     """
 
     _log = Logger()
@@ -38,9 +38,9 @@ class CompletionQueue:
 
     def post(self, deferred: Deferred[Any], result: object) -> None:
         """
-        Have a Deferred fire, unless it has been cancelled. Any thread.
+        Fire a Deferred, unless it has been cancelled. Any thread.
 
-        @param result: The result or, to fail, an exception.
+        @param result: The result, or an exception to fail with.
         """
         self.callFromThread(_fire, deferred, result)
 
@@ -54,11 +54,11 @@ class CompletionQueue:
 
     def wait(self, deferred: Deferred[T], seconds: float) -> T:
         """
-        Block until a Deferred has fired, making the calls that come meanwhile. Before the reactor
-        runs, in its thread.
+        Block until a Deferred has fired, running calls that arrive meanwhile. Call in the reactor
+        thread before the reactor runs.
 
-        @param seconds: How long.
-        @raise StoreBusy: It took longer.
+        @param seconds: The timeout.
+        @raise StoreBusy: The timeout expired.
         """
         outcome: list[Any] = []
         deferred.addBoth(outcome.append)
@@ -77,7 +77,7 @@ class CompletionQueue:
     def _deliver(self) -> None:
         with self._lock:
             self._isWoken = False
-        # Those that come while these are made have a wake-up of their own.
+        # Calls that arrive while these run cause another wake-up.
         for _ in range(self._calls.qsize()):
             try:
                 call = self._calls.get_nowait()
@@ -96,7 +96,7 @@ def _make(call: Call) -> None:
 
 def _fire(deferred: Deferred[Any], result: object) -> None:
     if deferred.called:
-        # It was cancelled; that has an end of its own.
+        # The Deferred was cancelled and has already fired.
         return
     if isinstance(result, BaseException):
         deferred.errback(result)

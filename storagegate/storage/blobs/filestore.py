@@ -1,8 +1,8 @@
 """
-Blobs as files below one directory.
+Blobs stored as files below one directory.
 
-Descriptors are kept open for the next reader, so that a repeated GET opens nothing. Names are
-unlinked in the background.
+Descriptors stay open for the next reader, so that a repeated GET opens no file. Names are unlinked
+in the background.
 """
 
 import os
@@ -39,11 +39,11 @@ from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.threadpool import IWorkPool
 
 CAPACITY = 256
-"""Descriptors kept open; a quarter of the 1024 that a process may have by default."""
+"""Descriptors kept open: a quarter of the default limit of 1024 per process."""
 
 
 DIGEST_JOB = 8 << 20
-"""Bytes that one pool job reads and hashes: worth a change of threads, yet soon over."""
+"""Bytes that one pool job reads and hashes: enough to justify a thread switch, but quick."""
 
 _READ = 1 << 20
 
@@ -53,7 +53,7 @@ class _OpenFile:
     """
     An open file and the number of its readers.
 
-    @ivar isRemoved: The blob is gone: the last reader closes the file.
+    @ivar isRemoved: Whether the blob was removed, so that the last reader closes the file.
     """
 
     blob: str
@@ -69,10 +69,10 @@ class BlobReader:
     """
     One reader of an open file.
 
-    @ivar fd: For C{pread} and C{sendfile}; its own position is never used.
-    @ivar size: Bytes in the file when it was opened.
+    @ivar fd: The descriptor for C{pread} and C{sendfile}; its position is never used.
+    @ivar size: The size of the file when it was opened.
     @ivar _onClose: Called by L{close}.
-    @ivar _keepsPages: Whether the bytes that are digested stay in the page cache.
+    @ivar _keepsPages: Whether digested bytes stay in the page cache.
     """
 
     isVerified = False
@@ -94,7 +94,7 @@ class BlobReader:
         return run
 
     async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
-        """See L{IBlobReader.digest}; one job of the pool after the other."""
+        """See L{IBlobReader.digest}; pool jobs run one after the other."""
         done = 0
         while done < length:
             size = min(DIGEST_JOB, length - done)
@@ -108,7 +108,8 @@ class BlobReader:
         """
         See L{IBlobReader.close}.
 
-        @raise RuntimeError: It was closed already; its number may be another file's by now.
+        @raise RuntimeError: The reader was already closed; its descriptor number may have been
+            reused.
         """
         if self._onClose is None:
             raise RuntimeError("the reader was closed already")
@@ -116,7 +117,7 @@ class BlobReader:
         onClose()
 
     def _readNow(self, offset: int, length: int, hashers: Sequence[Hasher]) -> bytes:
-        """Read a range of the file, and hash it. Runs in a pool thread."""
+        """Read and hash a range of the file. Runs in a pool thread."""
         run = self._files.read(self.fd, length, offset)
         for hasher in hashers:
             hasher.update(run)
@@ -130,7 +131,7 @@ class BlobReader:
             if not chunk:
                 break
             if not self._keepsPages:
-                # Pages that are read for a check must not displace those that clients read.
+                # A check must not displace pages that clients read.
                 self._files.dropCache(self.fd, offset, len(chunk))
             offset += len(chunk)
         return offset - begin
@@ -139,14 +140,16 @@ class BlobReader:
 @define(eq=False)
 class HandleCache:
     """
-    The descriptors that were used last. All methods: reactor thread.
+    A cache of recently used descriptors. All methods: reactor thread.
 
     @ivar _files: The operating system's calls.
-    @ivar _openFile: From an id to a descriptor and a size; blocks, runs in the pool.
-    @ivar _closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
+    @ivar _openFile: Opens the blob of an id; returns descriptor and size. Blocks; runs in the pool.
+    @ivar _closeFile: Closes a descriptor and never fails; blocks if it is the last one of a removed
+        file.
     @ivar _closeSoon: Closes a descriptor in the pool.
-    @ivar _pool: Runs C{openFile}, and the reads of the readers.
-    @ivar _capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
+    @ivar _pool: Runs C{openFile} and the reads of readers.
+    @ivar _capacity: The most descriptors; beyond it idle ones are closed, but descriptors with
+        readers stay.
     """
 
     _pool: IWorkPool
@@ -162,7 +165,7 @@ class HandleCache:
     _closed: bool = field(default=False, init=False)
 
     def open(self, blob: str) -> BlobReader | Deferred[IBlobReader]:
-        """Return a reader of a blob; readers that miss at one time share the opening."""
+        """Return a reader of a blob. Concurrent misses share one open."""
         entry = self._busy.get(blob)
         if entry is None:
             entry = self._idle.pop(blob, None)
@@ -175,8 +178,9 @@ class HandleCache:
         """
         Forget blobs that are about to be removed.
 
-        @param blobs: One with readers is closed after its last reader.
-        @return: Descriptors to be closed off the reactor thread, for that frees their space.
+        @param blobs: The blobs; a blob with readers is closed after its last reader.
+        @return: Descriptors that must be closed outside the reactor thread, because closing frees
+            disk space.
         """
         descriptors = []
         for blob in blobs:
@@ -189,7 +193,9 @@ class HandleCache:
         return descriptors
 
     def close(self) -> None:
-        """Close files without readers, and the rest when they have none. Nothing opens any more."""
+        """
+        Close files without readers now, and the rest after their last readers. Refuse new opens.
+        """
         self._closed = True
         while self._idle:
             self._closeFile(self._idle.popitem()[1].fd)
@@ -219,7 +225,7 @@ class HandleCache:
         readers = self._opening.pop(blob)
         entry.isRemoved = blob in self._removed or self._closed
         self._removed.discard(blob)
-        # One user more, else the first reader's close could close it for the others.
+        # An extra user: otherwise the first reader's close could close the file for the others.
         entry.users = 1
         if not entry.isRemoved:
             self._busy[blob] = entry
@@ -248,20 +254,20 @@ class HandleCache:
 
 
 _BATCH = 512
-"""Names in a job: few jobs, yet none that occupies a thread for long."""
+"""Names per job: few jobs, but none that occupies a thread for long."""
 
 _BACKLOG = 65_536
-"""Names that may wait (8 MB of them); more are left for the sweep of the next start."""
+"""The most waiting names (8 MB); further names are left to the sweep at the next start."""
 
 
 @define(eq=False)
 class BackgroundUnlinker:
     """
-    Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last.
+    Unlinks names in the pool, one job at a time. Methods: reactor thread, except the last.
 
     @ivar _pool: Runs the jobs, even when it is full.
     @ivar _files: The operating system's calls.
-    @ivar _latch: While it is set, names are left for the sweep of the next start.
+    @ivar _latch: While it is set, names are left to the sweep at the next start.
     """
 
     _log = Logger()
@@ -274,7 +280,7 @@ class BackgroundUnlinker:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
 
     def unlink(self, paths: Iterable[str]) -> None:
-        """Unlink these names later; they are dropped when 65,536 wait already."""
+        """Unlink names later; drop them if 65,536 are already waiting."""
         if len(self._paths) < _BACKLOG:
             self._paths.extend(paths)
         if not self._running:
@@ -282,7 +288,7 @@ class BackgroundUnlinker:
             Deferred.fromCoroutine(self._work())
 
     def idle(self) -> Deferred[None]:
-        """Wait until no name waits."""
+        """Wait until all names are unlinked."""
         return self._waiters.wait(self._running)
 
     async def _work(self) -> None:
@@ -291,14 +297,14 @@ class BackgroundUnlinker:
                 batch, self._paths = self._paths[:_BATCH], self._paths[_BATCH:]
                 await self._pool.runAnyway(self._unlinkAll, batch)
         except StoreBusy:
-            # The pool has stopped: the rest is for the sweep of the next start.
+            # The pool has stopped; the sweep at the next start removes the rest.
             self._paths.clear()
         finally:
             self._running = False
             self._waiters.notify()
 
     def _unlinkAll(self, paths: list[str]) -> None:
-        """Unlink names; log those that cannot be. Runs in a pool thread."""
+        """Unlink names; log failures. Runs in a pool thread."""
         for path in paths:
             if self._latch.failure is not None:
                 return
@@ -313,7 +319,7 @@ class FileBlobs:
     """
     The embedded L{IBlobStore}. Methods: reactor thread, unless they say otherwise.
 
-    @ivar latch: Is set when an fsync fails; nothing is written or removed then.
+    @ivar latch: Set when an fsync fails, after which nothing is written or removed.
     """
 
     _log = Logger()
@@ -331,11 +337,11 @@ class FileBlobs:
         durable: bool = True,
     ) -> None:
         """
-        @param pool: Runs the calls that block.
+        @param pool: Runs blocking calls.
         @param files: The operating system's calls.
-        @param newId: Makes the ids of new blobs; see
+        @param newId: Generates the ids of new blobs; see
             L{storagegate.storage.interfaces.ICatalog.newBlobId}.
-        @param durable: Whether files and directories are synced; C{False} leaves that to the
+        @param durable: Whether to sync files and directories; C{False} leaves that to the operating
             system.
         """
         self.latch = latch
@@ -374,13 +380,13 @@ class FileBlobs:
         return writer
 
     def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
-        """Open a blob: at once where its descriptor is cached, else through the pool."""
+        """Open a blob: immediately if its descriptor is cached, otherwise through the pool."""
         if blob in self._corrupt:
             return Deferred.fromCoroutine(self._openMarked(blob))
         return self._handles.open(blob)
 
     async def _openMarked(self, blob: str) -> IBlobReader:
-        """Open a blob that is marked as corrupt, if it is right again."""
+        """Open a blob that is marked as corrupt, if it is intact again."""
         if not await self.reexamine(blob):
             raise CorruptBlob(f"blob {blob} is damaged")
         opened = self._handles.open(blob)
@@ -404,13 +410,13 @@ class FileBlobs:
         return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
 
     def remove(self, blobs: Sequence[str]) -> Deferred[None]:
-        """See L{IBlobStore.remove}. After it no crash brings the blobs back."""
+        """See L{IBlobStore.remove}. The removal is durable."""
         if self.latch.failure is not None:
             return fail(StoreReadOnly(self.latch.failure))
         descriptors = self._handles.drop(blobs)
         self._corrupt.difference_update(blobs)
-        # Never refused: it frees space. There is one batch of garbage at a time, and one call
-        # for each upload that was refused.
+        # Never refused, because it frees space. The calls are bounded: one batch of garbage at a
+        # time, and one call per refused upload.
         return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
 
     def forget(self, blobs: Sequence[str]) -> None:
@@ -433,7 +439,10 @@ class FileBlobs:
         self._corrupt.update(blobs)
 
     def clearCorrupt(self, blobs: Iterable[str]) -> None:
-        """See L{IBlobStore.clearCorrupt}; files that were open may be others by now."""
+        """
+        See L{IBlobStore.clearCorrupt}; cached descriptors are closed, because the files may have
+        been replaced.
+        """
         cleared = self._corrupt.intersection(blobs)
         self._corrupt -= cleared
         for fd in self._handles.drop(sorted(cleared)):
@@ -441,7 +450,7 @@ class FileBlobs:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is written or removed until a restart."""
+        """Why nothing is written or removed until a restart, or L{None}."""
         return self.latch.failure
 
     def failStop(self, reason: str) -> None:
@@ -450,9 +459,8 @@ class FileBlobs:
 
     def health(self) -> Mapping[str, str | None]:
         """
-        See L{IBlobStore.health}: whether the directories exist and may be written to, and, after an
-        error of the operating system, whether a blob can be written and opened, which is tried in
-        the pool.
+        See L{IBlobStore.health}. Checks that the directories exist and are writable. After an
+        operating system error it also starts a probe in the pool that writes and opens a blob.
         """
         for path in (self._layout.blobs, self._layout.staging):
             try:
@@ -474,16 +482,18 @@ class FileBlobs:
         return frozenset(self._corrupt)
 
     def idle(self) -> Deferred[None]:
-        """Wait until the first names of all confirmed blobs are unlinked."""
+        """Wait until the staging names of all confirmed blobs are unlinked."""
         return self._unlinker.idle()
 
     async def close(self) -> None:
-        """Finish background work, and close all files."""
+        """Finish background work and close all files."""
         await self._unlinker.idle()
         self._handles.close()
 
     def _suspect(self, error: OSError) -> None:
-        """Try the disk at the next look at the health, unless it is full. Any thread."""
+        """
+        Request a probe of the disk at the next health check, unless the disk is full. Any thread.
+        """
         if error.errno in DISK_FULL:
             self.onFull()
         else:
@@ -518,12 +528,12 @@ class FileBlobs:
         )
 
     def _openFile(self, blob: str) -> tuple[int, int]:
-        """Open a blob; return descriptor and size. Runs in a pool thread."""
+        """Open a blob; return its descriptor and size. Runs in a pool thread."""
         try:
             fd = self._files.openForReading(self._layout.path(blob))
         except FileNotFoundError as error:
             if not os.path.isdir(self._layout.blobs):
-                # They may all come back.
+                # The whole directory is missing, and may come back.
                 raise storeError(error) from error
             raise CorruptBlob(f"blob {blob} is missing") from error
         except OSError as error:
@@ -536,30 +546,28 @@ class FileBlobs:
             raise storeError(error) from error
 
     def _closeFile(self, fd: int) -> None:
-        """
-        Close a descriptor that was only read from: it is closed even after an error. Any thread.
-        """
+        """Close a descriptor that was only read. It is closed even after an error. Any thread."""
         try:
             self._files.close(fd)
         except OSError as error:
             self._log.error("a blob did not close well: {error}", error=str(error))
 
     def _closeSoon(self, fd: int) -> None:
-        """Close a descriptor in the pool, for that may free the space of a file, which blocks."""
+        """Close a descriptor in the pool, because freeing the space of a file blocks."""
 
         def closeHere(failure: Failure) -> None:
-            # The pool has stopped: no call waits for this thread any more.
+            # The pool has stopped, so blocking this thread delays no call.
             failure.trap(StoreBusy)
             self._closeFile(fd)
 
         self._pool.runAnyway(self._closeFile, fd).addErrback(closeHere)
 
     def _listStaging(self, olderThanSeconds: float) -> list[str]:
-        """List the first names of blobs that were written long ago. Runs in a pool thread."""
+        """List the staging names of blobs that were written long ago. Runs in a pool thread."""
         found = []
         latest = time.time() - olderThanSeconds
         for name in filter(isBlobId, self._files.names(self._layout.staging)):
-            # A blob that was confirmed meanwhile has no such name.
+            # A blob confirmed in the meantime has no staging name.
             with suppress(FileNotFoundError):
                 if os.stat(self._layout.stagingPath(name)).st_mtime < latest:
                     found.append(name)
@@ -567,8 +575,8 @@ class FileBlobs:
 
     def _removeAll(self, blobs: Sequence[str], descriptors: Sequence[int]) -> None:
         """
-        Remove blobs, then make that durable: a blob whose row is forgotten must not come back.
-        Runs in a pool thread.
+        Remove blobs durably: a blob whose row is forgotten must not reappear. Runs in a pool
+        thread.
         """
         for fd in descriptors:
             self._closeFile(fd)
@@ -584,7 +592,7 @@ class FileBlobs:
             try:
                 raise storeError(error) from error
             finally:
-                # Its traceback refers to this frame.
+                # Break the reference cycle through the traceback.
                 del error
         for shard in sorted({self._layout.shard(blob) for blob in blobs}):
             try:
@@ -596,12 +604,12 @@ class FileBlobs:
 
 def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     """
-    Open the blobs below the data directory, and sweep what a crash has left. Blocks.
+    Open the blobs below the data directory and sweep files left by a crash. Blocks.
 
-    @param context: The data directory, pool, and durability of the store.
-    @param opened: The catalog; blobs that it does not know are removed from C{staging/}.
-    @raise ForeignBlobs: They are not those of the catalog.
-    @raise OSError: The disk refuses.
+    @param context: The data directory, pool and durability of the store.
+    @param opened: The catalog; blobs unknown to it are removed from C{staging/}.
+    @raise ForeignBlobs: The blobs do not belong to the catalog.
+    @raise OSError: The operating system reported a disk error.
     """
     layout = BlobLayout(context.directory)
     files, latch = context.files, context.latch

@@ -1,10 +1,10 @@
 """
-The files of blobs: ids, paths, directories, and what makes them durable.
+The files of blobs: ids, paths, directories and durability.
 
 ::
 
     DATA/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
-    DATA/staging/abcd...        its first name, until the catalog has committed it
+    DATA/staging/abcd...        its staging name, until the catalog has committed it
 """
 
 import errno
@@ -20,24 +20,25 @@ from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreRe
 from storagegate.storage.files import FailStopLatch, Files
 
 BLOBS_A_SHARD = 256
-"""Successive blobs with one directory; more would make single directories large in small stores."""
+"""Successive blobs per directory; more would make directories large even in small stores."""
 
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 def isBlobId(name: str) -> bool:
-    """Return whether a name is one that a blob can have."""
+    """Return whether a name is a valid blob id."""
     return _ID.fullmatch(name) is not None
 
 
 class BlobIds:
     """
-    Makes ids; L{BLOBS_A_SHARD} successive ones begin with the same four digits.
+    Generates ids; L{BLOBS_A_SHARD} successive ids begin with the same four digits.
 
-    These name the directory of a blob's file, which is created and synced once for all of them.
+    The digits name the directory of the blob's file, which is created and synced once for all of
+    them.
 
     @param random: C{os.urandom} or a replacement.
-    @param owner: The bytes that all ids end with. They identify the files of a process that died.
+    @param owner: The suffix of all ids, which identifies the files of a process that died.
     """
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom, owner: bytes = b"") -> None:
@@ -48,7 +49,7 @@ class BlobIds:
         self._left = 0
 
     def new(self, bucket: str = "") -> str:
-        """Make an id that no blob has had, for any bucket. Reactor thread."""
+        """Generate a new id, for any bucket. Reactor thread."""
         if not self._left:
             self._shard = self._random(2).hex()
             self._left = BLOBS_A_SHARD
@@ -57,7 +58,7 @@ class BlobIds:
 
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The errors of a disk that has no space, or no inodes, for us."""
+"""The errors of a disk without space or inodes."""
 
 _STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
     errno.ENOSPC: (StoreFull, "the disk is full"),
@@ -65,20 +66,20 @@ _STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
     errno.EROFS: (StoreReadOnly, "the file system is read-only"),
     errno.EMFILE: (StoreBusy, "too many files are open"),
     errno.ENFILE: (StoreBusy, "too many files are open"),
-    # Of a directory that was removed, moved or unmounted; it may come back.
+    # A directory was removed, moved or unmounted; it may come back.
     errno.ENOENT: (StoreBusy, "a directory of the store is missing"),
     errno.ENOTDIR: (StoreBusy, "a directory of the store is missing"),
 }
 
 
 def storeError(error: OSError) -> Exception:
-    """Return the L{StoreError} for an error of the operating system, or the error itself."""
+    """Return the L{StoreError} for an operating system error, or the error itself."""
     kind, text = _STORE_ERRORS.get(error.errno or 0, (None, ""))
     return error if kind is None else kind(text)
 
 
 class _SyncBatch:
-    """One sync of one directory, for all calls that came before it began."""
+    """One sync of one directory, shared by all calls made before it began."""
 
     def __init__(self) -> None:
         self.ended = Event()
@@ -87,7 +88,7 @@ class _SyncBatch:
 
 @define(eq=False)
 class _Directory:
-    """A directory that is being synced: one sync runs, at most one more waits."""
+    """A directory being synced: one sync runs, and at most one more waits."""
 
     lock: Lock = field(factory=Lock, init=False)
     next: _SyncBatch | None = field(default=None, init=False)
@@ -101,11 +102,12 @@ class SyncGroup:
 
     All methods block and may run in any thread.
 
-    A sync that fails sets the latch. The only exception is a file on a full disk: it is a new one
-    that its upload removes. The entries of a directory are also those of other uploads.
+    A failed sync sets the latch. The only exception is a file on a full disk, because the file is
+    new and its upload removes it. A directory also holds entries of other uploads, so its failure
+    always sets the latch.
 
-    @ivar _latch: Is set when a sync fails.
-    @ivar _enabled: Whether anything is synced.
+    @ivar _latch: Set when a sync fails.
+    @ivar _enabled: Whether to sync at all.
     """
 
     _files: Files
@@ -116,7 +118,7 @@ class SyncGroup:
 
     def check(self) -> None:
         """
-        Let a change pass.
+        Check that changes are allowed.
 
         @raise StoreReadOnly: A sync has failed.
         """
@@ -126,8 +128,8 @@ class SyncGroup:
         """
         Make a file's bytes durable.
 
-        @param fd: A descriptor that all bytes were written to.
-        @raise StoreFull: The disk had no space for them after all; this file alone is lost.
+        @param fd: The descriptor to which all bytes were written.
+        @raise StoreFull: The disk had no space for the bytes; only this file is lost.
         @raise StoreReadOnly: The content of the disk is unknown.
         """
         if self._enabled:
@@ -141,9 +143,9 @@ class SyncGroup:
 
     def syncDirectory(self, path: str) -> None:
         """
-        Make a directory's entries durable. Calls that come while a sync runs share the next one.
+        Make a directory's entries durable. Calls made while a sync runs share the next one.
 
-        @param path: The directory, whose entries have changed already.
+        @param path: The directory, whose entries have already changed.
         @raise StoreReadOnly: The content of the disk is unknown.
         @raise OSError: The directory cannot be opened.
         """
@@ -171,7 +173,7 @@ class SyncGroup:
 
     def _lead(self, path: str, directory: _Directory, mine: _SyncBatch) -> None:
         with directory.lock:
-            # From here on a change may come too late for this sync: it needs the next one.
+            # A change made from here on may be too late for this sync and needs the next one.
             with self._lock:
                 directory.next = None
             try:
@@ -186,7 +188,7 @@ class SyncGroup:
                 mine.error = None
             except (StoreError, OSError) as error:
                 mine.error = untraced(error)
-                # Its text says the cause, whose traceback leads to this frame.
+                # The message names the cause, whose traceback would keep this frame alive.
                 mine.error.__cause__ = None
             finally:
                 mine.ended.set()
@@ -195,7 +197,7 @@ class SyncGroup:
         reason = f"fsync of {what} failed: {error.strerror or error}"
         self._latch.set(reason)
         if self._latch.failure is None and error.errno in DISK_FULL:
-            # On a network the failure concerns one upload, and its latch is never set.
+            # On a network file system the failure affects one upload, and the latch is never set.
             return StoreFull("the disk is full")
         return StoreReadOnly(self._latch.failure or reason)
 
@@ -217,7 +219,7 @@ class BlobLayout:
 
     @property
     def staging(self) -> str:
-        """The directory of the first names."""
+        """The directory of staging names."""
         return os.path.join(self.data, "staging")
 
     def shard(self, blob: str) -> str:
@@ -229,36 +231,35 @@ class BlobLayout:
         return os.path.join(self.data, "blobs", blob[:2], blob[2:4], blob)
 
     def stagingPath(self, blob: str) -> str:
-        """Return the path of a blob's first name."""
+        """Return the path of a blob's staging name."""
         return os.path.join(self.data, "staging", blob)
 
 
 _KNOWN_LIMIT = 4096
-"""Directories known to exist; to forget one costs a C{mkdir} and an fsync."""
+"""The most directories remembered as existing; forgetting one costs a C{mkdir} and an fsync."""
 
 
 @define(eq=False)
 class Shards:
-    """Makes the directories of blobs."""
+    """Creates the directories of blobs."""
 
     _layout: BlobLayout
     _files: Files
     _durability: SyncGroup
-    # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
+    # Any thread may add an entry or clear the set; a lost entry costs a second mkdir.
     _known: set[str] = field(factory=set, init=False)
 
     def forget(self, blob: str) -> None:
-        """Forget that a blob's directory exists, for it does not. May run in a pool thread."""
+        """Forget a blob's directory, which turned out not to exist. May run in a pool thread."""
         shard = self._layout.shard(blob)
         self._known.difference_update((shard, os.path.dirname(shard)))
 
     def ensure(self, blob: str) -> None:
         """
-        Create a blob's directory, durably, unless it is known to exist.
+        Durably create a blob's directory, unless it is known to exist.
 
-        A directory that this process did not see durable may be one that a crash would take
-        away, or that another thread has made but not synced: its parent is synced here as well.
-        Blocks; may run in a pool thread.
+        An existing directory may not be durable: a crash or another thread may have left it
+        unsynced. So its parent is synced here, too. Blocks; may run in a pool thread.
 
         @param blob: The id of a blob that is about to be linked.
         """

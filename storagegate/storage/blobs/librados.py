@@ -1,7 +1,7 @@
 """
-The part of librados that blobs need, by C{ctypes}: C{librados.so.2} is all that must be installed.
+C{ctypes} bindings for the part of librados that blobs use. Only C{librados.so.2} must be installed.
 
-The module C{rados} of Ceph is tied to one Python, and no faster.
+Ceph's own C{rados} module is built for one Python version and is no faster.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-"""Called with a completion and a number, in a thread of librados."""
+"""Called with a completion and a number, in a librados thread."""
 
 _HANDLE = ctypes.c_void_p
 _OUT = ctypes.POINTER(ctypes.c_void_p)
@@ -67,7 +67,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 CREATE_EXCLUSIVE = 1
-"""For C{rados_write_op_create}: fail if the object exists."""
+"""The flag of C{rados_write_op_create} to fail if the object exists."""
 
 
 @cache
@@ -75,7 +75,7 @@ def library() -> Any:
     """
     Load librados. Blocks.
 
-    @raise OSError: It is not installed.
+    @raise OSError: librados is not installed.
     """
     loaded = ctypes.CDLL("librados.so.2")
     for name, (result, arguments) in _PROTOTYPES.items():
@@ -91,9 +91,9 @@ _newBytes: Callable[[None, int], bytes] = ctypes.PYFUNCTYPE(
 
 def newBuffer(length: int) -> bytes:
     """
-    Make bytes that are not initialised, for librados to write into before anything reads them: a
-    C{bytearray} would be zeroed first, and copied afterwards.
+    Return uninitialised bytes, which librados fills before they are read. A C{bytearray} would be
+    zeroed first and copied afterwards.
 
-    @param length: More than 1, for a single byte is shared with all that are equal.
+    @param length: More than 1, because Python shares single-byte objects.
     """
     return _newBytes(None, length)

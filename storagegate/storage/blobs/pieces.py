@@ -1,15 +1,15 @@
 """
-Blobs as pieces in a store that other nodes use, too: their names, their writers and readers.
+Blobs as pieces in a store that nodes share: names, writers and readers.
 
 ::
 
-    ID              a whole blob, written at once
-    ID.0, ID.1 ...  the pieces of any other: all but the last are as long as the first
+    ID              a blob written in one piece
+    ID.0, ID.1 ...  the pieces of any other blob: all but the last have the size of the first
     store-id        the id of the store whose catalog names the blobs
 
 A blob is written from its first piece to its last and removed from its last to its first, so
-C{ID.0} is there while any piece is. There are no marks of blobs that are not committed: the catalog
-names the ids of those (see L{storagegate.storage.interfaces.ICatalog.newBlobId}).
+C{ID.0} exists while any piece does. Uncommitted blobs have no marks: the catalog knows their ids
+(see L{storagegate.storage.interfaces.ICatalog.newBlobId}).
 """
 
 import errno
@@ -38,19 +38,19 @@ UNLIMITED = 1 << 62
 """The C{pieceSize} of a store in which every blob is whole."""
 
 OPERATION_SECONDS = 4.0
-"""How long one operation may take: a client has its answer after five seconds."""
+"""The timeout of one operation: a client must be answered within five seconds."""
 
 
 READ_TRIES = 2
-"""How often a piece is looked for before its blob counts as damaged."""
+"""Attempts to find a piece before its blob counts as damaged."""
 
 
 class MissingPiece(Exception):
-    """There is no such piece."""
+    """The piece does not exist."""
 
 
 class DamagedPiece(OSError):
-    """The bytes of a piece are not the bytes that were written, in two answers."""
+    """The bytes of a piece were wrong in two responses."""
 
     def __init__(self, name: str) -> None:
         super().__init__(errno.EIO, f"piece {name} does not hold the bytes that were written")
@@ -62,7 +62,7 @@ class PieceRange(NamedTuple):
 
     @ivar body: The bytes, fewer than requested only at the end of the piece.
     @ivar size: The size of the piece.
-    @ivar isVerified: Whether the bytes were compared with checksums that were stored with them.
+    @ivar isVerified: Whether the bytes were verified with checksums stored beside them.
     """
 
     body: bytes
@@ -76,8 +76,7 @@ class IPieceStore(Interface):
 
     Every operation ends within L{OPERATION_SECONDS}. It fails with C{StoreBusy} if the store does
     not answer or cannot serve it now, with C{StoreFull} if there is no space, and with L{OSError}
-    if the bytes cannot be read though the store is well. A Deferred can be cancelled; what it
-    stands for may happen nevertheless.
+    if a healthy store cannot read the bytes. A cancelled operation may still take effect.
     """
 
     name: str = Attribute("The store in words, for operators.")
@@ -95,12 +94,13 @@ class IPieceStore(Interface):
 
     def put(name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
         """
-        Write a piece, or add to it where C{growsPieces}. It is durable when the last is done.
+        Write a piece, or append to it if C{growsPieces}. The piece is durable when the last write
+        is done.
 
-        @param name: A new name where C{offset} is 0.
-        @param offset: How many bytes the piece has: 0 unless C{growsPieces}.
-        @param body: Buffers that do not change any more.
-        @param isLast: Whether no bytes will be added.
+        @param name: The piece's name, which must be new if C{offset} is 0.
+        @param offset: The current size of the piece: 0 unless C{growsPieces}.
+        @param body: Buffers that no longer change.
+        @param isLast: Whether no more bytes follow.
         """
 
     def get(name: str, offset: int, length: int) -> Deferred[PieceRange]:
@@ -109,37 +109,38 @@ class IPieceStore(Interface):
 
         @param name: The name of the piece.
         @param offset: The first byte.
-        @param length: More than 0.
-        @raise MissingPiece: There is no such piece. As a failure.
-        @raise DamagedPiece: The bytes are wrong, also when read again. As a failure.
+        @param length: Bytes to read, at least 1.
+        @raise MissingPiece: The piece does not exist. Reported through the Deferred.
+        @raise DamagedPiece: The bytes are wrong, even after a reread. Reported through the
+            Deferred.
         """
 
     def size(name: str) -> Deferred[int]:
         """
-        Return the bytes that a piece has.
+        Return the size of a piece in bytes.
 
         @param name: The name of the piece.
-        @raise MissingPiece: There is no such piece. As a failure.
+        @raise MissingPiece: The piece does not exist. Reported through the Deferred.
         """
 
     def remove(name: str) -> Deferred[bool | None]:
         """
-        Remove a piece durably; a missing one is no error.
+        Durably remove a piece; a missing piece is no error.
 
         @param name: The name of the piece.
-        @return: Whether the piece existed; L{None} if that is not known.
+        @return: Whether the piece existed; L{None} if unknown.
         """
 
     def names() -> AsyncIterator[Sequence[str]]:
         """
         List the names of all pieces and of L{MARKER}, page by page, in any order.
 
-        For tools: between two pages nothing is held open on the server.
+        For tools: nothing stays open on the server between pages.
         """
 
     def create(name: str, body: bytes) -> Deferred[None]:
         """
-        Write a piece unless it exists; of two callers at one time, the bytes of one stay.
+        Write a piece unless it exists. If two callers race, the bytes of one stay.
 
         @param name: The name of the piece.
         @param body: A few bytes.
@@ -149,23 +150,23 @@ class IPieceStore(Interface):
         """
         Wait for an operation before the reactor runs. Blocks.
 
-        @raise StoreBusy: It took too long.
+        @raise StoreBusy: The operation timed out.
         """
 
     def detach() -> None:
         """
-        Close all connections and end all threads before the reactor runs, for the process may fork
-        until then. The next operation connects again. Blocks; no operation is under way.
+        Close all connections and stop all threads, because the process may fork before the reactor
+        runs. The next operation reconnects. Blocks; no operation may be in progress.
         """
 
     def close() -> Deferred[None]:
-        """Close all connections. Once, after all operations."""
+        """Close all connections. Call once, after all operations."""
 
 
 @implementer(IWorkPool)
 @define(eq=False)
 class InPlace:
-    """The pool of functions that do not block: it calls them at once, in the reactor thread."""
+    """A pool for non-blocking functions, which it calls immediately in the reactor thread."""
 
     _running: int = field(default=0, init=False)
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
@@ -191,10 +192,10 @@ class InPlace:
 @frozen
 class PiecePlace:
     """
-    Where the bytes of a blob are.
+    The location of a blob's bytes.
 
-    @ivar size: Bytes in the blob.
-    @ivar pieceSize: Bytes of its pieces; 0 if it is whole.
+    @ivar size: The size of the blob in bytes.
+    @ivar pieceSize: The size of its pieces in bytes; 0 if the blob is a single piece.
     """
 
     blob: str
@@ -203,11 +204,12 @@ class PiecePlace:
 
     def piece(self, offset: int, length: int) -> tuple[str, int, int]:
         """
-        Return the piece in which a range of the blob begins, and the part of the range in it.
+        Return the piece in which a range of the blob begins, and the part of the range in that
+        piece.
 
-        @param offset: From the beginning of the blob.
+        @param offset: The start of the range in the blob.
         @param length: Bytes of the range.
-        @return: Name, offset in the piece, length.
+        @return: The name, the offset in the piece and the length.
         """
         if not self.pieceSize:
             return self.blob, offset, length
@@ -219,9 +221,9 @@ def splitBuffers(
     buffers: Sequence[Buffer], length: int
 ) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
     """
-    Split buffers behind so many bytes; nothing is copied.
+    Split buffers at an offset without copying.
 
-    @param length: No more than they have.
+    @param length: The bytes before the split, at most the total.
     """
     for number, buffer in enumerate(buffers):
         if len(buffer) > length:
@@ -234,14 +236,15 @@ def splitBuffers(
 @define(eq=False)
 class PieceUpload:
     """
-    A blob being written. Its methods do not block; each begins after the end of the one before.
+    A blob being written. Its methods do not block; each call starts after the previous one has
+    ended.
 
-    @ivar blob: Its id.
+    @ivar blob: The blob's id.
     @ivar crc: The checksum of the bytes so far.
-    @ivar _pieceSize: Bytes of its pieces, should it have several.
-    @ivar _onCommit: Called with the id when the blob is durable.
-    @ivar _onRemove: Called with the id, and whether an operation may still take place, when it
-        must be removed.
+    @ivar _pieceSize: The size of its pieces, if it needs several.
+    @ivar _onCommit: Called with the blob's id when the blob is durable.
+    @ivar _onRemove: Called when the blob must be removed, with its id and whether a write may still
+        take effect.
     """
 
     blob: str
@@ -257,7 +260,7 @@ class PieceUpload:
     _isUnknown: bool = field(default=False, init=False)
 
     def append(self, buffers: Sequence[Buffer]) -> Deferred[None]:
-        """Write more bytes; where pieces do not grow, some are kept for the next piece."""
+        """Write more bytes. If pieces cannot grow, the remainder is kept for the next piece."""
         self._check()
         body = self._withRest(buffers)
         if not self._pieces.growsPieces:
@@ -276,7 +279,7 @@ class PieceUpload:
         return done.addCallback(lambda _: self._onCommit(self.blob))
 
     def remove(self) -> Deferred[None]:
-        """Have the blob removed; that may last longer than the server is away."""
+        """Schedule the removal of the blob, which is retried until the server is back."""
         if self._isBegun:
             self._onRemove(self.blob, self._isUnknown)
         return succeed(None)
@@ -288,7 +291,7 @@ class PieceUpload:
         return (*rest, *buffers) if rest else buffers
 
     def _put(self, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
-        """Write bytes behind those that are written, each piece before the next."""
+        """Append bytes, one piece after the other."""
         size = sum(map(len, body))
         if self._pieceSize == UNLIMITED:
             puts = [(self.blob, self._size, body, isLast)] if size or isLast else []
@@ -319,7 +322,7 @@ class PieceUpload:
         self._isBegun = True
 
         def failed(failure: Failure) -> Failure:
-            # A write without an answer may come to pass after the removal.
+            # An unanswered write may take effect after the removal.
             self._isUnknown = failure.check(StoreBusy, CancelledError) is not None
             return failure
 
@@ -327,17 +330,17 @@ class PieceUpload:
 
 
 LOOK_AHEAD = 8
-"""Pieces that are looked for, and removed, at one time."""
+"""Pieces that are looked up or removed concurrently."""
 
 
 async def findSize(pieces: IPieceStore, blob: str, atLeast: int) -> PiecePlace:
     """
-    Find out how long a blob of several pieces is.
+    Find the size of a blob of several pieces.
 
     @param pieces: The store.
     @param blob: The blob's id.
-    @param atLeast: Where it most likely ends.
-    @raise MissingPiece: Its first piece is missing.
+    @param atLeast: The most likely size of the blob.
+    @raise MissingPiece: The first piece is missing.
     """
     first = await pieces.size(f"{blob}.0")
     pieceSize = pieces.pieceSize if pieces.growsPieces else max(first, 1)
@@ -350,7 +353,7 @@ async def findSize(pieces: IPieceStore, blob: str, atLeast: int) -> PiecePlace:
         except MissingPiece:
             return 0
 
-    # One that is there, and one that is not; most often this is the end already.
+    # Find one existing and one missing piece; usually this already finds the end.
     low = max(atLeast - 1, 0) // pieceSize
     size = await sizeOf(low)
     if not size:
@@ -375,7 +378,7 @@ async def findSize(pieces: IPieceStore, blob: str, atLeast: int) -> PiecePlace:
 
 async def removeBlob(pieces: IPieceStore, blob: str) -> None:
     """
-    Remove all pieces of a blob, also of one whose writing or removal was broken off.
+    Remove all pieces of a blob, even if writing or removing it was interrupted.
 
     @param pieces: The store.
     @param blob: The blob's id; a missing one is no error.
@@ -385,7 +388,7 @@ async def removeBlob(pieces: IPieceStore, blob: str) -> None:
     groups: list[list[str]] = []
     while True:
         begin = len(groups) * LOOK_AHEAD
-        # One look most often says that there is none at all.
+        # The first look-up usually shows that no piece exists.
         count = LOOK_AHEAD if groups else 1
         names = [f"{blob}.{number}" for number in range(begin, begin + count)]
         found = await _existing(pieces, names)
@@ -411,7 +414,7 @@ async def _existing(pieces: IPieceStore, names: Sequence[str]) -> list[str]:
 
 
 async def _together(operations: Sequence[Deferred[Any]]) -> list[Any]:
-    """Wait for all, then raise the first error."""
+    """Wait for all operations, then raise the first error."""
     ends: list[list[Any]] = await gatherResults(
         [operation.addBoth(lambda result: [result]) for operation in operations]
     )
@@ -425,13 +428,14 @@ async def _together(operations: Sequence[Deferred[Any]]) -> list[Any]:
 @define(eq=False)
 class PieceReader:
     """
-    One reader of a blob; each read of it is an operation.
+    A reader of a blob; each read is an operation.
 
-    @ivar _first: Bytes that were read when the blob was opened, and their offset.
-    @ivar _step: Bytes of a read; two are in memory.
-    @ivar isVerified: Whether the bytes are compared with checksums that were stored with them.
-    @ivar _onMissing: Called with the bytes before a piece that is missing or short; raises.
-    @ivar _onDamaged: Called with a blob whose bytes are wrong; raises.
+    @ivar _first: The offset and the bytes that were read when the blob was opened.
+    @ivar _step: Bytes per read; two reads are in memory.
+    @ivar isVerified: Whether the bytes are verified with checksums stored beside them.
+    @ivar _onMissing: Called with the blob's location and the offset of a missing or short piece;
+        raises.
+    @ivar _onDamaged: Called with the id of a corrupt blob; raises.
     @ivar _onClose: Called by L{close}.
     """
 
@@ -451,7 +455,7 @@ class PieceReader:
         return self._place.size
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
-        """See L{IBlobReader.sendTo}: one read is under way while the one before it is sent."""
+        """See L{IBlobReader.sendTo}: each read overlaps the sending of the previous one."""
         if await self._walk(offset, length, response.send) < length:
             await self._onMissing(self._place, self.size)
 
@@ -472,7 +476,7 @@ class PieceReader:
         """
         See L{IBlobReader.close}.
 
-        @raise RuntimeError: It was closed already.
+        @raise RuntimeError: The reader was already closed.
         """
         if self._onClose is None:
             raise RuntimeError("the reader was closed already")
@@ -483,7 +487,7 @@ class PieceReader:
     async def _walk(
         self, offset: int, length: int, take: Callable[[bytes], Deferred[None] | None]
     ) -> int:
-        """Read a range and pass it on, chunk by chunk; return how many bytes there were."""
+        """Read a range and forward it chunk by chunk; return the number of bytes."""
         begin, end = offset, min(offset + length, self.size)
         if offset >= end:
             return 0
@@ -514,9 +518,10 @@ class PieceReader:
         return Deferred.fromCoroutine(self._get(name, within, count, offset))
 
     async def _get(self, name: str, within: int, count: int, offset: int) -> bytes:
-        """Read a range of a piece that must be there, the blob's C{offset}."""
+        """Read a range of a piece that must exist, at C{offset} of the blob."""
         try:
-            # A wrong answer of the network must not condemn the blob: it is asked once more.
+            # A wrong response from the network must not condemn the blob, so the read is retried
+            # once.
             for _ in range(READ_TRIES):
                 with suppress(MissingPiece):
                     found = await self._pieces.get(name, within, count)

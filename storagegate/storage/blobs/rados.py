@@ -1,10 +1,10 @@
 """
 Blobs in a pool of RADOS, the object store of Ceph.
 
-Every operation is asynchronous. Its completion comes in a thread of librados, and one wake-up of
-the reactor serves all that came since the last. librados connects again by itself; its own timeout
-ends an operation while the cluster, or the object's part of it, is away. A cluster that is full
-refuses a write instead of keeping it.
+Every operation is asynchronous. It completes in a librados thread, and one wake-up of the reactor
+serves all completions since the last. librados reconnects by itself, and its own timeout ends an
+operation while the cluster or the object's placement group is unavailable. A full cluster refuses a
+write instead of queueing it.
 """
 
 import ctypes
@@ -41,37 +41,37 @@ from storagegate.storage.threadpool import IWorkPool
 T = TypeVar("T")
 
 PIECE = 4 << 20
-"""Bytes of an object: what RBD and CephFS cut their data into, and clusters are laid out for."""
+"""Bytes of an object: the object size of RBD and CephFS, for which clusters are laid out."""
 
 _PAGE = 1000
-"""Names of a page of a list."""
+"""Names per page of a listing."""
 
 _CONNECT_SECONDS = 10
-"""How long the monitors may take at the start."""
+"""The timeout of the monitors at startup."""
 
 _SETTINGS = {
     "rados_osd_op_timeout": f"{OPERATION_SECONDS:g}",
     "rados_mon_op_timeout": f"{OPERATION_SECONDS:g}",
     "client_mount_timeout": f"{_CONNECT_SECONDS}",
-    # Beyond these limits librados blocks its caller, the reactor: uploads and reads have their own
-    # limits, which are below.
+    # Beyond these limits librados would block the reactor. Uploads and reads have lower limits of
+    # their own.
     "objecter_inflight_ops": f"{1 << 16}",
     "objecter_inflight_op_bytes": f"{1 << 30}",
 }
 
 _UNREADABLE = frozenset({errno.EIO, errno.EILSEQ, errno.EEXIST})
-"""The errors of one object; all others are of the cluster, and pass."""
+"""The errors of a single object; all other errors are transient errors of the cluster."""
 
 
 @frozen
 class PoolAddress:
     """
-    Where the blobs are.
+    The address of a RADOS pool.
 
-    @ivar pool: The name of the pool, which exists.
+    @ivar pool: The name of the pool, which must exist.
     @ivar user: The name of the client without C{client.}.
-    @ivar configuration: The path of C{ceph.conf}; empty: C{CEPH_CONF} or Ceph's own default.
-    @ivar namespace: The namespace in the pool; empty is the default one.
+    @ivar configuration: The path of C{ceph.conf}; empty for C{CEPH_CONF} or Ceph's default.
+    @ivar namespace: The namespace in the pool; empty for the default.
     """
 
     pool: str
@@ -84,7 +84,7 @@ class PoolAddress:
         """
         Parse C{rados:POOL?user=NAME&conf=PATH&namespace=NAME}.
 
-        @raise ValueError: It is another text; the message says what is wrong with it.
+        @raise ValueError: The text has another form; the message explains the error.
         """
         pool, _, query = text.removeprefix("rados:").partition("?")
         options = dict(parse_qsl(query, strict_parsing=bool(query)))
@@ -103,7 +103,7 @@ class PoolAddress:
 
 
 class _FoundRange(ctypes.Structure):
-    """What a read operation writes besides the bytes."""
+    """The results of a read operation besides the bytes."""
 
     _fields_ = (
         ("size", ctypes.c_uint64),
@@ -118,12 +118,12 @@ class _FoundRange(ctypes.Structure):
 
 
 _AT: dict[str, int] = {name: getattr(_FoundRange, name).offset for name, _ in _FoundRange._fields_}
-"""Where each of them is."""
+"""The offsets of the fields."""
 
 
 @define(eq=False)
 class _PoolConnection:
-    """A client of the cluster, and its context of operations in the pool."""
+    """A client of the cluster and its I/O context for the pool."""
 
     cluster: ctypes.c_void_p
     io: ctypes.c_void_p
@@ -133,7 +133,7 @@ class _PoolConnection:
         """
         Connect. Blocks.
 
-        @raise StoreError: It is not possible; one line gives the reason.
+        @raise StoreError: The connection failed; one line gives the reason.
         """
         try:
             lib = librados.library()
@@ -158,7 +158,7 @@ class _PoolConnection:
         return cls(cluster, io)
 
     def close(self) -> None:
-        """Disconnect. Blocks until no operation is under way."""
+        """Disconnect. Blocks until no operation is in progress."""
         lib = librados.library()
         lib.rados_ioctx_destroy(self.io)
         lib.rados_shutdown(self.cluster)
@@ -172,10 +172,10 @@ def _check(code: int, what: str) -> None:
 @define(eq=False)
 class _PoolOperation:
     """
-    An operation under way.
+    An operation in progress.
 
-    @ivar finish: Makes the result of the code that it ends with. Runs in a thread of librados.
-    @ivar keep: Objects in which librados writes.
+    @ivar finish: Converts the return code to the result. Runs in a librados thread.
+    @ivar keep: Objects into which librados writes.
     """
 
     deferred: Deferred[Any]
@@ -186,7 +186,7 @@ class _PoolOperation:
 
 @implementer(IPieceStore)
 class RadosPieces:
-    """Objects of a pool. Methods: reactor thread."""
+    """Pieces as objects of a pool. Methods: reactor thread."""
 
     _log = Logger()
 
@@ -201,8 +201,8 @@ class RadosPieces:
         Connect. Blocks.
 
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-        @param pool: Runs what blocks.
-        @raise StoreError: It is not possible; one line gives the reason.
+        @param pool: Runs blocking calls.
+        @raise StoreError: The connection failed; one line gives the reason.
         """
         self.name = f"pool {address.pool}"
         if address.namespace:
@@ -217,13 +217,13 @@ class RadosPieces:
         self._completions = CompletionQueue(reactor)
         self._flying: dict[int, _PoolOperation] = {}
         self._numbers = count(1)
-        # librados has the address of this function: it must live as long.
+        # librados holds the address of this function, which must outlive it.
         self._callback = librados.Callback(self._complete)
         self._isConnecting = self._isClosed = False
 
     def put(self, name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
-        """See L{IPieceStore.put}: every write is durable in all replicas before it ends."""
-        # librados copies the bytes, from one buffer.
+        """See L{IPieceStore.put}: every write is durable on all replicas when it completes."""
+        # librados copies the bytes from a single buffer.
         whole = body[0] if len(body) == 1 else b"".join(body)
         data = whole if isinstance(whole, bytes) else bytes(whole)
         if not offset:
@@ -233,7 +233,7 @@ class RadosPieces:
 
     def get(self, name: str, offset: int, length: int) -> Deferred[PieceRange]:
         """See L{IPieceStore.get}: one operation reads the bytes and the size."""
-        # Of one byte there is no new object; see newBuffer.
+        # Single-byte objects are shared; see newBuffer.
         buffer = librados.newBuffer(max(length, 2))
         found = _FoundRange()
 
@@ -324,7 +324,9 @@ class RadosPieces:
         buffer: tuple[int, int, bytes] | None,
         finish: Callable[[int], object],
     ) -> Deferred[Any]:
-        """Read the size of an object, and a range of it: offset, length, and where to."""
+        """
+        Read the size of an object and a range of it, given as offset, length and target buffer.
+        """
         lib = self._lib
         size, mtime, length, statCode, readCode = (
             ctypes.addressof(found) + offset for offset in _AT.values()
@@ -347,7 +349,7 @@ class RadosPieces:
         finish: Callable[[int], object] = lambda code: None,
         keep: tuple[object, ...] = (),
     ) -> Deferred[Any]:
-        """Begin an operation: C{start} has the context and the completion."""
+        """Begin an operation: C{start} is called with the I/O context and the completion."""
         if self._isClosed:
             return fail(StoreBusy("the store is closing"))
         if self._connection is None:
@@ -366,7 +368,7 @@ class RadosPieces:
         return deferred.addErrback(self._failed)
 
     def _complete(self, completion: int, number: int) -> None:
-        """End an operation. Runs in a thread of librados."""
+        """Complete an operation. Runs in a librados thread."""
         operation = self._flying.pop(number)
         code = self._lib.rados_aio_get_return_value(completion)
         self._lib.rados_aio_release(completion)
@@ -390,12 +392,12 @@ class RadosPieces:
             problem = StoreBusy(f"{self.name}: {error.strerror}")
         self.onError(problem)
         if error.errno == errno.ESHUTDOWN:
-            # The cluster has excluded this client for good.
+            # The cluster has blocklisted this client permanently.
             self._startConnecting()
         raise problem from error
 
     def _connect(self) -> Deferred[None]:
-        """Wait for the next connection, as long as an operation may take."""
+        """Wait for the next connection, for at most the timeout of an operation."""
 
         def tookLong(result: object, seconds: float) -> None:
             problem = StoreBusy(f"{self.name}: no connection within {seconds:g} s")
@@ -441,10 +443,10 @@ class RadosPieces:
 
 def openPieces(blobs: str, reactor: Any, pool: IWorkPool) -> RadosPieces:
     """
-    Connect to the pool that a text names, as in L{PoolAddress.parse}. Blocks.
+    Connect to a pool, given as for L{PoolAddress.parse}. Blocks.
 
     @param reactor: See L{RadosPieces}; so is C{pool}.
-    @raise StoreError: It is not possible; one line gives the reason.
+    @raise StoreError: The connection failed; one line gives the reason.
     """
     try:
         address = PoolAddress.parse(blobs)
@@ -455,11 +457,11 @@ def openPieces(blobs: str, reactor: Any, pool: IWorkPool) -> RadosPieces:
 
 def openBlobs(context: BackEndContext, opened: OpenCatalog) -> RemoteBlobs:
     """
-    Open the blobs in the pool that the options of the store name. Blocks.
+    Open the blobs in the pool that the store's options name. Blocks.
 
     @param context: C{options["blobs"]} is C{rados:POOL}.
     @param opened: The catalog of the blobs.
-    @raise ForeignBlobs: They are not those of the catalog.
+    @raise ForeignBlobs: The blobs do not belong to the catalog.
     @raise StoreError: The pool cannot be used; one line gives the reason.
     """
     pieces = openPieces(context.options["blobs"], context.reactor, context.pool)

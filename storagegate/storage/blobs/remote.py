@@ -1,10 +1,9 @@
 """
-Blobs in a store on the network: RADOS, any S3, files on a shared file system.
+Blobs in a network store: RADOS, any S3 server, or files on a shared file system.
 
-The node has no state: what it must remember of uploads that were not committed is in the catalog,
-as the range of ids of its lease. While the store is away every operation fails within five seconds,
-and nothing has to be done when it is back; removals of uploads that failed are tried again until
-then.
+The node is stateless: the catalog records uncommitted uploads as the id range of the node's lease.
+While the store is unavailable, every operation fails within five seconds. Recovery needs no action;
+removals of failed uploads are retried until the store is back.
 """
 
 from collections import OrderedDict, deque
@@ -56,52 +55,52 @@ from storagegate.storage.threadpool import IWorkPool
 _log = Logger()
 
 READ = 1 << 20
-"""Bytes of one read: fewer operations, while there are few readers."""
+"""Bytes per read while there are few readers: fewer operations."""
 
 _READS = 16 << 20
-"""Bytes of the reads of all readers, two for each, until each has the least."""
+"""Bytes of the reads of all readers, two each, until each has the minimum."""
 
 _LEAST_BUFFER = 256 * 1024
-"""The least bytes of a buffer of an upload where a piece is one buffer: pieces must not be many."""
+"""The smallest upload buffer if a piece is one buffer, to bound the number of pieces."""
 
 _PLACES = 8192
-"""Sizes of blobs of several pieces that are remembered, 2 MB: the others are found again."""
+"""The most cached sizes of blobs of several pieces (2 MB); others are looked up again."""
 
 _BACKLOG = 65_536
-"""Ids that are remembered of uploads; more are left to the sweep of the node's range of ids."""
+"""The most upload ids kept in memory; others are left to the sweep of the node's id range."""
 
 _OPEN_SECONDS = 4.5
-"""How long all operations of an opening may take: a client has its answer after five seconds."""
+"""The timeout of all operations of an open: a client must be answered within five seconds."""
 
 LATE_SECONDS = 60.0
-"""A write without an answer has come to pass after so long, or never will."""
+"""An unanswered write has taken effect after this time, or never will."""
 
 _RETRY_SECONDS = (0.5, 10.0)
-"""The pause before the next removal while the store is away: at first, and at most."""
+"""The first and the longest pause between removals while the store is unavailable."""
 
 _AT_ONCE = 16
-"""Blobs that are removed at one time."""
+"""Blobs that are removed concurrently."""
 
 _NOTHING = PieceRange(b"", 0, isVerified=True)
 
 _UNCHECKED = "was not reached yet"
 
 _PROVE_SECONDS = 30.0
-"""After so long without a write a small blob is written, for the health: three requests."""
+"""After this long without a write, the health check writes a small blob, in three requests."""
 
 _SETTLED_SECONDS = 10.0
-"""After so long the id of the store is read again, for two clusters may claim a store at once."""
+"""The store id is reread after this time, because two clusters may claim a store concurrently."""
 
 
 @define(eq=False)
 class UploadRemovals:
     """
-    Removes uploads that failed, until each is removed. Methods: reactor thread.
+    Removes failed uploads, retrying until each is removed. Methods: reactor thread.
 
     @ivar _remove: Removes one blob.
     @ivar _clock: Measures the pauses.
     @ivar _lateSeconds: See L{RemoteBlobs}.
-    @ivar _onRemoved: Called with each that is removed for good.
+    @ivar _onRemoved: Called with each upload that is permanently removed.
     """
 
     _log = Logger()
@@ -110,7 +109,7 @@ class UploadRemovals:
     _clock: IReactorTime
     _lateSeconds: float
     _onRemoved: Callable[[str], object]
-    # With each, whether a write of it may still come to pass.
+    # Each with whether one of its writes may still take effect.
     _waiting: deque[tuple[str, bool]] = field(factory=deque, init=False)
     _late: set[IDelayedCall] = field(factory=set, init=False)
     _isRunning: bool = field(default=False, init=False)
@@ -122,8 +121,9 @@ class UploadRemovals:
         """
         Remove an upload.
 
-        @param blob: Its id.
-        @param isUnknown: Whether one of its writes may still come to pass: it is removed again.
+        @param blob: The upload's blob id.
+        @param isUnknown: Whether one of its writes may still take effect, so that it must be
+            removed again later.
         """
         if self._isStopping or len(self._waiting) >= _BACKLOG:
             return
@@ -143,12 +143,13 @@ class UploadRemovals:
             )
 
     def idle(self) -> Deferred[None]:
-        """Wait until nothing waits."""
+        """Wait until no removal is waiting."""
         return self._waiters.wait(self._isRunning)
 
     async def stop(self) -> None:
         """
-        Remove what waits if the store answers; the sweep of the node's range of ids finds the rest.
+        Remove the waiting uploads if the store answers. The sweep of the node's id range finds the
+        rest.
         """
         self._isStopping = True
         for call in self._late:
@@ -191,8 +192,8 @@ class RemoteBlobs:
     """
     An L{IBlobStore} on an L{IPieceStore}. Methods: reactor thread.
 
-    @ivar latch: Is set by L{failStop}.
-    @ivar onRemoved: Called with each blob that is removed, and that no late write brings back.
+    @ivar latch: Set by L{failStop}.
+    @ivar onRemoved: Called with each blob that is removed and that no late write can recreate.
     """
 
     _log = Logger()
@@ -211,16 +212,16 @@ class RemoteBlobs:
         isChecked: bool = True,
     ) -> None:
         """
-        @param isChecked: Whether the id beside the blobs was compared with the store's. Otherwise
-            nothing is written or removed until it was.
-        @param pieces: Has the bytes, and was claimed for this store.
+        @param isChecked: Whether the id beside the blobs has been compared with the store's.
+            Nothing is written or removed before that.
+        @param pieces: The piece store, claimed for this store.
         @param pool: Runs hashers.
-        @param clock: Measures the time of operations.
-        @param newId: Makes the ids of new blobs; see
+        @param clock: Measures the duration of operations.
+        @param newId: Generates the ids of new blobs; see
             L{storagegate.storage.interfaces.ICatalog.newBlobId}.
         @param store: The id of the store.
-        @param latch: Is set when nothing may be written any more.
-        @param lateSeconds: When an upload is removed again of which a write may come to pass late.
+        @param latch: Set when writing must stop.
+        @param lateSeconds: Delay before an upload with an unanswered write is removed again.
         """
         self.latch = latch
         self._pieces = pieces
@@ -274,7 +275,7 @@ class RemoteBlobs:
         return writer
 
     async def open(self, segment: Segment) -> PieceReader:
-        """See L{IBlobStore.open}; the first bytes of the segment are read with it."""
+        """See L{IBlobStore.open}; it also reads the first bytes of the segment."""
         if segment.blob in self._corrupt and not await self.reexamine(segment.blob):
             raise CorruptBlob(f"blob {segment.blob} is damaged")
         return await self._open(segment)
@@ -312,7 +313,7 @@ class RemoteBlobs:
         return Deferred.fromCoroutine(self._removeAll(blobs))
 
     def forget(self, blobs: Sequence[str]) -> None:
-        """See L{IBlobStore.forget}: nothing is open, but places are remembered."""
+        """See L{IBlobStore.forget}: no file is open, but cached locations are dropped."""
         self._corrupt.difference_update(blobs)
         for blob in blobs:
             self._places.pop(blob, None)
@@ -324,8 +325,8 @@ class RemoteBlobs:
 
     async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
         """
-        See L{IBlobStore.unconfirmed}: those of this process. The catalog names those that a crash
-        has left, as the range of ids of a lease that has ended.
+        See L{IBlobStore.unconfirmed}: lists the blobs of this process. The catalog identifies blobs
+        left by a crash, as the id range of an ended lease.
         """
         latest = self._clock.seconds() - olderThanSeconds
         return [blob for blob, since in self._new.items() if since < latest]
@@ -355,7 +356,7 @@ class RemoteBlobs:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is written or removed until a restart."""
+        """Why nothing is written or removed until a restart, or L{None}."""
         return self.latch.failure
 
     def failStop(self, reason: str) -> None:
@@ -364,8 +365,8 @@ class RemoteBlobs:
 
     def health(self) -> Mapping[str, str | None]:
         """
-        See L{IBlobStore.health}: after an operation that failed, and while no write shows it,
-        whether a blob can be written, read and removed, which is tried now for the next call.
+        See L{IBlobStore.health}. After a failed operation, and after a period without writes, it
+        starts a probe that writes, reads and removes a blob, for the next call.
         """
         isOld = self._clock.seconds() - self._provedAt >= _PROVE_SECONDS
         if self._isSuspect or self._problem or isOld:
@@ -373,11 +374,11 @@ class RemoteBlobs:
         return {"blobs": self.latch.failure or self._problem}
 
     def idle(self) -> Deferred[None]:
-        """Wait until no write is under way, and the uploads that failed are removed."""
+        """Wait until no write is in progress and all failed uploads are removed."""
         return Deferred.fromCoroutine(self._idle())
 
     async def close(self) -> None:
-        """Finish background work as far as the store answers, and close all connections."""
+        """Finish background work as far as the store responds, and close all connections."""
         if self._checking.active():
             self._checking.cancel()
         await self._ended()
@@ -389,9 +390,9 @@ class RemoteBlobs:
         await self._removals.idle()
 
     async def _ended(self) -> None:
-        """Wait until no write is under way."""
+        """Wait until no write is in progress."""
         await self._writes.idle()
-        # A writer that was aborted has its upload removed only now.
+        # An aborted writer schedules the removal of its upload only now.
         await deferLater(self._clock, 0)
 
     def _newUpload(self, pieceSize: int, bucket: str) -> PieceUpload:
@@ -406,10 +407,10 @@ class RemoteBlobs:
 
     def _mayWrite(self) -> None:
         """
-        Check that something may be written or removed.
+        Check that writes and removals are allowed.
 
-        @raise StoreReadOnly: Not until a restart.
-        @raise StoreBusy: The blobs have not been found to be the store's yet.
+        @raise StoreReadOnly: Writing has stopped until a restart.
+        @raise StoreBusy: The blobs have not yet been verified to belong to the store.
         """
         self.latch.check()
         if not self._isChecked:
@@ -440,7 +441,7 @@ class RemoteBlobs:
         return bufferSize(self._readers, READ, _READS)
 
     async def _locate(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
-        """Find a blob, and read the first bytes of the segment in it."""
+        """Find a blob and read the first bytes of the segment."""
 
         def tookLong(value: object, seconds: float) -> Any:
             raise StoreBusy(f"{self._pieces.name} did not answer within {seconds:g} s")
@@ -456,7 +457,7 @@ class RemoteBlobs:
     async def _search(self, segment: Segment) -> tuple[PiecePlace, PieceRange]:
         blob, end = segment.blob, segment.offset + segment.length
         ways = [self._readWhole, self._readCut]
-        # What an upload holds in memory is written at once.
+        # An upload that fits in its buffers is written as one piece.
         if blob in self._places or end > 2 * self._pieces.bufferSize:
             ways.reverse()
         for way in ways * READ_TRIES:
@@ -488,7 +489,7 @@ class RemoteBlobs:
 
     async def _refuseDamaged(self, blob: str) -> Any:
         """
-        Refuse a blob whose bytes are wrong, in two answers of the store.
+        Refuse a blob whose bytes were wrong in two responses of the store.
 
         @raise CorruptBlob: Always.
         """
@@ -497,13 +498,13 @@ class RemoteBlobs:
 
     async def _refuseMissing(self, place: PiecePlace, offset: int) -> Any:
         """
-        Refuse a blob of which bytes are missing, if the store is the right one: in an empty
-        directory that something is not mounted on, or in a new pool, all are missing.
+        Refuse a blob with missing bytes, after checking the identity of the store: in an unmounted
+        directory or a new pool, all blobs are missing.
 
-        @param place: Where the bytes should be; of no size if nothing was found of the blob.
-        @param offset: The first byte that is missing.
-        @raise CorruptBlob: They are missing.
-        @raise StoreBusy: It is not known whether they are.
+        @param place: The expected location of the bytes; its size is 0 if no piece was found.
+        @param offset: The first missing byte.
+        @raise CorruptBlob: The bytes are missing.
+        @raise StoreBusy: The store's identity could not be verified.
         """
         self._places.pop(place.blob, None)
         await self._checkIdentity()
@@ -516,7 +517,8 @@ class RemoteBlobs:
         """
         Compare the id beside the blobs with the store's.
 
-        @raise StoreBusy: It cannot be read, or is another's; then nothing is written any more.
+        @raise StoreBusy: The id cannot be read, or belongs to another store; in that case writing
+            stops.
         """
         try:
             found = await readMarker(self._pieces)
@@ -532,7 +534,7 @@ class RemoteBlobs:
         self._new.pop(blob, None)
 
     async def _removeAll(self, blobs: Sequence[str]) -> None:
-        """Remove blobs, some at one time; all are tried before an error is raised."""
+        """Remove blobs concurrently; try all before raising an error."""
         waiting = iter(blobs)
         errors: list[Exception] = []
 
@@ -544,20 +546,21 @@ class RemoteBlobs:
                 except (StoreError, MissingPiece, OSError) as error:
                     errors.append(error)
                     if isinstance(error, StoreBusy):
-                        # The others would wait as long.
+                        # The others would time out, too.
                         return
 
         workers = range(min(_AT_ONCE, len(blobs)))
         await gatherResults([Deferred.fromCoroutine(work()) for _ in workers])
         if errors:
-            # The catalog has no row of a blob that was never committed: only here it is known.
+            # The catalog has no row for a blob that was never committed; only this process knows
+            # it.
             for blob in blobs:
                 if blob in self._new:
                     self._removals.add(blob, False)
             raise errors[0]
 
     def _saw(self, error: Exception) -> None:
-        """Note an operation that failed."""
+        """Record a failed operation."""
         if isinstance(error, StoreFull):
             self.onFull()
         else:
@@ -569,7 +572,7 @@ class RemoteBlobs:
             Deferred.fromCoroutine(self._probe()).addBoth(self._probed)
 
     async def _probe(self) -> None:
-        """Read the store's id; write a small blob, read it, and remove it."""
+        """Read the store's id, then write, read and remove a small blob."""
         await self._checkIdentity()
         upload = self._newUpload(self._pieces.pieceSize, "")
         body = upload.blob.encode()
@@ -599,10 +602,10 @@ class RemoteBlobs:
 
 async def readMarker(pieces: IPieceStore) -> str:
     """
-    Read the id of the store that has claimed a store of pieces.
+    Read the id of the store that has claimed a piece store.
 
-    @raise MissingPiece: There is none.
-    @raise StoreError: It cannot be read now.
+    @raise MissingPiece: No store has claimed it.
+    @raise StoreError: The id cannot be read now.
     """
     found = await pieces.get(MARKER, 0, 128)
     return found.body.decode("ascii", "replace").strip()
@@ -610,11 +613,11 @@ async def readMarker(pieces: IPieceStore) -> str:
 
 async def checkPieces(pieces: IPieceStore, store: str) -> None:
     """
-    Compare the id beside the blobs with a store's.
+    Check that a store has claimed the blobs.
 
     @param store: The id of the store.
-    @raise ForeignBlobs: Another store has claimed them, or none has.
-    @raise StoreError: It cannot be read now.
+    @raise ForeignBlobs: Another store, or no store, has claimed them.
+    @raise StoreError: The id cannot be read now.
     """
     try:
         found = await readMarker(pieces)
@@ -631,12 +634,12 @@ async def checkPieces(pieces: IPieceStore, store: str) -> None:
 
 async def claimPieces(pieces: IPieceStore, store: str) -> None:
     """
-    Write the id of a store beside its blobs, unless it is there: once, when a cluster is made. A
-    store that did so at each start would claim an empty directory where nothing is mounted.
+    Write the id of a store beside its blobs, unless it exists. Called once, when a cluster is
+    created: doing so at each start could claim an empty, unmounted directory.
 
     @param store: The id of the store.
     @raise ForeignBlobs: Another store has claimed them.
-    @raise StoreError: It cannot be read or written now.
+    @raise StoreError: The id cannot be read or written now.
     """
     try:
         await readMarker(pieces)
@@ -647,15 +650,15 @@ async def claimPieces(pieces: IPieceStore, store: str) -> None:
 
 def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore) -> RemoteBlobs:
     """
-    Open the blobs of a catalog in a store of pieces. Blocks, before the reactor runs. Blobs that do
-    not answer are opened all the same, and not written to until they are known to be the store's.
+    Open the blobs of a catalog in a piece store. Blocks; call before the reactor runs. If the piece
+    store does not answer, it is opened anyway, but not written to until its identity is verified.
 
-    @param context: The reactor, pool and latch of the store; C{options["isNew"]} is whether the
-        store of pieces is claimed.
+    @param context: The reactor, pool and latch of the store; C{options["isNew"]} is whether to
+        claim the piece store.
     @param opened: The catalog.
-    @param pieces: The store of pieces, connected.
-    @raise ForeignBlobs: They are not those of the catalog.
-    @raise StoreError: The store of pieces cannot be used; one line gives the reason.
+    @param pieces: The piece store, connected.
+    @raise ForeignBlobs: The blobs do not belong to the catalog.
+    @raise StoreError: The piece store cannot be used; one line gives the reason.
     """
     store = storeId(opened.catalog.secret())
     isNew = bool(context.options.get("isNew"))
@@ -670,7 +673,7 @@ def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore
     except StoreBusy as error:
         if isNew:
             raise
-        # What does not need the blobs can be served without them.
+        # Requests that need no blobs can be served without them.
         isChecked = False
         _log.warn("the blobs do not answer yet: {error}", error=str(error))
     pieces.detach()

@@ -1,14 +1,14 @@
 """
-Blobs as files on a file system that all nodes have mounted: CephFS, NFS.
+Blobs as files on a file system that all nodes mount, such as CephFS or NFS.
 
 ::
 
     DIRECTORY/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
     DIRECTORY/blobs/store-id         the id of the store
 
-A file has its last name from the beginning, and is no blob until the catalog has committed it.
-Calls run in threads of their own, and none is waited for longer than an operation may take: while a
-mount hangs, the threads do.
+A file has its final name from the start and becomes a blob when the catalog commits it. Calls run
+in separate threads, and each is waited for at most the timeout of an operation: if a mount hangs,
+only these threads hang.
 """
 
 import errno
@@ -48,25 +48,25 @@ from storagegate.storage.threadpool import BoundedThreadPool
 T = TypeVar("T")
 
 _GONE = frozenset({errno.ENOENT, errno.ESTALE})
-"""A file that another node has removed; NFS has a second name for that."""
+"""The errors for a file that another node has removed; NFS has its own."""
 
 _CLOSE_SECONDS = 5.0
-"""Threads that hang at the end are left."""
+"""Threads that still hang after this time are abandoned."""
 
 
 class NoLatch(FailStopLatch):
     """
-    Never set: what an fsync on a network fails with concerns one upload, which is removed. All
-    nodes write to the directories, so no cache of this one has to be believed.
+    A latch that is never set. A failed fsync on a network file system affects one upload, which is
+    removed. All nodes write to the directories, so no local cache must be trusted.
     """
 
     def set(self, reason: str, isMarked: bool = True) -> None:
-        """Do nothing: the caller has the error."""
+        """Do nothing: the caller handles the error."""
 
 
 @implementer(IPieceStore)
 class SharedFiles:
-    """Files below a directory. Methods: reactor thread, unless they say otherwise."""
+    """Pieces as files below a directory. Methods: reactor thread, unless they say otherwise."""
 
     pieceSize = UNLIMITED
     growsPieces = True
@@ -78,10 +78,10 @@ class SharedFiles:
         self, directory: str, reactor: Any, files: Files | None = None, isDurable: bool = True
     ) -> None:
         """
-        @param directory: Exists, and is the same on all nodes.
+        @param directory: An existing directory, the same on all nodes.
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param files: The operating system's calls, or a replacement.
-        @param isDurable: Whether files and directories are synced.
+        @param isDurable: Whether to sync files and directories.
         """
         self.name = f"directory {directory}"
         self.onError: Callable[[StoreError], object] = lambda error: None
@@ -109,7 +109,7 @@ class SharedFiles:
     def remove(self, name: str) -> Deferred[bool | None]:
         """See L{IPieceStore.remove}."""
         if name in self._hanging:
-            # It might make the file after this.
+            # The write might create the file after the removal.
             return fail(StoreBusy("a write of the file has not ended"))
         return self._run("", self._removeNow, name)
 
@@ -148,9 +148,9 @@ class SharedFiles:
 
     def _run(self, written: str, function: Callable[..., T], *args: Any) -> Deferred[T]:
         """
-        Run a function in a thread, and wait for it as long as an operation may take.
+        Run a function in a thread, and wait for it for at most the timeout of an operation.
 
-        @param written: The name of the file that it writes, or empty.
+        @param written: The name of the file that the function writes, or empty.
         """
         result: Deferred[T] = Deferred()
         job = self._pool.run(function, *args)
@@ -180,7 +180,7 @@ class SharedFiles:
             del self._hanging[written]
 
     def _translate(self, failure: Failure, isWrite: bool) -> Any:
-        """Turn an error of the operating system into one of a store of pieces."""
+        """Translate an operating system error to an error of L{IPieceStore}."""
         error = failure.value
         if isinstance(error, StoreReadOnly):
             raise self._failed(StoreBusy(f"{self.name}: {error}")) from error
@@ -207,7 +207,7 @@ class SharedFiles:
             try:
                 fd = files.create(path)
             except FileNotFoundError:
-                # Successive ids have different folders, most of which some node has made.
+                # Successive ids have different directories, most of which already exist.
                 self._shards.forget(name)
                 self._shards.ensure(name)
                 fd = files.create(path)
@@ -216,7 +216,7 @@ class SharedFiles:
             if isLast:
                 self._syncs.syncFile(fd)
         finally:
-            # NFS says here what it could not write.
+            # NFS reports write errors on close.
             files.close(fd)
         if isLast:
             self._syncs.syncDirectory(os.path.dirname(path))
@@ -239,7 +239,7 @@ class SharedFiles:
         return True
 
     def _namesNow(self, entry: str) -> list[str]:
-        """List what is below a directory, or the file itself. Runs in a pool thread."""
+        """List the files below a directory, or the file itself. Runs in a pool thread."""
         path = os.path.join(self._layout.blobs, entry)
         if not os.path.isdir(path):
             return [entry]
@@ -249,7 +249,7 @@ class SharedFiles:
         return found
 
     def _createNow(self, name: str, body: bytes) -> None:
-        """Write a file under a name of its own, and give it the last one. Runs in a pool thread."""
+        """Write a file under a temporary name, then link the final name. Runs in a pool thread."""
         files, path = self._files, self._path(name)
         draft = f"{path}.{os.urandom(8).hex()}"
         with suppress(FileExistsError):
@@ -268,10 +268,10 @@ class SharedFiles:
 
 def openPieces(blobs: str, reactor: Any, isDurable: bool = True) -> SharedFiles:
     """
-    Open the directory that C{files:DIRECTORY} names.
+    Open the directory given as C{files:DIRECTORY}.
 
     @param reactor: See L{SharedFiles}; so is C{isDurable}.
-    @raise StoreError: It is another text, or the directory does not exist.
+    @raise StoreError: The text has another form, or the directory does not exist.
     """
     scheme, _, directory = blobs.partition(":")
     if scheme != "files" or not os.path.isabs(directory):
@@ -283,11 +283,11 @@ def openPieces(blobs: str, reactor: Any, isDurable: bool = True) -> SharedFiles:
 
 def openBlobs(context: BackEndContext, opened: OpenCatalog) -> RemoteBlobs:
     """
-    Open the blobs below the directory that the options of the store name. Blocks.
+    Open the blobs below the directory that the store's options name. Blocks.
 
     @param context: C{options["blobs"]} is C{files:DIRECTORY}.
     @param opened: The catalog of the blobs.
-    @raise ForeignBlobs: They are not those of the catalog.
+    @raise ForeignBlobs: The blobs do not belong to the catalog.
     @raise StoreError: The directory cannot be used; one line gives the reason.
     """
     isDurable = context.durability == "full"

@@ -1,10 +1,10 @@
 """
-The writer of an upload: two buffers, and one job at a time that writes them to a new blob.
+The writer of an upload: two buffers, and one job at a time that writes a buffer to a new blob.
 
-In the embedded store the blob is a staging file. The order is bytes, fsync of them and of
-C{staging/}, second name under C{blobs/}, fsync of its directory; then the catalog commits; only
-then is the first name unlinked. So every file that a crash leaves has a name in C{staging/}, and no
-start has to search C{blobs/}.
+In the embedded store the blob is a staging file. The order is: write the bytes, fsync the file and
+C{staging/}, link it under C{blobs/}, fsync that directory, commit the catalog, and only then unlink
+the staging name. Every file left by a crash therefore has a name in C{staging/}, and a start never
+has to search C{blobs/}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from storagegate.storage.threadpool import IWorkPool
 @define(eq=False)
 class BlobChecksum:
     """
-    The checksum of a blob, updated with its bytes in order: CRC-32C, 59 GB/s here.
+    The CRC-32C of a blob, updated with its bytes in order, at a measured 59 GB/s.
 
     @ivar value: The checksum of the bytes so far.
     """
@@ -45,11 +45,11 @@ class BlobChecksum:
 @define(eq=False)
 class StagingFile:
     """
-    One blob being written. Every method blocks and runs in a pool thread, one at a time.
+    A blob being written. Every method blocks and runs in a pool thread, one at a time.
 
-    @ivar blob: Its id.
-    @ivar crc: The checksum of the bytes that were written so far.
-    @ivar _onError: Called when the operating system refuses something.
+    @ivar blob: The blob's id.
+    @ivar crc: The checksum of the bytes written so far.
+    @ivar _onError: Called with each operating system error.
     """
 
     _log = Logger()
@@ -70,8 +70,9 @@ class StagingFile:
         """
         Write more bytes.
 
-        @param buffers: Written one after the other, at the end of the file.
-        @raise StoreError: Or L{OSError} for errors without a L{StoreError}. L{remove} it then.
+        @param buffers: Appended to the file in order.
+        @raise StoreError: Or L{OSError} if there is no matching L{StoreError}. The caller must then
+            call L{remove}.
         """
         self._latch.check()
         try:
@@ -89,8 +90,8 @@ class StagingFile:
         """
         Write the last bytes and make the blob durable under its id.
 
-        @param buffers: The last ones; there may be none.
-        @raise StoreError: As L{append}.
+        @param buffers: The last buffers; may be empty.
+        @raise StoreError: As for L{append}.
         """
         self.append(buffers)
         try:
@@ -111,14 +112,14 @@ class StagingFile:
 
     def remove(self) -> None:
         """
-        Remove all files of the blob. A file that cannot be removed is logged, and is found in
-        C{staging/} at the next start; so are all of them while writing has stopped.
+        Remove all files of the blob. A file that cannot be removed is logged and found in
+        C{staging/} at the next start. If writing has stopped, all files are left to the next start.
         """
         try:
             self._close()
             if self._latch.failure is not None:
                 return
-            # In this order: the next start searches staging/.
+            # The staging name goes last, because the next start searches staging/.
             if self._isLinked:
                 unlinkIfThere(self._files, self._layout.path(self.blob))
                 self._isLinked = False
@@ -131,7 +132,7 @@ class StagingFile:
             )
 
     def _link(self) -> None:
-        # A link that fails may have been made nevertheless; one that existed is another blob's.
+        # A failed link may still have been created; an existing one belongs to another blob.
         self._isLinked = True
         try:
             self._files.link(self._layout.stagingPath(self.blob), self._layout.path(self.blob))
@@ -146,67 +147,68 @@ class StagingFile:
 
 
 BUFFER = 512 * 1024
-"""One buffer: the disk gets large writes, and an upload holds two of these at most."""
+"""Bytes of a buffer: large enough for the disk; an upload holds at most two."""
 
 FULL_BUFFERS = 16
-"""So many concurrent uploads have buffers of full size: together they hold 16 MiB."""
+"""Concurrent uploads with full-size buffers, which together hold 16 MiB."""
 
 BUFFERS = 8 * 1024 * 1024
-"""All buffers together if there are more uploads, until each has the least."""
+"""Bytes of all buffers if there are more uploads, until each has the minimum."""
 
 _LEAST = 64 * 1024
-"""The least size of a buffer with any number of uploads: the size of one read."""
+"""The smallest buffer with any number of uploads: the size of one read."""
 
 _SMALL = 4096
-"""Chunks below this are copied together: tiny ones as objects take forty times their size."""
+"""Smaller chunks are copied together: tiny chunks as objects take forty times their size."""
 
 
 def bufferSize(writers: int, full: int = BUFFER, total: int = BUFFERS, least: int = _LEAST) -> int:
     """
-    Return the size of a buffer for a number of concurrent uploads, or of reads.
+    Return the size of a buffer for a number of concurrent uploads or reads.
 
-    @param full: Bytes of a buffer while there are few.
-    @param total: Bytes of all buffers, two for each, if there are more; half of what those few use.
-    @param least: The least bytes of a buffer with any number.
+    @param full: Bytes of a buffer while there are few uploads.
+    @param total: Bytes of all buffers, two each, if there are more uploads: half of the most that
+        few uploads use.
+    @param least: The smallest buffer with any number of uploads.
     """
     return full if writers * full <= total else max(least, total // (2 * writers))
 
 
 class NewBlob(Protocol):
     """
-    A blob being written. L{BlobWriter} has its pool run these methods, one at a time.
+    A blob being written. L{BlobWriter} runs these methods in its pool, one at a time.
 
-    @ivar blob: Its id.
-    @ivar crc: The CRC-32C of the bytes that were written so far.
+    @ivar blob: The blob's id.
+    @ivar crc: The CRC-32C of the bytes written so far.
     """
 
     blob: str
     crc: int
 
     def append(self, buffers: Sequence[Buffer]) -> Any:
-        """Write more bytes; the buffers are not changed any more."""
+        """Write more bytes. The buffers no longer change."""
 
     def commit(self, buffers: Sequence[Buffer]) -> Any:
         """Write the last bytes and make the blob durable under its id."""
 
     def remove(self) -> Any:
-        """Remove all of the blob, or begin to; never fails because a server is away."""
+        """Remove the blob, or start removing it. Never fails because a server is unavailable."""
 
 
 @implementer(IBlobWriter)
 class BlobWriter:
     """
-    Collects chunks until a buffer is full, has it written, collects the next meanwhile.
+    Collects chunks until a buffer is full, and collects the next buffer while that is written.
 
-    A body that was declared to fit in both buffers is written and made durable in one job.
+    A body whose declared size fits in both buffers is written and synced in one job.
 
-    @param newBlob: Makes the blob, when one is needed.
+    @param newBlob: Creates the blob when it is needed.
     @param pool: Runs the methods of the blob.
-    @param latch: Refuses the upload if it is set.
+    @param latch: The upload is refused if this is set.
     @param inlineLimit: See L{IBlobStore.writer}; so is C{expectedSize}.
     @param buffer: Bytes of one buffer.
-    @param isDouble: Whether chunks are collected while a buffer is written. With many uploads the
-        disk is busy meanwhile; a second buffer would only use memory.
+    @param isDouble: Whether to collect chunks while a buffer is written. With many uploads the disk
+        is busy anyway, and a second buffer would only use memory.
     """
 
     _log = Logger()
@@ -253,7 +255,7 @@ class BlobWriter:
         """
         See L{IBlobWriter.write}.
 
-        @param chunk: Is kept, not copied, if it has 4 KiB or more.
+        @param chunk: Kept without a copy if it has at least 4 KiB.
         @raise RuntimeError: The Deferred of the last write has not fired, or the writer has ended.
         """
         if self._error is not None:
@@ -278,7 +280,7 @@ class BlobWriter:
         return self._waiting
 
     def finish(self) -> Deferred[Content]:
-        """See L{IBlobWriter.finish}. A cancelled finish is an L{abort}."""
+        """See L{IBlobWriter.finish}. Cancelling the Deferred calls L{abort}."""
         if self._error is not None:
             return fail(self._error)
         if self._ended:
@@ -293,13 +295,13 @@ class BlobWriter:
         return finishing
 
     def abort(self) -> None:
-        """See L{IBlobWriter.abort}. Deferreds that wait fail with a C{CancelledError}."""
+        """See L{IBlobWriter.abort}. Waiting Deferreds fail with C{CancelledError}."""
         if self._error is not None or (self._ended and self._finishing is None):
             return
         self._ended = True
         self._error = CancelledError("the upload was aborted")
         self._takeBuffers()
-        # A job that runs uses the file: it is removed after that job.
+        # A running job uses the file, so it is removed after that job.
         if not self._busy:
             self._remove().addCallback(self._failWaiting)
         else:
@@ -311,7 +313,7 @@ class BlobWriter:
         return buffers
 
     def _writeBuffers(self) -> None:
-        # A body that is longer than its declared size gets no larger buffers.
+        # A body longer than its declared size does not get larger buffers.
         self._threshold = self._buffer
         self._run(False, self._written)
 
@@ -335,7 +337,7 @@ class BlobWriter:
         try:
             blob = self._blob = self._blob or self._newBlob()
         except StoreError:
-            # There is no id for it now.
+            # No blob id is available now.
             self._failed(Failure())
             return
         write = blob.commit if isLast else blob.append
@@ -360,7 +362,7 @@ class BlobWriter:
             assert isinstance(failure.value, Exception)
             self._error = failure.value
         self._takeBuffers()
-        # The Deferreds fail when the space is free again.
+        # The Deferreds fail after the space has been freed.
         self._remove().addCallback(self._failWaiting)
 
     def _remove(self) -> Deferred[None]:
@@ -369,7 +371,7 @@ class BlobWriter:
         return self._pool.runAnyway(self._blob.remove).addErrback(self._notRemoved)
 
     def _notRemoved(self, failure: Failure) -> None:
-        # Only a pool that has stopped refuses; the next start removes the file then.
+        # Only a stopped pool refuses the job; the next start then removes the file.
         if failure.check(StoreBusy) is None:
             self._log.failure("an upload was not removed", failure)
 

@@ -1,6 +1,4 @@
-"""
-Access keys and buckets for commands, which need no reactor, beside a running daemon or without one.
-"""
+"""Access keys and buckets for commands, without a reactor, whether a daemon is running or not."""
 
 import os
 from functools import partial
@@ -32,10 +30,10 @@ class CatalogAdmin:
     """
     Changes access keys and buckets. All methods block.
 
-    While a daemon has stopped writing all changes raise L{StoreReadOnly}: what they write could be
-    lost with what it has written.
+    If a running daemon has stopped writing, all changes raise L{StoreReadOnly}: they could be lost
+    together with the daemon's last writes.
 
-    @ivar _connection: L{close} closes it.
+    @ivar _connection: The connection, which L{close} closes.
     @ivar _directory: The data directory.
     """
 
@@ -63,7 +61,7 @@ class CatalogAdmin:
         return self._change(changeAccessKey, key) is True
 
     def keyUses(self) -> dict[str, int]:
-        """Read when each key was used last, in ms."""
+        """Read when each key was last used, in ms."""
         return readKeyUses(self._connection)
 
     def removeAccessKey(self, accessKey: str) -> bool:
@@ -71,18 +69,18 @@ class CatalogAdmin:
         return self._change(removeAccessKey, accessKey) is True
 
     def buckets(self, prefix: str) -> list[Bucket]:
-        """List all buckets whose names begin with a prefix, by name."""
+        """List all buckets with a name prefix, by name."""
         return listBuckets(self._connection, None, prefix, "", -1)
 
     def usage(self, limit: int) -> StoreUsage:
-        """Read what the oldest buckets hold, so many of them; see L{readUsage}."""
+        """Read the usage of the C{limit} oldest buckets; see L{readUsage}."""
         return readUsage(self._connection, limit)
 
     def createBucket(self, bucket: Bucket) -> None:
         """
         Create a bucket.
 
-        @raise BucketExists: It exists already.
+        @raise BucketExists: The bucket already exists.
         """
         self._change(createBucket, bucket)
 
@@ -90,7 +88,7 @@ class CatalogAdmin:
         """
         Remove a bucket.
 
-        @raise NoSuchBucket: It does not exist.
+        @raise NoSuchBucket: The bucket does not exist.
         @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
         """
         self._change(deleteBucket, name)
@@ -117,13 +115,13 @@ class CatalogAdmin:
 
 def openForTools(path: str) -> CatalogAdmin:
     """
-    Open a catalog, making and migrating it as the daemon would.
+    Open a catalog, creating and migrating it as the daemon would.
 
-    A catalog that a daemon has open is not migrated: the daemon may be of an earlier version.
+    A catalog that a daemon has open is not migrated, because the daemon may be an earlier version.
 
     @param path: The C{catalog.sqlite} of a store.
-    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
-    @raise StoreReadOnly: The daemon has stopped writing; what is read could be wrong, too.
+    @raise CatalogUnusable: The catalog cannot be opened; the message is one line with the reason.
+    @raise StoreReadOnly: The daemon has stopped writing, so reads could be wrong, too.
     """
     directory = os.path.dirname(os.path.abspath(path))
     checkFailStop(directory)

@@ -1,7 +1,7 @@
 """
 Buckets and access keys.
 
-Each change of the keys increments their generation, which other processes poll.
+Each change of the keys increments a generation, which other processes poll.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def bucketId(connection: Connection, name: str) -> int:
     """
     Look up the number of a bucket.
 
-    @raise NoSuchBucket: There is none of that name.
+    @raise NoSuchBucket: The bucket does not exist.
     """
     rows = connection.execute("SELECT id FROM buckets WHERE name = ?", (name,)).fetchall()
     if not rows:
@@ -63,7 +63,7 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     """
     Create a bucket.
 
-    @raise BucketExists: It exists already.
+    @raise BucketExists: The bucket already exists.
     """
     existing = transaction.value(
         f"SELECT {BUCKET_JSON} FROM buckets WHERE name = ?",
@@ -82,7 +82,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     """
     Remove a bucket.
 
-    @raise NoSuchBucket: It does not exist.
+    @raise NoSuchBucket: The bucket does not exist.
     @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
     """
     number = bucketId(transaction.connection, name)
@@ -108,10 +108,10 @@ class VersioningChange(Struct, frozen=True, eq=False):
 @oneByOne
 def setVersioning(transaction: Transaction, change: VersioningChange) -> None:
     """
-    Enable or suspend the versioning of a bucket, for all writes from now on.
+    Enable or suspend versioning of a bucket for all later writes.
 
-    @raise NoSuchBucket: It does not exist.
-    @raise BucketLocked: It has object lock, and versioning would be suspended.
+    @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketLocked: Versioning cannot be suspended: the bucket has object lock.
     """
     number = bucketId(transaction.connection, change.bucket)
     isLocked = transaction.value("SELECT lockEnabled FROM buckets WHERE id = ?", (number,))
@@ -126,7 +126,7 @@ class SettingsChange(Struct, frozen=True, eq=False):
     """
     A request to change the settings of a bucket.
 
-    @ivar documents: By name; L{None} removes one.
+    @ivar documents: Documents by name; L{None} removes a setting.
     """
 
     bucket: str
@@ -137,7 +137,7 @@ def storeSettings(transaction: Transaction, change: SettingsChange) -> int:
     """
     Store and remove settings of a bucket; return their new generation.
 
-    @raise NoSuchBucket: It does not exist.
+    @raise NoSuchBucket: The bucket does not exist.
     """
     number = bucketId(transaction.connection, change.bucket)
     for name, document in change.documents.items():
@@ -149,21 +149,21 @@ def storeSettings(transaction: Transaction, change: SettingsChange) -> int:
             transaction.execute(
                 "INSERT OR REPLACE INTO bucketSettings VALUES (?, ?, ?)", (number, name, document)
             )
-    # A number of a write never repeats: not in another bucket that gets the name later, either.
+    # A write number never repeats, even for a later bucket of the same name.
     generation = transaction.takeSequence()
     transaction.execute("UPDATE buckets SET generation = ? WHERE id = ?", (generation, number))
     return generation
 
 
 putSettings = oneByOne(storeSettings)
-"""Applies L{storeSettings} to one request after the other."""
+"""Applies L{storeSettings} to requests one by one."""
 
 
 def readSettings(connection: Connection, name: str) -> tuple[int, dict[str, bytes]]:
     """
     Read the settings of a bucket and their generation, in one statement.
 
-    @raise NoSuchBucket: It does not exist.
+    @raise NoSuchBucket: The bucket does not exist.
     """
     rows = connection.execute(
         "SELECT b.generation, s.name, s.document FROM buckets AS b"
@@ -177,7 +177,7 @@ def readSettings(connection: Connection, name: str) -> tuple[int, dict[str, byte
 
 
 def readAccessKeys(connection: Connection) -> tuple[int, list[AccessKey]]:
-    """Read the generation and all keys by name as they are at one moment: in one statement."""
+    """Read the generation and all keys, by name, in one statement, and so in one snapshot."""
     rows = connection.execute(
         "SELECT value, accessKeys.* FROM meta LEFT JOIN accessKeys ON TRUE"
         " WHERE name = 'keysGeneration' ORDER BY accessKey"
@@ -191,12 +191,12 @@ def _accessKey(*row: Any) -> AccessKey:
 
 
 def readKeyUses(connection: Connection) -> dict[str, int]:
-    """Read when each key was used last, in ms."""
+    """Read when each key was last used, in ms."""
     return dict(connection.execute("SELECT accessKey, lastUsedMs FROM keyUses").fetchall())
 
 
 def readKeysGeneration(connection: Connection) -> int:
-    """Read the number that changes with the keys."""
+    """Read the generation of the keys."""
     rows = connection.execute("SELECT value FROM meta WHERE name = 'keysGeneration'").fetchall()
     generation: int = rows[0][0]
     return generation
@@ -237,7 +237,7 @@ def removeAccessKey(transaction: Transaction, accessKey: str) -> bool:
 
 @oneByOne
 def noteKeyUses(transaction: Transaction, uses: Mapping[str, int]) -> None:
-    """Note when keys were used last; those that are revoked have none."""
+    """Record when keys were last used; ignore revoked keys."""
     for accessKey, lastUsedMs in uses.items():
         transaction.execute(
             "INSERT OR REPLACE INTO keyUses"

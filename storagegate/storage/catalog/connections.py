@@ -1,36 +1,36 @@
 """
-Connections to the catalog file, and its tables.
+Connections to the catalog file, and its schema.
 
 B{Connections.} Each L{Purpose} has its own limits of waiting, writing and caching. The process must
-not open and close the file except through SQLite: closing any descriptor of a file drops all POSIX
-locks that the process holds on it. A L{SQLiteFile<storagegate.storage.sqlite.SQLiteFile>} does not
-serve here, for it is one connection that waits and makes checkpoints by SQLite's rules.
+open and close the file only through SQLite, because closing any descriptor of a file drops all
+POSIX locks that the process holds on it. L{SQLiteFile<storagegate.storage.sqlite.SQLiteFile>} is
+unsuitable here: it is one connection with its own waiting and checkpoint rules.
 
-B{Closing.} When the last connection to a file is closed, SQLite makes a checkpoint and removes the
-log. After a failed sync that loses data: the kernel has marked the pages that it could not write as
-clean, SQLite counts them as copied (C{nBackfill} in the index of the log), and the next sync
-succeeds. So every connection is closed by L{leave}, which makes no checkpoint. The only exception
-is the writer of a store that closes in order, while its directory is locked. Readers open the file
-read-only, for such a connection can make no checkpoint.
+B{Closing.} When the last connection to a file closes, SQLite runs a checkpoint and removes the log.
+After a failed sync this loses data: the kernel has marked the pages that it could not write as
+clean, SQLite counts them as copied (C{nBackfill} in the WAL index), and the next sync succeeds.
+Every connection is therefore closed by L{leave}, which runs no checkpoint. The only exception is
+the writer of a store that closes in order, while its directory is locked. Readers open the file
+read-only, so they cannot run a checkpoint.
 
 B{Unseen commits.} A commit is written to the log, synced, and then published in the index. A
-process that dies before the last step leaves a commit that no reader sees, and that the next
-recovery of the log makes visible. Before anything is removed because the catalog does not name it,
-L{buryUnseenCommits} overwrites such a commit.
+process that dies before the last step leaves a commit that readers do not see until the next
+recovery of the log makes it visible. L{buryUnseenCommits} overwrites such a commit before the
+removal of anything that the catalog does not reference.
 
-B{Tables.} They are a list of migrations. C{PRAGMA user_version} counts those that a file has seen;
-a new version of the schema is one more entry in L{MIGRATIONS}, never an edit of an old one.
+B{Tables.} The schema is a list of migrations. C{PRAGMA user_version} counts the applied ones. A new
+schema version adds an entry to L{MIGRATIONS} and never edits an old one.
 
-Keys are blobs, so that they sort by byte as S3 sorts them. C{objects} has the current objects
-alone; C{versions} has those that are not current any more, and all delete markers, the current ones
-too: so a look-up or a list never passes what was deleted (20,000 keys of 50 versions, of which one
-in a hundred is left: a list takes 0.25 ms, and 860 with all in one table). In the order of the
-primary key a newer write of a key comes before an older one.
+Keys are BLOBs, so that they sort by byte, in S3 order. C{objects} holds only the current objects.
+C{versions} holds noncurrent versions and all delete markers, including current ones. A look-up or
+listing therefore never passes deleted rows (with 20,000 keys of 50 versions, one in a hundred of
+them not deleted, a listing takes 0.25 ms, and 860 ms with a single table). In primary key order,
+newer writes of a key come first.
 
-The bytes of small objects are in a table of their own, under the number of the write. Measured with
-100,000 objects of 4 KiB against bytes in the object's own row: a random read 12 against 36
-microseconds, a list of a thousand 0.8 against 5 milliseconds, a row written
-54 against 79 microseconds; for eight rows with bytes fill a page, inner pages too.
+The bytes of small objects are in a separate table, keyed by write number. Measured with 100,000
+objects of 4 KiB, against bytes in the object's row: a random read takes 12 instead of 36
+microseconds, a listing of a thousand 0.8 instead of 5 milliseconds, and a write of a row 54 instead
+of 79 microseconds. With inline bytes, eight rows fill a page, even an inner one.
 """
 
 import os
@@ -88,7 +88,7 @@ def _countUsage(*tables: str) -> str:
 
 
 COUNT_USAGE = _countUsage("objects", "versions")
-"""Counts what the buckets hold, row by row: all versions, but no delete markers."""
+"""Computes the usage of the buckets row by row: all versions, but no delete markers."""
 
 _FIRST = (
     """
@@ -186,7 +186,7 @@ _FIRST = (
 
 _SECOND = ("ALTER TABLE buckets ADD COLUMN ownership TEXT NOT NULL DEFAULT ''",)
 
-# Counted in each commit; see L{storagegate.storage.catalog.usage}.
+# Updated by each commit; see L{storagegate.storage.catalog.usage}.
 _THIRD = (
     """
     CREATE TABLE usage (
@@ -200,7 +200,7 @@ _THIRD = (
     f"INSERT INTO usage {_countUsage('objects')}",
 )
 
-# Of each row of C{objects} that an older file has, nothing is copied or written again.
+# Existing rows of C{objects} are neither copied nor rewritten.
 _FOURTH = (
     *(
         f"ALTER TABLE objects ADD COLUMN {column}"
@@ -257,7 +257,7 @@ _FIFTH = (
     "ALTER TABLE accessKeys ADD COLUMN expiresMs INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE accessKeys ADD COLUMN disabled INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE accessKeys ADD COLUMN note TEXT NOT NULL DEFAULT ''",
-    # Beside the keys: a use does not change their generation.
+    # A separate table, because a use does not change the generation of the keys.
     """
     CREATE TABLE keyUses (
         accessKey TEXT PRIMARY KEY,
@@ -271,12 +271,12 @@ MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 def migrate(connection: Connection, name: str) -> None:
     """
-    Bring a file to the newest schema, in one transaction.
+    Migrate a file to the newest schema, in one transaction.
 
-    Two processes may do it at once: the second finds it done.
+    Two processes may do so concurrently; the second finds it done.
 
     @param name: The file's name, for the error.
-    @param connection: One that may write, without an open transaction.
+    @param connection: A write connection without an open transaction.
     @raise CatalogUnusable: A newer program has written the file.
     """
     if _version(connection, name) == len(MIGRATIONS):
@@ -305,7 +305,7 @@ def _version(connection: Connection, name: str) -> int:
 
 
 def readSecret(connection: Connection) -> bytes:
-    """Read the store's own random bytes."""
+    """Read the store's secret."""
     rows = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
     secret: bytes = rows[0][0]
     return secret
@@ -313,11 +313,11 @@ def readSecret(connection: Connection) -> bytes:
 
 _OLDEST = (3, 38, 0)
 
-# Measured with 50,000 inline objects of 4 KiB: 201 MiB and 31 microseconds a row without its fsync,
-# against 355 MiB and 40 microseconds with pages of 8 KiB.
+# Measured with 50,000 inline objects of 4 KiB: 201 MiB and 31 microseconds per row without fsync,
+# against 355 MiB and 40 microseconds with 8 KiB pages.
 PAGE_SIZE = 4096
 
-# Another process (the keys command, fsck) holds the write lock for milliseconds; after this long
+# Another process (the keys command, fsck) holds the write lock for milliseconds. After this time
 # mutations fail with StoreBusy.
 BUSY_MS = 5_000
 
@@ -326,7 +326,7 @@ class Durability(Enum):
     """The level at which a commit is durable."""
 
     FULL = "full"
-    """On the disk: an acknowledged write survives a loss of power."""
+    """On disk: an acknowledged write survives a power loss."""
 
     OS = "os"
     """In the operating system: an acknowledged write survives the end of the process."""
@@ -336,20 +336,21 @@ class Purpose(Enum):
     """
     The use of a connection.
 
-    @ivar cacheKiB: The most memory that its page cache takes.
-    @ivar writes: Whether it may change anything.
-    @ivar busyMs: How long it may wait for a lock.
+    @ivar cacheKiB: The size limit of its page cache.
+    @ivar writes: Whether it may write.
+    @ivar busyMs: How long it may wait for a lock, in milliseconds.
     """
 
     WRITER = (4_096, True, BUSY_MS)
-    # The reactor thread never waits; a reader of a WAL has to only while another process starts.
+    # The reactor thread never waits; a WAL reader must wait only while another process starts.
     REACTOR = (2_048, False, 0)
-    # Beside other processes, one of which may have died in a commit, it waits while the index of
-    # the WAL is made again: some milliseconds.
+    # Another process may have died in a commit; the reader then waits some milliseconds while the
+    # WAL index is rebuilt.
     SHARED_REACTOR = (2_048, False, 500)
-    # A list reads forty pages, mostly others than the last: with 2 MiB it took no less time.
+    # A listing reads forty pages, mostly different from the last listing's; 2 MiB made it no
+    # faster.
     POOL = (512, False, BUSY_MS)
-    # Copies pages from the WAL; caches nothing.
+    # A checkpoint copies pages from the WAL and needs no cache.
     CHECKPOINT = (64, True, 0)
 
     def __init__(self, cacheKiB: int, writes: bool, busyMs: int) -> None:
@@ -360,15 +361,16 @@ class Purpose(Enum):
 
 def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
     """
-    Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
+    Create the catalog file if it does not exist, readable only by its owner, and migrate it.
+    Blocks.
 
-    Where the disk has no space for the files that SQLite makes, it takes that of the reserve.
+    If the disk has no space for SQLite's files, space from the reserve is used.
 
-    @param durability: With C{FULL} the name of a new file is durable, too.
-    @param isLocked: Whether the data directory is locked for the caller. Without the lock a file
-        is migrated only while no daemon has it.
-    @raise CatalogUnusable: The file is no catalog, or its log is another's, or this Python's SQLite
-        is too old, or the store has moved to a cluster.
+    @param durability: With C{FULL}, the name of a new file is made durable, too.
+    @param isLocked: Whether the caller holds the lock of the data directory. Without it, a file is
+        migrated only if no daemon has it open.
+    @raise CatalogUnusable: The file is not a catalog, its log belongs to another catalog, Python's
+        SQLite is too old, or the store has moved to a cluster.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
@@ -387,7 +389,7 @@ def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
 
 
 MIGRATION = "migration"
-"""The name in C{meta} of the mark of a move to a cluster, or from one: JSON."""
+"""The name in C{meta} of the JSON mark of a move to or from a cluster."""
 
 _MOVED = f"""
     SELECT value ->> 'refuses' FROM meta
@@ -406,11 +408,11 @@ def _migrateFile(path: str, durability: Durability, isLocked: bool) -> None:
 
 def migrateUnlocked(connection: Connection, path: str) -> None:
     """
-    Migrate a catalog whose directory is not locked for the caller, unless a daemon has it.
+    Migrate a catalog without holding its directory lock, unless a daemon has it open.
 
-    @param connection: One that may write, without an open transaction.
-    @raise CatalogUnusable: A newer program has written the file; or a process has the directory
-        locked, and knows only the present schema.
+    @param connection: A write connection without an open transaction.
+    @raise CatalogUnusable: A newer program has written the file, or a process that knows only the
+        present schema has locked the directory.
     """
     if _version(connection, path) == len(MIGRATIONS):
         return
@@ -428,13 +430,13 @@ def migrateUnlocked(connection: Connection, path: str) -> None:
 
 
 def _refusal(connection: Connection) -> str:
-    """Return why a store that has moved serves no more; empty if it has not."""
+    """Return why a store that has moved must not be served; empty if it has not moved."""
     try:
         rows = connection.execute(_MOVED).fetchall()
     except sqlite3.DatabaseError as error:
         if classify(error) in (Fault.FULL, Fault.BUSY):
             raise
-        # C{fsck} says how it is damaged, and a daemon reads its secret there.
+        # C{fsck} reports the damage, and a daemon fails when it reads the secret.
         return ""
     return rows[0][0] if rows else ""
 
@@ -444,12 +446,12 @@ def opened(
     path: str, durability: Durability, latch: FailStopLatch | None = None
 ) -> Iterator[Connection]:
     """
-    Connect as the writer, and L{leave} at the end. Blocks.
+    Connect as the writer, and close the connection with L{leave} at the end. Blocks.
 
-    @param path: The file, which exists.
-    @param durability: Whether commits are synced.
-    @param latch: That of a caller who has locked the directory: unless it is set, or the block
-        fails, the connection is closed in order, with the checkpoint.
+    @param path: The file, which must exist.
+    @param durability: Whether to sync commits.
+    @param latch: The latch of a caller that holds the directory lock. Unless it is set or the block
+        fails, the connection is closed normally, with a checkpoint.
     @raise CatalogUnusable: The database fails within the block.
     """
     try:
@@ -469,13 +471,14 @@ def opened(
 
 def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     """
-    Open a connection. It may move between threads, but only one may use it at a time.
+    Open a connection. It may move between threads, but only one thread may use it at a time.
 
-    Transactions are begun and ended by hand. L{leave} closes it.
+    Transactions are explicit. L{leave} closes the connection.
 
-    @param durability: Whether commits are synced.
-    @param purpose: Sets the limits of memory and waiting, and whether it may write.
-    @raise CatalogUnusable: The log beside the file is another's, and would be replayed.
+    @param durability: Whether to sync commits.
+    @param purpose: Determines the limits of memory and waiting, and whether it may write.
+    @raise CatalogUnusable: The log beside the file belongs to another catalog and would be
+        replayed.
     """
     checkLog(path)
     connection = sqlite3.connect(
@@ -490,9 +493,9 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> Connection:
     connection.execute(f"PRAGMA cache_size = -{purpose.cacheKiB}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA trusted_schema = OFF")
-    # Some builds overwrite deleted rows with zeros, which writes each freed page through the WAL.
+    # Some builds zero deleted rows, which writes each freed page through the WAL.
     connection.execute("PRAGMA secure_delete = OFF")
-    # Checkpoints are made by their own rule, away from the commits that would wait for them.
+    # Checkpoints run separately, so that commits do not wait for them.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     synchronous = "FULL" if durability is Durability.FULL else "OFF"
     connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -506,24 +509,25 @@ _BURY = "UPDATE meta SET value = value + 1 WHERE name = 'sequence'"
 
 def bury(connection: Connection) -> None:
     """
-    Change a page in an open transaction: its commit overwrites every unseen one in the log.
+    Change a page in an open transaction, so that its commit overwrites every unseen commit in the
+    log.
 
-    SQLite writes no page whose content stays the same, so the number of the last write is raised.
+    SQLite does not write unchanged pages, so the last write number is incremented.
     """
     connection.execute(_BURY)
 
 
 def buryUnseenCommits(connection: Connection, latch: FailStopLatch) -> None:
     """
-    Make a commit after which no unseen one is left in the log. Blocks.
+    Make a commit that overwrites every unseen commit in the log. Blocks.
 
-    It precedes all that removes files which the catalog does not name.
+    Must precede any removal of files that the catalog does not reference.
 
-    @param connection: One that may write, without an open transaction.
-    @param latch: Is checked before, and set if the disk refuses the commit.
-    @raise StoreFull: The disk has no space for a commit: there may be an unseen one.
-    @raise StoreReadOnly: The latch is set; nothing may be removed any more.
-    @raise sqlite3.Error: There may be an unseen commit for another reason.
+    @param connection: A write connection without an open transaction.
+    @param latch: Checked first, and set if the commit fails on the disk.
+    @raise StoreFull: The disk has no space for a commit, so an unseen commit may remain.
+    @raise StoreReadOnly: The latch is set, so nothing may be removed.
+    @raise sqlite3.Error: The commit failed for another reason, so an unseen commit may remain.
     """
     latch.check()
     try:
@@ -540,16 +544,16 @@ def buryUnseenCommits(connection: Connection, latch: FailStopLatch) -> None:
 
 def replayLog(directory: str, durability: Durability) -> None:
     """
-    Copy the log that a crash has left into the database, before the store is opened. Blocks.
+    Copy a log left by a crash into the database, before the store is opened. Blocks.
 
-    The index of the log is made anew, so nothing counts as copied that an earlier process has tried
-    to copy. That takes the file for this process alone. Where another one has it open, the log
-    stays as it is, unless writing had stopped: then what the index says cannot be trusted.
+    The WAL index is rebuilt, so that pages which an earlier process tried to copy do not count as
+    copied. This needs exclusive use of the file. If another process has it open, the log stays as
+    it is, unless writing had stopped: then the index cannot be trusted.
 
-    @param directory: A data directory that is locked by this process.
-    @param durability: Whether the database is synced.
-    @raise CatalogUnusable: Writing had stopped, and another process has the catalog open, or the
-        disk refuses again; or the log is that of another catalog.
+    @param directory: A data directory that this process has locked.
+    @param durability: Whether to sync the database.
+    @raise CatalogUnusable: Writing had stopped, and another process has the catalog open or the
+        disk fails again; or the log belongs to another catalog.
     """
     path = os.path.join(directory, "catalog.sqlite")
     reason = readFailStop(directory)
@@ -565,7 +569,7 @@ def replayLog(directory: str, durability: Durability) -> None:
                 ) from error
             if reason is not None or _isIOError(error):
                 raise CatalogUnusable(f"{path} cannot be recovered: {error}") from error
-            # The disk is full, the file is in use, or damaged: opening it says so.
+            # The disk is full, or the file is in use or damaged; opening the file reports this.
     if reason is not None:
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, FAIL_STOP))
@@ -583,22 +587,22 @@ def _isIOError(error: sqlite3.Error) -> bool:
 
 
 def _replay(path: str, durability: Durability, mustSucceed: bool) -> None:
-    """Make a checkpoint of the whole log, with an index in the memory of this process."""
+    """Run a checkpoint of the whole log, with the WAL index in process memory."""
     reserve = Reserve(os.path.join(os.path.dirname(path), "reserve"))
     while True:
         connection = sqlite3.connect(
             path, timeout=BUSY_MS / 1000 if mustSucceed else 0, isolation_level=None
         )
         try:
-            # Before the first read, and so before any other pragma: then SQLite uses no shared
-            # index.
+            # Set before the first read, and so before any other pragma, so that SQLite uses no
+            # shared index.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
             synchronous = "FULL" if durability is Durability.FULL else "OFF"
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.DatabaseError as error:
             if _isIOError(error):
-                # To close it would sync once more, and might succeed.
+                # Closing would sync once more, and might succeed.
                 abandon(connection)
             else:
                 connection.close()
@@ -611,17 +615,17 @@ def _replay(path: str, durability: Durability, mustSucceed: bool) -> None:
 
 READERS = 3
 """
-Reads at a time: two lists, and a check or a collection. A list is bound by the interpreter's lock:
-sixteen at once were no faster than two, and each has some 3 MB in memory.
+Concurrent reads: two listings, and a check or a collection. Listings are bound by the GIL: sixteen
+were no faster than two, and each takes some 3 MB of memory.
 """
 
 MAX_WAITING = 2048
-"""Reads that may wait: as many as the pool lets wait."""
+"""The most waiting reads: the same as the pool's limit."""
 
 
 @define(eq=False)
 class _Read:
-    """A read that waits or runs."""
+    """A waiting or running read."""
 
     function: Callable[..., Any]
     arguments: tuple[object, ...]
@@ -631,7 +635,7 @@ class _Read:
 @define(eq=False)
 class ReaderPool:
     """
-    Reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
+    Runs reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
 
     @ivar _run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
     @ivar _connect: Opens a connection.
@@ -639,7 +643,7 @@ class ReaderPool:
 
     _run: Callable[..., Deferred[Any]]
     _connect: Callable[[], Connection]
-    # The last one to be idle is the next to be used: its page cache is the warmest.
+    # The most recently idle connection is used next, because its page cache is the warmest.
     _idle: list[Connection] = field(factory=list, init=False)
     _reading: int = field(default=0, init=False)
     _waiting: deque[_Read] = field(factory=deque, init=False)
@@ -651,9 +655,9 @@ class ReaderPool:
         """
         Call C{function(connection, *arguments)} in a thread.
 
-        A read that is cancelled while it runs continues to its end; its result is dropped.
+        A read cancelled while it runs continues to its end, and its result is dropped.
 
-        @param function: Fetches all rows before it returns.
+        @param function: The function, which must fetch all rows before it returns.
         """
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))
@@ -672,27 +676,27 @@ class ReaderPool:
         return self._run(function, *arguments).addBoth(self._ended)
 
     def close(self) -> Deferred[None]:
-        """Wait for what runs, then close the connections. Once."""
+        """Wait for running reads, then close the connections. Call once."""
         self._closed = Deferred() if self._busy else succeed(None)
         while self._waiting:
             self._waiting.popleft().result.errback(StoreBusy("the catalog is closed"))
 
         def closeIdle(_: None) -> None:
             while self._idle:
-                # They are read-only, so this makes no checkpoint.
+                # Idle connections are read-only, so closing them runs no checkpoint.
                 self._idle.pop().close()
 
         return self._closed.addCallback(closeIdle)
 
     def _assign(self) -> None:
-        """Begin reads that wait."""
+        """Start waiting reads."""
         if self._isAssigning:
-            # A busy pool refuses synchronously: that read has ended, and the loop below runs.
+            # A busy pool refuses synchronously; the loop below handles the ended read.
             return
         self._isAssigning = True
         while self._waiting and self._reading < READERS:
             read = self._waiting.popleft()
-            # Else it was cancelled.
+            # Skip cancelled reads.
             if not read.result.called:
                 self._reading += 1
                 self.run(self._perform, read).addBoth(self._performed, read)

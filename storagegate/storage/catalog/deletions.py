@@ -1,9 +1,9 @@
 """
-Deletions: of current objects, of which a bucket with versioning keeps all as older versions below a
-delete marker, and of versions by their ids.
+Deletion of current objects, which a bucket with versioning keeps as noncurrent versions below a
+delete marker, and of versions by id.
 
-As puts they run together: see L{storagegate.storage.catalog.objects}. When the current version of a
-key is removed by its id, the next newest becomes current in the same transaction.
+Like puts, deletions run in batches: see L{storagegate.storage.catalog.objects}. If the current
+version of a key is removed by id, the next newest becomes current in the same transaction.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,9 +51,9 @@ class Deletion(Struct, frozen=True, eq=False):
     """
     A request to remove objects of one bucket.
 
-    @ivar entries: Key; the number of the write of a version, with L{None} for the C{null} version,
-        or no tuple at all for the current object; condition.
-    @ivar account: The account of delete markers that are made.
+    @ivar entries: Key, version and condition. The version is a tuple of the write number, or of
+        L{None} for the C{null} version; it is L{None} for the current object.
+    @ivar account: The account of new delete markers.
     @ivar atMs: The time of the deletion, in milliseconds since the epoch.
     @ivar makeId: See L{Put}.
     """
@@ -72,7 +72,7 @@ class _Target(Struct, frozen=True, eq=False):
     condition: WriteCondition
 
 
-# Looks up the bucket of a request without entries; no write has this number.
+# A placeholder that looks up the bucket of a request without entries; no write has this number.
 _NO_ENTRY = ((b"", (0,), WriteCondition()),)
 
 
@@ -87,7 +87,7 @@ def deleteObjects(
     ]
     results: list[list[Removal | Exception]] = [[] for _ in deletions]
     withoutBucket: set[int] = set()
-    # Versions of one key that are removed by their ids do not depend on each other.
+    # Removals of versions of the same key by id are independent of each other.
     names = [None if target.version else target.name for target in targets]
     for chunk in chunks(targets, [target.name for target in targets], names):
         rows = find(transaction, [target.name for target in chunk])
@@ -104,7 +104,7 @@ def deleteObjects(
 
 
 class _Removals:
-    """The removals of a run of targets, of which only those by version may have one key."""
+    """The removals of a run of targets; only removals by version may share a key."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class _Removals:
         self._markers: list[Marker] = []
         self._exposed: dict[Key, int] = {}
         self._locks: dict[int, ObjectLock] = {}
-        # Ids that come twice: the second finds nothing.
+        # Detects repeated ids: the second removal finds nothing.
         self._seen: set[tuple[Key, int | None]] = set()
 
     def apply(self) -> list[Removal | Exception | None]:
-        """Remove; return L{None} for each target without a bucket."""
+        """Apply the removals; return L{None} for each target whose bucket does not exist."""
         transaction = self._transaction
         named = self._findNamed()
         self._findLocks(named)
@@ -154,7 +154,7 @@ class _Removals:
         return results
 
     def _findRefused(self) -> set[int]:
-        """Find the targets of rules of which something is not as it was any more."""
+        """Find the removals by rule whose version or settings have changed."""
         positions: list[int] = []
         rows: list[tuple[Key, Expiry]] = []
         for position, (target, row) in enumerate(zip(self._targets, self._rows, strict=True)):
@@ -168,7 +168,7 @@ class _Removals:
         return {position for index, position in enumerate(positions) if index not in due}
 
     def _findNamed(self) -> dict[int, VersionRow]:
-        """Look up the versions that are not in C{objects}, by the positions of their targets."""
+        """Look up the versions that are not in C{objects}, by target position."""
         nulls: list[tuple[int, Key]] = []
         numbered: list[tuple[int, Key, int]] = []
         for position, (target, row) in enumerate(zip(self._targets, self._rows, strict=True)):
@@ -188,7 +188,7 @@ class _Removals:
         return result | {numbered[index][0]: row for index, row in found.items()}
 
     def _findLocks(self, named: dict[int, VersionRow]) -> None:
-        """Look up the locks of versions that are to be removed, where there can be some."""
+        """Look up the locks of versions to remove, if their buckets have object lock."""
         if not any(row.lockEnabled for row in self._rows):
             return
         rows: list[tuple[int, tuple[Key, int]]] = []
@@ -257,7 +257,7 @@ class _Removals:
         return Removal(True, row.versionId or NULL_VERSION, isMarker, isChanged)
 
     def _promote(self, results: list[Removal | Exception | None]) -> None:
-        """Make the next newest versions current, and tell of those that are objects."""
+        """Make the next newest versions current, and add new current objects to the results."""
         names = list(self._exposed)
         promoted = [names[index] for index in versions.promote(self._transaction, names)]
         for name, record in _currentRecords(self._transaction, promoted).items():
@@ -269,7 +269,7 @@ class _Removals:
 
 
 def _currentRecords(transaction: Transaction, names: Sequence[Key]) -> dict[Key, ObjectRecord]:
-    """Read current objects, without the names of their buckets and their bytes."""
+    """Read current objects, without bucket names and bytes."""
     if not names:
         return {}
     text = transaction.value(

@@ -1,6 +1,6 @@
 """
-What the scanner of life cycles asks of the catalog: pages of versions, the check that a removal is
-still right, which is made in the transaction of the removal, and where the scanner has come to.
+Queries of the lifecycle scanner: pages of versions, the check in the removal's transaction that the
+removal is still due, and the scanner's progress.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _ROW = (
 
 
 def _pageSQL(where: str) -> str:
-    """Return a statement that reads rows of both tables, which it merges in order."""
+    """Return a statement that reads rows of both tables and merges them in order."""
     selects = [
         "SELECT key, sequence, versionId, deleteMarker, size, modifiedMs,"
         f" {noncurrent} AS noncurrentMs, ifnull(tags, '') AS tags, retainUntilMs, legalHold"
@@ -50,10 +50,10 @@ def readPage(
     """
     See L{ICatalog.expiryPage<storagegate.storage.interfaces.ICatalog.expiryPage>}.
 
-    @param connection: A connection that reads, used in the calling thread.
+    @param connection: A read connection, used in the calling thread.
     @param bucket: The bucket's name.
-    @param prefix: The beginning of all keys.
-    @param after: Key and number of the write after which the page begins; L{None}: the first page.
+    @param prefix: The prefix of all keys.
+    @param after: Key and write number after which the page begins; L{None} for the first page.
     @param limit: The most rows in the result.
     """
     key, sequence = (b"", 0) if after is None else after
@@ -97,7 +97,7 @@ def _stillSQL(count: int) -> str:
         " CROSS JOIN buckets AS b ON b.id = e.column2 AND b.generation = e.column5"
         f" WHERE (e.column6 IS NULL AND EXISTS (SELECT 1 FROM objects WHERE {same})"
         f" OR EXISTS (SELECT 1 FROM versions WHERE {same} AND noncurrentMs IS e.column6))"
-        # Rows are counted from the newest on, and no more of them than a rule can name.
+        # Rows are counted from the newest, up to the most that a rule can name.
         " AND (e.column8 = 0 OR (SELECT count(*) FROM (SELECT 1 FROM versions"
         f" WHERE {ofKey} AND sequence > e.column4 AND noncurrentMs IS NOT NULL"
         f" LIMIT {NEWER_LIMIT})) >= e.column8)"
@@ -108,9 +108,9 @@ def _stillSQL(count: int) -> str:
 
 def stillDue(transaction: Transaction, rows: Sequence[tuple[Key, Expiry]]) -> set[int]:
     """
-    Return the positions of rows that are as their removal supposes.
+    Return the positions of rows that are unchanged since their removal was decided.
 
-    @param rows: At most as many as one statement takes.
+    @param rows: At most as many rows as one statement takes.
     """
     if not rows:
         return set()
@@ -132,13 +132,13 @@ def stillDue(transaction: Transaction, rows: Sequence[tuple[Key, Expiry]]) -> se
 
 
 def hasGeneration(transaction: Transaction, bucketId: int, generation: int) -> bool:
-    """Return whether the settings of a bucket are those of a generation."""
+    """Return whether the settings of a bucket have a generation."""
     found = transaction.value("SELECT generation FROM buckets WHERE id = ?", (bucketId,))
     return bool(found == generation)
 
 
 class Progress(Struct, frozen=True, eq=False):
-    """Where a task in the background has come to."""
+    """The progress of a background task."""
 
     task: str
     document: bytes
@@ -146,7 +146,7 @@ class Progress(Struct, frozen=True, eq=False):
 
 @oneByOne
 def putProgress(transaction: Transaction, progress: Progress) -> None:
-    """Write where a task has come to."""
+    """Store the progress of a background task."""
     transaction.execute(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",
         (f"progress-{progress.task}", progress.document),
@@ -154,7 +154,7 @@ def putProgress(transaction: Transaction, progress: Progress) -> None:
 
 
 def readProgress(connection: Connection, task: str) -> bytes | None:
-    """Read where a task has come to; L{None} if it has never written that."""
+    """Read the progress of a background task; L{None} if it has never stored any."""
     rows = connection.execute(
         "SELECT value FROM meta WHERE name = ?", (f"progress-{task}",)
     ).fetchall()

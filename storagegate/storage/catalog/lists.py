@@ -1,14 +1,14 @@
 """
-Lists, each read by one statement. All functions may run in a pool thread.
+Listings, each read by one statement. All functions may run in a pool thread.
 
-A list is returned as one JSON text: each row that a thread fetches releases the interpreter lock,
-a thousand times a page.
+A listing is returned as one JSON text, because each row that a thread fetches releases the GIL: a
+thousand times per page.
 
-A list with a delimiter skips whole groups. A group is all keys with one common prefix: up to and
-with the first delimiter after the query's own prefix. From a key the walk seeks the next key, from
-a group the first key after it, so that its time is proportional to the page. Keys are UTF-8, which
-never contains the byte FF: every key that begins with C{x} sorts before C{x || FF}, and the next
-possible key after C{x} is C{x || 00}.
+A listing with a delimiter skips whole groups. A group is all keys with the same common prefix: up
+to and including the first delimiter after the query's prefix. From a key the walk seeks the next
+key, and from a group the first key after the group, so its time is proportional to the page. Keys
+are UTF-8, which never contains the byte FF: every key that begins with C{x} sorts before C{x ||
+FF}, and the next possible key after C{x} is C{x || 00}.
 """
 
 import sys
@@ -44,11 +44,11 @@ _NEXT = b"\x00"
 
 class KeyRange(Struct, frozen=True):
     """
-    The keys of a list.
+    The key range of a listing.
 
-    @ivar prefix: The beginning of all keys.
-    @ivar delimiter: The end of a common prefix; empty: there are no groups.
-    @ivar after: The list begins after this key; if it is a group, after the whole group.
+    @ivar prefix: The prefix of all keys.
+    @ivar delimiter: The end of a common prefix; empty for no groups.
+    @ivar after: The listing begins after this key, or after the whole group if it is a group.
     """
 
     prefix: bytes
@@ -70,14 +70,14 @@ class KeyRange(Struct, frozen=True):
             "bucket": bucketId,
             "floor": max(self.prefix, floor),
             "end": self.prefix + _BEYOND,
-            # The byte that no key holds stands for no delimiter.
+            # A byte that no key contains stands for no delimiter.
             "delimiter": self.delimiter or _BEYOND,
             "behind": len(self.prefix) + 1,
             "most": most,
         }
 
     def groupOf(self, text: bytes) -> bytes | None:
-        """Return the group of a key, or a group itself; L{None} if there is none."""
+        """Return the group of a key, or a group unchanged; L{None} if there is none."""
         if not self.delimiter or not text.startswith(self.prefix):
             return None
         found = text.find(self.delimiter, len(self.prefix))
@@ -86,11 +86,11 @@ class KeyRange(Struct, frozen=True):
 
 def walkSQL(*tables: str) -> str:
     """
-    Return a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, C{part} the
-    common prefix, or C{NULL} where the step is a key.
+    Return a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, where C{part} is
+    the common prefix, or C{NULL} if the step is a key.
 
-    @param tables: Tables with the columns C{bucketId} and C{key}, in the order of their indexes;
-        the walk is over the keys of all.
+    @param tables: Tables with an index on C{bucketId} and C{key}; the walk covers the keys of all
+        of them.
     """
     behind = f"CAST(coalesce({_PART} || x'ff', walk.key || x'00') AS BLOB)"
     return f"""
@@ -106,7 +106,9 @@ def walkSQL(*tables: str) -> str:
 
 
 def _nextKey(tables: Sequence[str], floor: str) -> str:
-    """Return an expression: the first key of the tables from a floor on; C{NULL} at the end."""
+    """
+    Return an expression for the first key of the tables at or after a floor; C{NULL} at the end.
+    """
     keys = [
         f"(SELECT next.key FROM {table} AS next"
         f" WHERE next.bucketId = :bucket AND next.key < :end AND next.key >= {floor}"
@@ -120,26 +122,26 @@ def _nextKey(tables: Sequence[str], floor: str) -> str:
     return f"nullif(min({found}), x'ff')"
 
 
-# NULL without the delimiter (nullif), for arithmetic with NULL is NULL.
+# NULL if the delimiter is absent (nullif), because arithmetic with NULL is NULL.
 _PART = """substr(walk.key, 1, :behind - 2 + length(:delimiter)
     + nullif(instr(substr(walk.key, :behind), :delimiter), 0))"""
 
 _Row = TypeVar("_Row")
 Position = tuple[str, str]
-"""The sort key of a page: a key or a common prefix, and an upload's id or nothing."""
+"""A sort position: a key or common prefix, and an upload's id or an empty text."""
 
 
 def cutPage(
     rows: list[_Row], positionOf: Callable[[_Row], Position], prefixes: list[str], limit: int
 ) -> Position | None:
     """
-    Drop rows and common prefixes beyond the first C{limit} of both together.
+    Drop rows and common prefixes beyond the first C{limit}, counted together.
 
-    @param rows: In order. Changed in place, and so is C{prefixes}.
+    @param rows: The rows in order. Modified in place, like C{prefixes}.
     @param positionOf: Returns the sort key of a row.
     @param prefixes: The common prefixes of the page, in order.
-    @param limit: The most rows and common prefixes that stay.
-    @return: The position of the last that stays, if any was dropped.
+    @param limit: The most rows and common prefixes to keep.
+    @return: The position of the last one kept; L{None} if none was dropped.
     """
     if len(rows) + len(prefixes) <= limit:
         return None
@@ -152,14 +154,14 @@ def cutPage(
     return max(ends)
 
 
-# The members of ListedObject, in their order.
+# The members of ListedObject, in order.
 _LISTED = """
     CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
     o.checksumAlgorithm, o.checksumKind
 """
 _SHOWN = "name, size, etag, modifiedMs, account, storageClass, checksumAlgorithm, checksumKind"
 
-# For this the attributes of each row are parsed, so a list has it only on request.
+# The content type requires parsing each row's attributes, so a listing includes it only on request.
 _TYPED = f"""{_LISTED},
     ifnull(json_extract(o.attributes, '$.contentType'), '{Attributes().contentType}') AS contentType
 """
@@ -188,7 +190,7 @@ def _groupedSQL(columns: str, shown: str) -> str:
     """
 
 
-# By whether content types are shown: the list without a delimiter, and the one with.
+# By whether content types are included: the statements without and with a delimiter.
 _OBJECTS = {
     False: (_flatSQL(_LISTED, _SHOWN), _groupedSQL(_LISTED, _SHOWN)),
     True: (_flatSQL(_TYPED, _TYPED_SHOWN), _groupedSQL(_TYPED, _TYPED_SHOWN)),
@@ -197,8 +199,8 @@ _OBJECTS = {
 _VERSION = f"{_LISTED}, o.versionId, o.sequence, o.deleteMarker"
 _VERSION_SHOWN = f"{_SHOWN}, versionId, sequence, deleteMarker, latest"
 
-# In the order of their keys the current objects, and all other versions of as many keys: no further
-# than what fills a page. SQLite would merge both, in half as much time again.
+# In key order, the current objects and the other versions of the same key range, no more than fill
+# a page. Merging both in SQLite would take half as long again.
 _VERSIONS = f"""
     SELECT
         (SELECT json_group_array(json_array({_VERSION_SHOWN})) FROM (
@@ -214,7 +216,7 @@ _VERSIONS = f"""
             ORDER BY o.key, o.sequence DESC LIMIT :most))
 """
 
-# Of one key, those that are older than a version.
+# The versions of one key that are older than a version.
 _OLDER_VERSIONS = f"""
     SELECT json_group_array(json_array({_VERSION_SHOWN})), '[]' FROM (
         SELECT {_VERSION}, 1 AS latest FROM objects AS o
@@ -225,7 +227,8 @@ _OLDER_VERSIONS = f"""
         ORDER BY sequence DESC LIMIT :most)
 """
 
-# As that of the uploads: a current object is newer than all versions of its key.
+# The rows come in loop order, like the uploads below: a current object is newer than all versions
+# of its key.
 _EITHER = ", ".join(
     f"coalesce(o.{column}, v.{column}) AS {column}"
     for column in [
@@ -248,8 +251,8 @@ _GROUPED_VERSIONS = f"""
         (SELECT json_group_array(CAST(part AS TEXT)) FROM step WHERE part IS NOT NULL)
 """
 
-# The rows come in the order of the loops, which CROSS JOIN fixes: sorting them would mean to read
-# all the uploads of these keys, not a page of them.
+# The rows come in loop order, which CROSS JOIN fixes. Sorting would read all uploads of these keys
+# instead of a page.
 _UPLOADS = f"""
     {walkSQL("uploads")}
     SELECT
@@ -291,10 +294,10 @@ def listBuckets(
     """
     See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}.
 
-    @param connection: A connection that reads, used in the calling thread.
+    @param connection: A read connection, used in the calling thread.
     @param account: Only buckets of this account; L{None} lists all.
-    @param prefix: The beginning of all names; empty lists all.
-    @param after: Names strictly after this one; empty begins.
+    @param prefix: Only names with this prefix; empty lists all.
+    @param after: Names strictly after this one; empty starts at the beginning.
     @param limit: The most buckets in the result.
     """
     values = {
@@ -313,11 +316,11 @@ def listObjects(
     """
     See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}.
 
-    @param connection: A connection that reads, used in the calling thread.
+    @param connection: A read connection, used in the calling thread.
     @param bucket: The bucket's name.
-    @param where: The keys that are listed, and how they are grouped.
+    @param where: The key range and grouping of the listing.
     @param limit: Objects and common prefixes together; 0 gives an empty page.
-    @param contentTypes: Whether the rows have their content types.
+    @param contentTypes: Whether rows include content types.
     """
     number = bucketId(connection, bucket)
     if limit <= 0:
@@ -342,12 +345,12 @@ def listVersions(
     List a page of versions; see
     L{ICatalog.listVersions<storagegate.storage.interfaces.ICatalog.listVersions>}.
 
-    @param connection: A connection that reads, used in the calling thread.
+    @param connection: A read connection, used in the calling thread.
     @param bucket: The bucket's name.
-    @param where: The keys that are listed, and how they are grouped.
-    @param ids: Those of the store.
-    @param versionAfter: The id of a version of the key C{where.after}, of which the older ones are
-        listed first; L{None}: none of that key.
+    @param where: The key range and grouping of the listing.
+    @param ids: The store's version ids.
+    @param versionAfter: The id of a version of the key C{where.after}, whose older versions are
+        listed first; L{None} to list none of that key.
     @param limit: Versions and common prefixes together; 0 gives an empty page.
     """
     number = bucketId(connection, bucket)
@@ -359,13 +362,14 @@ def listVersions(
     isWithin = after.startswith(where.prefix) and where.groupOf(after) is None
     if versionAfter is not None and isWithin:
         if sequence is None:
-            # Where it is gone, the whole key is listed again: better twice than not at all.
+            # If that version is gone, the whole key is listed again: duplicates are better than
+            # omissions.
             sequence = _nullSequence(connection, number, after)
         values = {"bucket": number, "key": after, "sequence": sequence, "most": limit + 1}
         versions = _decodeVersions(connection.execute(_OLDER_VERSIONS, values).fetchall()[0][0])
     prefixes: list[str] = []
     if len(versions) <= limit:
-        # What is committed between the two reads is of other keys or newer than the first.
+        # Commits between the two reads affect other keys, or are newer than the rows already read.
         most = limit + 1 - len(versions)
         values = where.parameters(number, most)
         if where.delimiter:
@@ -387,7 +391,7 @@ def listVersions(
 
 
 def _nullSequence(connection: Connection, bucketId: int, key: bytes) -> int:
-    """Return the number of the C{null} version of a key, or the greatest one without any."""
+    """Return the write number of a key's C{null} version, or the largest number if it has none."""
     where = f"WHERE bucketId = :bucket AND key = :key AND versionId = {NULL}"
     rows = connection.execute(
         f"SELECT sequence FROM objects {where} UNION ALL SELECT sequence FROM versions {where}",
@@ -403,20 +407,21 @@ def listUploads(
     """
     See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}.
 
-    @param connection: A connection that reads, used in the calling thread.
+    @param connection: A read connection, used in the calling thread.
     @param bucket: The bucket's name.
-    @param where: The keys that are listed, and how they are grouped.
-    @param idAfter: Uploads of the key C{where.after} with a greater id are included; empty excludes
-        all.
+    @param where: The key range and grouping of the listing.
+    @param idAfter: Include uploads of the key C{where.after} with a greater id; empty excludes all.
     @param limit: Uploads and common prefixes together; 0 gives an empty page.
     """
     number = bucketId(connection, bucket)
     if limit <= 0:
         return [], [], None
-    # Besides one step too many, one may be spent on a key whose uploads were all listed before.
+    # One extra step detects a further page, and one may be spent on a key whose uploads were all
+    # listed before.
     values = where.parameters(number, limit + 2)
     values |= {"keyAfter": where.after, "idAfter": idAfter}
-    # Uploads in a group are never listed one by one, so no page ends between two of a key.
+    # Uploads in a group are not listed individually, so no page ends between two uploads of one of
+    # its keys.
     if idAfter and where.groupOf(where.after) is None:
         values["floor"] = max(where.prefix, where.after)
     rows = connection.execute(_UPLOADS, values).fetchall()

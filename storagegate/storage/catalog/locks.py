@@ -1,9 +1,8 @@
 """
 Object lock: the retention and the legal hold of versions, and the default of a bucket.
 
-All is judged in the transaction that writes. A bucket with object lock has versioning enabled and
-never gets rid of either, so nothing replaces a version there: only a removal by its id has to ask
-for its lock.
+Locks are checked in the transaction that writes. A bucket with object lock has versioning enabled
+permanently, so versions are never replaced there, and only a removal by id must check the lock.
 """
 
 from collections.abc import Sequence
@@ -55,15 +54,15 @@ def _columnsOf(lock: ObjectLock) -> _Columns:
 
 
 def readLock(text: str) -> ObjectLock:
-    """Decode the columns of a lock, as a list of JSON."""
+    """Decode the columns of a lock from a JSON array."""
     return _lockOf(*_decodeColumns(text))
 
 
 def readLocks(transaction: Transaction, rows: Sequence[tuple[Key, int]]) -> dict[int, ObjectLock]:
     """
-    Look up the locks of versions, current or not, by their positions.
+    Look up the locks of versions, current or not, by position.
 
-    @param rows: Keys, and the numbers of the writes.
+    @param rows: Keys and write numbers.
     """
     if not rows:
         return {}
@@ -84,10 +83,10 @@ def newLock(
     transaction: Transaction, bucketId: int, named: ObjectLock, modifiedMs: int
 ) -> ObjectLock:
     """
-    Return the lock of a version that is made in a bucket with object lock.
+    Return the lock of a new version in a bucket with object lock.
 
-    @param named: What its request names, which wins also if it has run out by now.
-    @param modifiedMs: When the version is made, from which the default counts.
+    @param named: The lock given in the request, which takes precedence even if it has expired.
+    @param modifiedMs: When the version is created, from which the default counts.
     """
     if named.mode:
         return named
@@ -103,9 +102,9 @@ def newLock(
 
 def writeLocks(transaction: Transaction, rows: Sequence[tuple[Key, ObjectLock]]) -> None:
     """
-    Write the locks of current objects that were just inserted.
+    Write the locks of newly inserted current objects.
 
-    @param rows: Their keys, and their locks; at least one.
+    @param rows: Keys and locks; at least one.
     """
     transaction.execute(
         f"UPDATE objects SET ({COLUMNS}) = (name.column3, name.column4, name.column5)"
@@ -117,7 +116,7 @@ def writeLocks(transaction: Transaction, rows: Sequence[tuple[Key, ObjectLock]])
 
 class LockSetting(Struct, frozen=True, eq=False):
     """
-    A request to enable the object lock of a bucket, and to set its default.
+    A request to enable object lock on a bucket and set its default retention.
 
     @ivar default: L{None} for none.
     """
@@ -129,10 +128,10 @@ class LockSetting(Struct, frozen=True, eq=False):
 @oneByOne
 def setObjectLock(transaction: Transaction, change: LockSetting) -> None:
     """
-    Enable the object lock of a bucket, for ever, and set the default of new versions.
+    Permanently enable object lock on a bucket, and set the default retention of new versions.
 
-    @raise NoSuchBucket: It does not exist.
-    @raise BucketNotVersioned: Its versioning is not enabled.
+    @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketNotVersioned: The bucket's versioning is not enabled.
     """
     number = bucketId(transaction.connection, change.bucket)
     versioning = transaction.value("SELECT versioning FROM buckets WHERE id = ?", (number,))
@@ -147,7 +146,7 @@ class LockedName(Struct, frozen=True):
     """
     The name of a version whose lock changes.
 
-    @ivar version: The number of its write, or L{NULL_VERSION}; L{None} for the current object.
+    @ivar version: The write number, or L{NULL_VERSION}; L{None} for the current object.
     """
 
     bucket: str
@@ -159,9 +158,9 @@ class RetentionChange(Struct, frozen=True):
     """
     A request to change a retention.
 
-    @ivar mode: Empty to lift it.
+    @ivar mode: Empty to remove the retention.
     @ivar atMs: The time of the request.
-    @ivar bypass: Whether governance mode gives way.
+    @ivar bypass: Whether to bypass governance mode.
     """
 
     name: LockedName
@@ -181,15 +180,15 @@ class LegalHoldChange(Struct, frozen=True):
 @oneByOne
 def putRetention(transaction: Transaction, change: RetentionChange) -> None:
     """
-    Change the retention of a version; nothing else of it changes.
+    Change the retention of a version. Nothing else changes.
 
-    What has not run out may be extended. Everything else needs a bypass in governance mode, and is
+    An active retention may be extended. Any other change needs a bypass in governance mode and is
     impossible in compliance mode.
 
-    @raise NoSuchBucket: It does not exist.
-    @raise BucketNotLocked: It has no object lock.
-    @raise NoSuchKey: There is no such object or version, or it is a delete marker.
-    @raise ObjectLocked: The present retention forbids it.
+    @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketNotLocked: The bucket has no object lock.
+    @raise NoSuchKey: The object or version does not exist or is a delete marker.
+    @raise ObjectLocked: The existing retention forbids the change.
     """
     found = _locate(transaction, change.name)
     lock = found.lock
@@ -205,9 +204,9 @@ def putLegalHold(transaction: Transaction, change: LegalHoldChange) -> None:
     """
     Place or release the legal hold of a version.
 
-    @raise NoSuchBucket: It does not exist.
-    @raise BucketNotLocked: It has no object lock.
-    @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+    @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketNotLocked: The bucket has no object lock.
+    @raise NoSuchKey: The object or version does not exist or is a delete marker.
     """
     found = _locate(transaction, change.name)
     _write(transaction, found, replace(found.lock, legalHold=change.isOn))

@@ -1,20 +1,20 @@
 """
-Whether a catalog and the WAL beside it belong together.
+Checks that a catalog and the WAL beside it belong together.
 
-SQLite replays any WAL that has valid checksums: one that a crashed daemon has left is replayed into
-a copy that was put in the catalog's place, and damages it. Neither the WAL's header (file format,
-section 4.1) nor its frames name the database. So the database has an I{incarnation}: a random
-number in its header (C{application_id}, section 1.3), a new one with each start of a daemon and in
-each backup. A file beside it names the incarnations to which the WAL applies::
+SQLite replays any WAL with valid checksums. The WAL of a crashed daemon is replayed even into a
+copy that has replaced the catalog, and damages it. Neither the WAL's header (file format, section
+4.1) nor its frames identify the database. The database therefore has an I{incarnation}: a random
+number in its header (C{application_id}, section 1.3), which changes with each start of a daemon and
+in each backup. A file beside it names the incarnations to which the WAL applies::
 
     catalog.sqlite               application_id 1a2b3c4d, as long as the WAL is ignored
     catalog.sqlite-wal
     wal-of-1a2b3c4d-5e6f7a8b     applies to 1a2b3c4d, and makes it 5e6f7a8b
 
-The file has its numbers in its name and nothing else in it: where a directory is copied over
-another, both names are there. The next incarnation is added by a rename, before it is committed, so
-the name is right whenever the power goes. A WAL without frames applies to every catalog, and one
-without such a file was left by an earlier version.
+The file is empty and has the numbers in its name, so that copying a directory over another leaves
+both names. The next incarnation is added by a rename before it is committed, so the name is right
+after a power cut at any moment. A WAL without frames applies to every catalog, and a WAL without
+such a file was left by an earlier version.
 """
 
 import os
@@ -29,26 +29,27 @@ from storagegate.storage.files import createPrivate, syncDirectory
 from storagegate.storage.sqlite import CatalogUnusable, Fault, classify
 
 BINDING = "wal-of-"
-"""The beginning of the name of the file; its numbers are in hexadecimal."""
+"""The prefix of the file name; the numbers are hexadecimal."""
 
 _FRAMES_AT = 32
-"""Bytes of the header of a WAL."""
+"""Size of a WAL header in bytes."""
 
 _MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 _MOST = 16
-"""Incarnations in one name: more only after as many crashes without a checkpoint between them."""
+"""The most incarnations in one name: more would need as many crashes without a checkpoint."""
 
 _PAUSE_SECONDS = 0.05
-"""A daemon that starts at this moment has changed the name and the number after so long."""
+"""A daemon that is just starting has changed both the name and the number after this time."""
 
 
 def checkLog(path: str) -> None:
     """
-    Refuse a catalog whose WAL belongs to another. Blocks; before the catalog is opened.
+    Refuse a catalog whose WAL belongs to another. Blocks; call before the catalog is opened.
 
     @param path: The catalog's file, which may be absent.
-    @raise CatalogUnusable: The WAL must not be replayed. The text is one line that says what to do.
+    @raise CatalogUnusable: The WAL must not be replayed. The message is one line that says what to
+        do.
     """
     if _isBound(path):
         return
@@ -64,17 +65,17 @@ def checkLog(path: str) -> None:
 
 def renewIncarnation(connection: Connection, path: str, isDurable: bool) -> None:
     """
-    Give a catalog its next incarnation. Blocks; the data directory is locked for the caller.
+    Give a catalog its next incarnation. Blocks. The caller holds the directory lock.
 
-    A disk without space, and another process that writes for long, leave it as it is.
+    A full disk, or another process that writes for long, leaves the incarnation unchanged.
 
-    @param connection: One that may write, without an open transaction.
+    @param connection: A write connection without an open transaction.
     @param path: The catalog's file.
-    @param isDurable: Whether the name of the file is synced.
+    @param isDurable: Whether to sync the name of the file.
     """
     directory = os.path.dirname(os.path.abspath(path))
     names = _bindings(directory)
-    # One that is committed and not yet in the file is in the name, too.
+    # The name also contains a number that is committed but not yet in the file.
     before = _numbers(names[0]) if len(names) == 1 else []
     current, ofFile = _read(connection), _readIgnoringLog(path)
     if current == ofFile:
@@ -89,8 +90,9 @@ def renewIncarnation(connection: Connection, path: str, isDurable: bool) -> None
         if isDurable:
             syncDirectory(directory)
         _write(connection, number)
-        # Until the file has it the log applies to the file as it was, of which there may be a copy.
-        # A reader elsewhere can prevent that: then the name keeps what came before.
+        # Until the number is in the file, the log applies to the previous state of the file, which
+        # may have been copied. If a reader blocks the checkpoint, the name keeps the previous
+        # numbers.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         if _readIgnoringLog(path) == number:
             _rename(directory, _bindings(directory), nameBinding(number))
@@ -102,9 +104,9 @@ def renewIncarnation(connection: Connection, path: str, isDurable: bool) -> None
 
 def makeIncarnation(connection: Connection) -> str:
     """
-    Give a copy of a catalog an incarnation of its own; return the name of the file beside it.
+    Give a copy of a catalog its own incarnation; return the name of the file beside it.
 
-    @param connection: To the copy, without an open transaction.
+    @param connection: A connection to the copy, without an open transaction.
     """
     number = 1 + randbelow(2**31 - 1)
     _write(connection, number)
@@ -112,23 +114,23 @@ def makeIncarnation(connection: Connection) -> str:
 
 
 def nameBinding(*numbers: int) -> str:
-    """Name the file of a WAL that applies to these incarnations."""
+    """Return the file name for a WAL that applies to these incarnations."""
     return BINDING + "-".join(f"{number:08x}" for number in numbers)
 
 
 def _isBound(path: str) -> bool:
-    """Return whether the WAL applies to the catalog, or may."""
+    """Return whether the WAL applies, or may apply, to the catalog."""
     names = _bindings(os.path.dirname(os.path.abspath(path)))
     if not names or not hasFrames(f"{path}-wal"):
         return True
     number = _readIgnoringLog(path)
-    # An empty file is a new catalog, whose log SQLite removes; one that is no database is refused
-    # when it is opened.
+    # An empty file is a new catalog, whose log SQLite removes. A file that is not a database is
+    # refused when it is opened.
     return number is None or (len(names) == 1 and number in _numbers(names[0]))
 
 
 def hasFrames(path: str) -> bool:
-    """Return whether a WAL may have something to replay. Zeros, written in advance, are nothing."""
+    """Return whether a WAL may have frames to replay. Preallocated zeros do not count."""
     try:
         with open(path, "rb") as file:
             head = file.read(_FRAMES_AT + 1)
@@ -153,12 +155,12 @@ def _numbers(name: str) -> list[int]:
 
 
 def _rename(directory: str, names: list[str], name: str) -> None:
-    """Leave one file, with this name."""
+    """Leave a single file with this name."""
     path = os.path.join(directory, name)
     if len(names) == 1:
         os.rename(os.path.join(directory, names[0]), path)
         return
-    # None at first; several after a copy whose WAL was without frames.
+    # There is no file at first, and there are several after a copy whose WAL had no frames.
     os.close(createPrivate(path))
     for each in names:
         with suppress(FileNotFoundError):
@@ -176,9 +178,9 @@ def _write(connection: Connection, number: int) -> None:
 
 def _readIgnoringLog(path: str) -> int | None:
     """
-    Read the number that the file itself has; L{None} if it is empty, or no database.
+    Read the number in the file itself; L{None} if the file is empty or not a database.
 
-    By SQLite: to open and close the file otherwise would drop the locks that this process has.
+    Reads through SQLite: opening and closing the file directly would drop this process's locks.
     """
     if not os.path.exists(path) or not os.path.getsize(path):
         return None

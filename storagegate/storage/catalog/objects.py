@@ -1,19 +1,19 @@
 """
-Objects: their rows, and how they are stored, removed and looked up.
+Objects: their rows, and the operations to store, remove and look them up.
 
-They are stored and removed in runs, each condition evaluated after the mutations before it. A run
-is a number of successive mutations of different keys. One statement looks all of them up, the
-conditions are evaluated here, and one statement writes.
+Objects are stored and removed in runs: successive mutations of different keys. One statement looks
+up all keys of a run, the conditions are evaluated here, and one statement writes. Each condition
+sees the mutations before it.
 
-Whether a write replaces the object or is stacked on it is decided here, by the versioning of the
-bucket at that moment; L{storagegate.storage.catalog.versions} has the rows below the current ones::
+The bucket's versioning at that moment decides here whether a write replaces the object or is
+stacked on it; L{storagegate.storage.catalog.versions} manages the rows below the current ones::
 
                   never           enabled             suspended
-    put           replaces        the old one moves   the null version goes wherever it is, another
-                                                      that is current moves; the new one is null
-    delete        removes         as a put, of a      as a put, of a marker
+    put           replaces        the old one moves   the null version is removed at any position; a
+                                                      current numbered one moves; the new is null
+    delete        removes         like a put of a     like a put of a marker
                                   marker
-    delete by id  removes that one; if it was current, the next newest becomes current
+    delete by id  removes that version; if it was current, the next newest becomes current
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,10 +61,11 @@ Name = tuple[str, bytes]
 
 class CurrentRow(msgspec.Struct, frozen=True, array_like=True):
     """
-    The row of the current object with a name.
+    The row of the current object of a name.
 
-    @ivar bucketId: L{None} without such a bucket; the rest L{None} without such an object.
-    @ivar versioning: That of the bucket.
+    @ivar bucketId: L{None} if the bucket does not exist. Further fields are L{None} if the object
+        does not exist.
+    @ivar versioning: The bucket's versioning.
     @ivar lockEnabled: Whether the bucket has object lock.
     """
 
@@ -84,7 +85,7 @@ _Item = TypeVar("_Item")
 
 
 def find(transaction: Transaction, names: Sequence[Name]) -> list[CurrentRow]:
-    """Look at most L{CHUNK} names up, in their order."""
+    """Look up at most L{CHUNK} names, in order."""
     parameters: list[object] = []
     for bucket, key in names:
         parameters += (bucket, asBlob(key))
@@ -96,14 +97,14 @@ def evaluate(
     current: CurrentRow | VersionRow | None, condition: WriteCondition
 ) -> StoreError | None:
     """
-    Return the error with which a write must be refused; L{None} if it may happen.
+    Return the error that refuses a write; L{None} if the write is allowed.
 
-    @param current: The object that the condition is about, if there is one.
-    @param condition: Evaluated at this moment.
+    @param current: The object that the condition applies to, if it exists.
+    @param condition: The condition of the write.
     """
     etag = None if current is None else current.etag
     if current is None or etag is None:
-        # A condition on the size or the time of an object that does not exist holds.
+        # Conditions on size or time hold for an object that does not exist.
         return NoSuchKey() if condition.etags else None
     if condition.absent or etag in condition.unlike:
         return PreconditionFailed()
@@ -130,12 +131,12 @@ def _findSQL(count: int) -> str:
 
 class Put(msgspec.Struct, frozen=True, eq=False):
     """
-    An object to be stored.
+    A request to store an object.
 
-    @ivar name: Its bucket and key.
-    @ivar values: The columns of its row. They are encoded in the reactor thread, so that the writer
-        holds the interpreter for less long.
-    @ivar makeId: Makes the id of a version of the number of its write.
+    @ivar name: The object's bucket and key.
+    @ivar values: The columns of its row, encoded in the reactor thread so that the writer holds the
+        GIL for less time.
+    @ivar makeId: Returns the version id for a write number.
     """
 
     record: ObjectRecord
@@ -156,10 +157,10 @@ class Put(msgspec.Struct, frozen=True, eq=False):
         """
         Encode a record. Reactor thread.
 
-        @param newBlobs: The new ones among its blobs, with their CRC-32C.
+        @param newBlobs: The record's new blobs with their CRC-32C.
         @param makeId: See L{Put}.
-        @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket
-            fail.
+        @raise UnicodeDecodeError: The key is not UTF-8, which would make every listing of its
+            bucket fail.
         """
         record.key.decode()
         delta = ReferenceDelta(record.content.segments, newBlobs)
@@ -172,7 +173,7 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
     outcomes: list[ObjectRecord | StoreError] = []
     for chunk in chunks(puts, [put.name for put in puts]):
         rows = find(transaction, [put.name for put in chunk])
-        # Objects with inline bytes that replace such objects have no references to count.
+        # Inline objects that replace inline objects have no references to count.
         if any(put.delta.segments for put in chunk):
             references = ReferenceBatch(transaction, [put.delta for put in chunk])
         else:
@@ -197,7 +198,7 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             inserts.append(row)
             if references is not None:
                 deltas.append(put.delta)
-                # What moves to the versions keeps its references.
+                # An object that becomes noncurrent keeps its references.
                 replaced = None if current.versioning else current.segments
                 references.add(put.delta, readSegments(replaced))
         released = stack(transaction, inserts)
@@ -208,9 +209,9 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
 
 class Row(msgspec.Struct, frozen=True, eq=False):
     """
-    The row of an object that is to be inserted.
+    The row of an object to insert.
 
-    @ivar current: The row that is current before.
+    @ivar current: The previous current row.
     @ivar values: The result of L{objectValues}.
     """
 
@@ -227,10 +228,10 @@ def newRow(
     makeId: Callable[[int], str],
 ) -> Row:
     """
-    Number an object, and give it an id if the versioning of its bucket is enabled now, and the lock
-    that its bucket has for it.
+    Assign a write number to an object and, if versioning is enabled, a version id and the bucket's
+    default lock.
 
-    @param current: The row of its name, of a bucket that exists.
+    @param current: The current row of its name, in an existing bucket.
     @param values: The result of L{objectValues}.
     @param makeId: See L{Put}.
     """
@@ -252,10 +253,10 @@ def newRow(
 
 def stack(transaction: Transaction, rows: Sequence[Row]) -> list[Segment]:
     """
-    Insert objects, and remove or move what was current before.
+    Insert objects, and remove or move the previous current ones.
 
-    @param rows: Of different names.
-    @return: The segments of what was removed, for L{applyDeltas}.
+    @param rows: Rows with different names.
+    @return: The segments of removed objects, for L{applyDeltas}.
     """
     replaced: list[tuple[bytes, CurrentRow]] = []
     superseded: list[tuple[bytes, CurrentRow, int]] = []
@@ -277,12 +278,12 @@ _OBJECTS = (
     " acl)"
 )
 _OBJECT_COLUMNS = _OBJECTS.count(",") + 1
-# Empty text for NULL: sqlite3 looks for an adapter of None, as of bytes: see asBlob.
+# Empty text stands for NULL: sqlite3 looks up an adapter for None, as for bytes; see asBlob.
 _OBJECT = f"({'?, ' * (_OBJECT_COLUMNS - 3)}nullif(?, ''), nullif(?, ''), nullif(?, ''))"
 
 
 def _insert(transaction: Transaction, rows: Sequence[Row]) -> None:
-    """Insert objects whose names are free; their inline bytes go into a table of their own."""
+    """Insert objects whose names are free, with inline bytes in a separate table."""
     columns: list[object] = []
     inline: list[object] = []
     locked: list[tuple[Key, ObjectLock]] = []
@@ -310,9 +311,9 @@ def remove(transaction: Transaction, rows: Sequence[tuple[bytes, CurrentRow]]) -
     """
     Delete rows that L{find} has found.
 
-    @param rows: Of existing objects, with their keys.
-    @param transaction: In which the rows were found.
-    @return: Their segments, for L{applyDeltas}.
+    @param rows: Keys and rows of existing objects.
+    @param transaction: The transaction in which the rows were found.
+    @return: The segments of the rows, for L{applyDeltas}.
     """
     if not rows:
         return []
@@ -332,11 +333,11 @@ def supersede(
     transaction: Transaction, changes: Sequence[tuple[bytes, CurrentRow, int]]
 ) -> list[Segment]:
     """
-    Make room on top of the versions of keys, for a newer one of each.
+    Make way for a newer version on top of each key's versions.
 
-    @param changes: Key, current row in a bucket that has had versioning, and the time of the newer
-        version in milliseconds.
-    @return: The segments of the C{null} versions that were removed, for L{applyDeltas}.
+    @param changes: Key, current row in a bucket that has ever had versioning, and the time of the
+        newer version in milliseconds.
+    @return: The segments of removed C{null} versions, for L{applyDeltas}.
     """
     moved: list[tuple[Key, int]] = []
     replaced: list[tuple[bytes, CurrentRow]] = []
@@ -370,12 +371,12 @@ def chunks(
     items: Sequence[_Item], names: Sequence[Name], exclusive: Sequence[Name | None] | None = None
 ) -> list[Sequence[_Item]]:
     """
-    Cut a run of mutations into the lengths of L{cuts}, and before a name that comes a second time,
-    for that mutation must see the result of the first.
+    Split a run of mutations into the lengths of L{cuts}, and before a repeated name, whose mutation
+    must see the result of the first.
 
-    @param names: Of the items.
-    @param exclusive: The same, with L{None} for each item that may come beside others of its kind
-        and name.
+    @param names: The names of the items.
+    @param exclusive: The names, with L{None} for each item that may share its name with others of
+        its kind.
     """
     if len(set(names)) == len(names):
         return [items[start:end] for start, end in cuts(len(items))]
@@ -404,8 +405,8 @@ class TextChange(msgspec.Struct, frozen=True):
     """
     A request to change the tags or the access control list of an object.
 
-    @ivar version: The number of the write of a version, or L{NULL_VERSION}; L{None} for the object
-        that is current.
+    @ivar version: The write number of a version, or L{NULL_VERSION}; L{None} for the current
+        object.
     @ivar column: C{"tags"} or C{"acl"}.
     @ivar text: See L{Attributes}; empty for none.
     """
@@ -420,10 +421,10 @@ class TextChange(msgspec.Struct, frozen=True):
 @oneByOne
 def putText(transaction: Transaction, change: TextChange) -> None:
     """
-    Replace the tags or the list of an object; nothing else of it changes.
+    Replace the tags or the access control list of an object. Nothing else changes.
 
-    @raise NoSuchBucket: It does not exist.
-    @raise NoSuchKey: There is no such object or version, or it is a delete marker.
+    @raise NoSuchBucket: The bucket does not exist.
+    @raise NoSuchKey: The object or version does not exist or is a delete marker.
     """
     name: list[object] = [
         buckets.bucketId(transaction.connection, change.bucket),
@@ -447,7 +448,7 @@ def putText(transaction: Transaction, change: TextChange) -> None:
 _decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
 
 readAttributes = msgspec.json.Decoder(Attributes).decode
-"""Decodes attributes; absent fields have their defaults."""
+"""Decodes attributes; absent fields get their defaults."""
 
 
 def segmentsText(content: Content) -> str | None:
@@ -464,18 +465,18 @@ def readSegments(text: str | None) -> tuple[Segment, ...]:
 
 def objectValues(record: ObjectRecord) -> tuple[object, ...]:
     """
-    Return the columns of an object's row from C{versionId} on, the last three of them empty for
-    NULL.
+    Return the columns of an object's row from C{versionId} on; in the last three, empty text stands
+    for NULL.
 
-    The storage class and the kind of checksum repeat what the attributes hold, for lists, which
-    must not parse the attributes of each row: they may hold ten thousand part summaries.
+    The storage class and checksum type duplicate the attributes for listings, which must not parse
+    each row's attributes, because those may hold ten thousand part summaries.
 
-    @param record: Its C{sequence} is not used: the row's is 0 until it is numbered.
+    @param record: The record; its C{sequence} is not used.
     """
     attributes, content = record.attributes, record.content
     checksum, tags, acl = attributes.checksum, attributes.tags, attributes.acl
     if tags or acl or attributes.lock is not UNLOCKED:
-        # These have columns of their own, for they change.
+        # These have separate columns, because they change.
         attributes = replace(attributes, tags="", acl="", lock=UNLOCKED)
     return (
         record.versionId,
@@ -496,7 +497,7 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
 
 
 def _isIntact(inline: bytes | None, checksum: int | None) -> bool:
-    """Compare the bytes in the catalog with their checksum, if they are there."""
+    """Return whether inline bytes match their checksum; true if there is no checksum."""
     return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
 
 
@@ -541,11 +542,11 @@ def lookUpVersion(
     connection: Connection, bucket: str, key: bytes, sequence: int | None, verify: bool = False
 ) -> tuple[Bucket | None, ObjectRecord | None]:
     """
-    Look up a version by the number of its write, or the C{null} version.
+    Look up a version by write number, or the C{null} version.
 
-    Most that are named so are not current.
+    Most versions looked up this way are noncurrent, so C{versions} is read first.
 
-    @param connection: One that reads.
+    @param connection: A read connection.
     @param sequence: L{None} for the C{null} version.
     """
     if sequence is None:
@@ -565,7 +566,7 @@ def _isVersion(record: ObjectRecord, sequence: int | None) -> bool:
 
 
 def lookUpMarker(connection: Connection, bucket: str, key: bytes) -> ObjectRecord | None:
-    """Look up the delete marker that is the newest version of a key."""
+    """Look up the newest version of a key if it is a delete marker."""
     return _lookUp(connection, _MARKER, bucket, key, (asBlob(key), bucket), False)[1]
 
 
@@ -586,7 +587,7 @@ def _lookUp(
     )
     inline, checksum, marker, size, etag, modifiedMs, writer, attributes, *rest = row
     version, sequence, segments, tags, acl, lock = rest
-    # Without a sequence there is no such object.
+    # Without a sequence the object does not exist.
     if sequence is None:
         return found, None
     if verify and not _isIntact(inline, checksum):
@@ -616,12 +617,12 @@ def lookUpCompleted(
     connection: Connection, bucket: str, key: bytes, uploadId: str
 ) -> ObjectRecord | None:
     """
-    Look up the version that the completion of a multipart upload has made.
+    Look up the version that the completion of a multipart upload created.
 
-    It reads all versions of the key: only a completion that is repeated does so.
+    This reads all versions of the key, which only a repeated completion needs.
 
-    @param connection: One that reads.
-    @param uploadId: The id of the upload, which has ended.
+    @param connection: A read connection.
+    @param uploadId: The id of the ended upload.
     """
     rows = connection.execute(
         "SELECT sequence FROM buckets AS b JOIN (SELECT * FROM"
@@ -635,9 +636,10 @@ def lookUpCompleted(
 
 def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
     """
-    Read a page of inline objects and compare their checksums: of current ones, then of others.
+    Read a page of inline objects and compare their checksums: current objects first, then
+    noncurrent versions.
 
-    @param start: The position after which the page begins; L{None} begins with the first bucket.
+    @param start: The position after which the page begins; L{None} starts with the first bucket.
     @param limit: The most objects in the page.
     """
     damaged: list[tuple[str, bytes]] = []
@@ -647,7 +649,7 @@ def checkInline(connection: Connection, start: InlinePosition | None, limit: int
         isOld, *place = position
         values = dict(zip(("bucket", "key", "sequence"), place, strict=True))
         position = None if isOld else (True, -1, b"", 0)
-        # Row by row, for a page of them may hold many megabytes.
+        # Row by row, because a page may hold many megabytes.
         for bucketId, key, sequence, bucket, checksum, inline in connection.execute(
             _CHECKED[isOld], {**values, "limit": limit - read}
         ):

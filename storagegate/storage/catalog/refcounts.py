@@ -1,8 +1,8 @@
 """
-The rows of blobs, and how many references each blob has.
+The rows of blobs and their reference counts.
 
-Each segment of an object or a part is one reference. A blob without references keeps its row until
-its file is removed (L{forgetBlobs}), so that no crash can lose track of a file.
+Each segment of an object or part is one reference. A blob without references keeps its row until
+its file is removed (L{forgetBlobs}), so that a crash cannot lose track of a file.
 
 All functions may run in a pool thread.
 """
@@ -24,8 +24,8 @@ class ReferenceDelta(msgspec.Struct, frozen=True):
     """
     The references that a write adds.
 
-    @ivar segments: One reference each.
-    @ivar newBlobs: The new ones among their blobs, with their CRC-32C.
+    @ivar segments: The segments, each of which is one reference.
+    @ivar newBlobs: The new blobs of the segments with their CRC-32C.
     """
 
     segments: tuple[Segment, ...]
@@ -34,11 +34,11 @@ class ReferenceDelta(msgspec.Struct, frozen=True):
 
 class ReferenceBatch:
     """
-    The reference counts that a run of writes sees, each with the changes of those before it.
+    The reference counts that a run of writes sees, where each write sees the changes before it.
 
     One statement reads the counts for all of them.
 
-    @param transaction: The open transaction, in which the counts are read at once.
+    @param transaction: The open transaction, in which the counts are read immediately.
     @param deltas: All changes that L{allows} and L{add} will receive.
     """
 
@@ -57,10 +57,10 @@ class ReferenceBatch:
         """
         Return whether a write may add its references.
 
-        A blob that is not new must have a reference left: one that has none, or no row any more,
-        is being removed.
+        A blob that is not new must have a reference: a blob without references or without a row is
+        being removed.
 
-        @param delta: One of the changes that the batch was made with.
+        @param delta: One of the changes given to the constructor.
         """
         return all(
             self._refs[segment.blob] > 0
@@ -71,10 +71,10 @@ class ReferenceBatch:
 
     def add(self, delta: ReferenceDelta, released: Iterable[Segment]) -> None:
         """
-        Add the references of a write that was allowed.
+        Add the references of an allowed write.
 
-        @param delta: A change that L{allows} accepted; its segments count for those that follow.
-        @param released: The references of the row that it replaces.
+        @param delta: A change that L{allows} accepted; later writes see its segments.
+        @param released: The references of the replaced row.
         """
         for segment in delta.segments:
             self._refs[segment.blob] = self._refs.get(segment.blob, 0) + 1
@@ -87,15 +87,15 @@ def applyDeltas(
     transaction: Transaction, deltas: Sequence[ReferenceDelta], released: Iterable[Segment]
 ) -> None:
     """
-    Add references that a L{ReferenceBatch} has allowed, and subtract others.
+    Add references that a L{ReferenceBatch} has allowed, and subtract released ones.
 
-    Only the difference is written: an object that replaces its parts changes no count. New blobs
-    get a row; a blob that loses its last reference is garbage.
+    Only the difference is written: an object assembled from its parts changes no count. New blobs
+    get a row. A blob that loses its last reference becomes garbage.
 
-    @param transaction: The open transaction; blobs without references left are added to its
+    @param transaction: The open transaction; blobs that lose their last reference are added to its
         C{garbage}.
-    @param deltas: The references that are added, with the checksums of new blobs.
-    @param released: The references that end.
+    @param deltas: The added references, with the checksums of new blobs.
+    @param released: The released references.
     """
     counts = Counter(segment.blob for delta in deltas for segment in delta.segments)
     counts.subtract(segment.blob for segment in released)
@@ -136,7 +136,7 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
     """
     Remove the rows of blobs whose files are gone.
 
-    @param arguments: For each mutation the ids of its blobs; those with references stay.
+    @param arguments: The ids of the blobs of each mutation; rows with references stay.
     """
     names = [blob for blobs in arguments for blob in blobs]
     transaction.execute(
@@ -147,7 +147,7 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
 
 
 def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
-    """Record that the bytes of blobs are not those that were written."""
+    """Record that blobs are corrupt."""
     transaction.execute(
         "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
         (asJSON(list(arguments)),),
@@ -156,7 +156,7 @@ def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None
 
 
 def clearCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
-    """Record that the bytes of blobs are right again."""
+    """Record that blobs are intact again."""
     transaction.execute(
         "UPDATE blobs SET damaged = 0 WHERE id IN (SELECT value FROM json_each(?))",
         (asJSON(list(arguments)),),
@@ -171,11 +171,11 @@ def knownBlobs(
     connection: Connection, ids: Sequence[str], onlyReferenced: bool = False
 ) -> frozenset[str]:
     """
-    Return those of the blobs that have a row.
+    Return the subset of blobs that have a row.
 
-    @param connection: A connection that reads, used in the calling thread.
-    @param ids: Blob ids; those without a row are absent from the result.
-    @param onlyReferenced: Whether those without references are absent too.
+    @param connection: A read connection, used in the calling thread.
+    @param ids: The blobs' ids.
+    @param onlyReferenced: Whether to omit blobs without references.
     """
     condition = "refs > 0" if onlyReferenced else "TRUE"
     rows = connection.execute(
@@ -187,7 +187,7 @@ def knownBlobs(
 
 
 def corruptBlobs(connection: Connection) -> set[str]:
-    """List the blobs that were marked; they are few."""
+    """List the blobs marked as corrupt. There are few."""
     return {row[0] for row in connection.execute("SELECT id FROM blobs WHERE damaged")}
 
 
@@ -195,11 +195,11 @@ def objectsOf(
     connection: Connection, blobs: Sequence[str], limit: int
 ) -> list[tuple[str, bytes, str, str]]:
     """
-    Find the objects, in any of their versions, that have bytes in one of some blobs.
+    Find the objects, including all versions, that have bytes in given blobs.
 
-    It reads all objects: only where there is damage.
+    This reads all objects, so it is used only for corrupt blobs.
 
-    @return: Blob, key, bucket and version of each.
+    @return: The blob, key, bucket and version of each.
     """
     columns = "bucketId, key, versionId, segments"
     return connection.execute(
@@ -214,14 +214,14 @@ def objectsOf(
 
 def listBlobs(connection: Connection, after: str, limit: int, isReferenced: bool) -> list[str]:
     """
-    List a page of the blobs with, or without, references, by id.
+    List a page of the blobs with or without references, by id.
 
-    @param connection: A connection that reads, used in the calling thread.
-    @param after: Ids strictly after this one; empty begins.
+    @param connection: A read connection, used in the calling thread.
+    @param after: Ids strictly after this one; empty starts at the beginning.
     @param limit: The most ids in the result.
-    @param isReferenced: Whether those with references are listed, or those without.
+    @param isReferenced: Whether to list blobs with references or blobs without.
     """
-    # Literally, for the index of blobs without references.
+    # A literal, so that the partial index of blobs without references applies.
     condition = "refs > 0" if isReferenced else "refs = 0"
     rows = connection.execute(
         "SELECT json_group_array(id) FROM"
@@ -232,7 +232,7 @@ def listBlobs(connection: Connection, after: str, limit: int, isReferenced: bool
 
 
 def blobRow(connection: Connection, id: str) -> BlobRow | None:
-    """Look a blob up; L{None} if it has no row."""
+    """Look up a blob; L{None} if it has no row."""
     rows = connection.execute(
         "SELECT size, crc, refs, damaged FROM blobs WHERE id = ?", (id,)
     ).fetchall()
@@ -243,7 +243,7 @@ def blobRow(connection: Connection, id: str) -> BlobRow | None:
 
 
 def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
-    """List a page of all blobs, by id: as L{listBlobs}."""
+    """List a page of all blobs by id, like L{listBlobs}."""
     rows = connection.execute(
         "SELECT json_group_array(json_object('id', id, 'size', size, 'crc', crc, 'refs', refs,"
         " 'damaged', json(iif(damaged, 'true', 'false'))))"

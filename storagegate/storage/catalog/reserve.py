@@ -1,13 +1,13 @@
 """
-A file of the store that only occupies disk space, for deletes on a full disk.
+A file that reserves disk space for deletes on a full disk.
 
-Even a delete writes before it frees: its pages pass through the WAL. When the disk is full the
-reserve is released for that, and allocated again as soon as there is space. SQLite does not return
-the pages of deleted rows to the disk: it writes new rows there. So after deletes there may be space
-in the database and none for the WAL. The reserve is lent for that.
+Even a delete writes before it frees space, because its pages pass through the WAL. If the disk is
+full, the reserve is released for that, and allocated again when there is space. SQLite does not
+return the pages of deleted rows to the disk but reuses them for new rows. After deletes there may
+therefore be space in the database but none for the WAL, and the reserve is lent to the WAL.
 
-SQLite removes WAL and index when the last connection closes, and makes them when the next one
-opens: on a full disk half of the reserve is given up for that.
+SQLite removes the WAL and its index when the last connection closes, and creates them when the next
+one opens. On a full disk, half of the reserve is given up for them.
 """
 
 import errno
@@ -16,25 +16,25 @@ import os
 _MOST = 16 * 1024 * 1024
 """
 The WAL of a bulk delete of a thousand small objects in different pages: 6 to 13 MiB, measured with
-keys of 24 and of 900 bytes.
+keys of 24 and 900 bytes.
 """
 
 _RESERVE_SHARE = 8
-"""On a tiny file system the reserve takes no more than this part of it."""
+"""On a tiny file system the reserve takes at most one part in this many."""
 
 _KEPT = 2
-"""While the reserve is lent, one part in so many stays free, for deletes."""
+"""While the reserve is lent, one part in this many stays free for deletes."""
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
     """
-    A file that only occupies space. May run in any thread, one at a time; blocks.
+    The reserve file. Blocks; any thread, one at a time.
 
-    @param path: The file; its directory is on the catalog's file system.
-    @param isShared: Other processes have the same reserve; the write lock protects it.
-    @ivar isHeld: Whether L{ensure} would find it; always C{False} if other processes have it, too.
+    @param path: The file, on the catalog's file system.
+    @param isShared: Whether other processes share the reserve, which the write lock then protects.
+    @ivar isHeld: Whether the file is known to exist; always C{False} if other processes share it.
     """
 
     def __init__(self, path: str, isShared: bool = False) -> None:
@@ -43,19 +43,19 @@ class Reserve:
         self._held = self.isHeld = False
 
     def ensure(self) -> bool:
-        """Create the file unless it exists; return whether it exists then."""
+        """Create the file unless it exists; return whether it exists afterwards."""
         if not self._held or (self._isShared and not os.path.exists(self._path)):
             self._held = self._make()
         self.isHeld = self._held and not self._isShared
         return self._held
 
     def release(self) -> bool:
-        """Remove the file; return whether this has freed its space."""
+        """Remove the file; return whether this freed its space."""
         self._held = self.isHeld = False
         try:
             os.unlink(self._path)
         except FileNotFoundError:
-            # Another process has released it already, and the space may be used by now.
+            # Another process has already released it, and the space may have been used.
             return False
         return True
 
@@ -65,12 +65,15 @@ class Reserve:
         return self.spares(size)
 
     def spares(self, size: int) -> bool:
-        """Return whether a commit of C{size} bytes leaves what deletes take; it is released."""
+        """
+        Return whether a commit of C{size} bytes leaves enough space for deletes. The reserve must
+        be released.
+        """
         disk = os.statvfs(os.path.dirname(self._path))
         return size + _sizeOn(disk) // _KEPT <= disk.f_bavail * disk.f_frsize
 
     def halve(self) -> bool:
-        """Give up half of the space; L{ensure} takes it again. Return whether there was some."""
+        """Release half of the space, which L{ensure} takes again. Return whether there was any."""
         self._held = self.isHeld = False
         try:
             size = os.stat(self._path).st_size
@@ -97,7 +100,7 @@ class Reserve:
                 os.ftruncate(descriptor, min(held, size))
                 os.posix_fallocate(descriptor, 0, size)
             except OSError:
-                # Without what was allocated before the disk was full.
+                # Undo the partial allocation.
                 os.ftruncate(descriptor, min(held, size))
                 raise
             finally:

@@ -1,16 +1,16 @@
 """
 The catalog in a SQLite file.
 
-L{RecordCache} has the records that were read last, current ones and versions by their ids: a
-look-up in SQLite takes 9 microseconds, a third of a whole S3 HEAD, and here 0.3. Only this process
-changes objects (the data directory's lock ensures that; for several processes see
-L{storagegate.storage.processgroup}), and the writer removes the names of all changes, and with a
-name all versions of the key, before their Deferreds fire: so no read that begins after a mutation's
-result is older than that. Absent objects are not cached.
+L{RecordCache} caches recently read records, both current objects and versions by id. A look-up in
+SQLite takes 9 microseconds, a third of a whole S3 HEAD request, and a cache hit 0.3. Only this
+process changes objects; the data directory's lock ensures that (for several processes see
+L{storagegate.storage.processgroup}). The writer removes all changed names, and with each name all
+versions of the key, from the cache before the mutations' Deferreds fire, so a read that begins
+after a mutation's result never returns older data. Absent objects are not cached.
 
-There are three kinds of connection: the reactor thread's, for look-ups; a few in pool threads, for
-lists (L{ReaderPool}); the writer's, in its own thread. All rows of a result are fetched at once: a
-statement that is not finished keeps its snapshot open, so that the WAL could not be restarted.
+There are three kinds of connection: one in the reactor thread, for look-ups; a few in pool threads,
+for listings (L{ReaderPool}); and the writer's, in its own thread. All rows of a result are fetched
+at once, because an unfinished statement keeps its snapshot open and blocks a restart of the WAL.
 """
 
 import os
@@ -100,28 +100,31 @@ _UPLOAD = """
 
 
 LIMIT = 6 * 1024 * 1024
-"""Bytes: 1,200 objects of 4 KiB. More memory serves better as the page cache of SQLite."""
+"""
+The cache size in bytes: 1,200 objects of 4 KiB. Further memory is more useful as SQLite's page
+cache.
+"""
 
 _ADMITTED = 8
-# A full cache admits one of so many new records. Otherwise a loop over more objects than fit would
-# evict each just before its next read (Qureshi and others, ISCA 2007: bimodal insertion).
+# A full cache admits one in this many new records. Otherwise a loop over more objects than fit
+# would evict each just before its next read (Qureshi et al., ISCA 2007: bimodal insertion).
 
-# The bytes of a record besides its inline bytes, and of each of its segments and parts.
+# The bytes of a record without its inline bytes, and of each of its segments and parts.
 _RECORD = 1024
 _PIECE = 256
 
 _BUCKETS = 1024
-# Buckets that are cached besides.
+# The most cached buckets.
 
 CachedObject = tuple[Bucket, ObjectRecord]
 
 _CachedName = objects.Name | tuple[str, bytes, str]
-"""That of a current object, or that of a version, whose id is the third."""
+"""The name of a current object, or of a version with its id as the third item."""
 
 
 @define(eq=False)
 class RecordCache:
-    """The records that were read last, up to a number of bytes. Reactor thread."""
+    """A cache of recently read records, up to a number of bytes. Reactor thread."""
 
     _limit: int = LIMIT
     _size: int = field(default=0, init=False)
@@ -131,14 +134,14 @@ class RecordCache:
     _buckets: dict[str, Bucket] = field(factory=dict, init=False)
 
     def startRead(self) -> None:
-        """Announce to other processes that the catalog's file is about to be read."""
+        """Publish to other processes that the catalog file is about to be read."""
 
     def find(self, bucket: str, key: bytes, versionId: str | None = None) -> CachedObject | None:
         """
         Return a cached object and its bucket.
 
-        @param versionId: That of a version; L{None} for the current object, which is found by its
-            own id too.
+        @param versionId: A version's id; L{None} for the current object, which is also found by its
+            own id.
         """
         name: _CachedName = (bucket, key) if versionId is None else (bucket, key, versionId)
         found = self._records.get(name)
@@ -156,16 +159,16 @@ class RecordCache:
         return self._buckets.get(name)
 
     def addBucket(self, bucket: Bucket) -> None:
-        """Cache a bucket that was read."""
+        """Cache a bucket."""
         if len(self._buckets) >= _BUCKETS:
             self._buckets.clear()
         self._buckets[bucket.name] = bucket
 
     def add(self, bucket: Bucket, record: ObjectRecord, versionId: str | None = None) -> None:
         """
-        Cache a record; a full cache admits a few, in place of the least recently used.
+        Cache a record. A full cache admits only some, in place of the least recently used.
 
-        @param versionId: By which it was looked up; L{None} if it is the current object.
+        @param versionId: The id by which it was looked up; L{None} for the current object.
         """
         weight = _weight(record)
         if self._size + weight > self._limit:
@@ -186,10 +189,10 @@ class RecordCache:
 
     def forget(self, names: Iterable[objects.Name]) -> None:
         """
-        Remove records that have changed, or are about to, and all versions of their keys.
+        Remove records that have changed or are about to change, and all versions of their keys.
 
-        @param names: An empty key is the bucket itself, with which all its records go: each is
-            cached with the bucket as it was.
+        @param names: Buckets and keys. An empty key stands for the bucket itself and removes all
+            its records, because each is cached with its bucket.
         """
         for name in names:
             if not name[1]:
@@ -230,7 +233,8 @@ def _weight(record: ObjectRecord) -> int:
 @define
 class SharedCatalogState:
     """
-    The state that catalogs of several processes share; by default that of one process.
+    The state that the catalogs of several processes share; by default, the state of a single
+    process.
 
     @ivar isShared: Whether there may be other processes.
     """
@@ -244,11 +248,11 @@ class SharedCatalogState:
 
 
 _STUCK_SECONDS = 5.0
-"""A commit takes milliseconds: to wait longer for that of another process is a problem."""
+"""A commit takes milliseconds; a longer wait for another process is reported as a problem."""
 
 _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
-# Bytes that a segment, and the summary of its part, take in a row.
+# Bytes of a segment and its part summary in a row.
 _SEGMENT_WEIGHT = 200
 
 
@@ -257,8 +261,7 @@ class SQLiteCatalog:
     """
     The embedded catalog. Methods: reactor thread.
 
-    A look-up does not suspend, so its caller takes leases on blobs in the same reactor iteration.
-    Mutations return
+    Look-ups do not suspend, so callers lease blobs in the same reactor iteration. Mutations return
     L{UncancellableDeferred<storagegate.storage.catalog.writer.UncancellableDeferred>}s.
     """
 
@@ -280,18 +283,18 @@ class SQLiteCatalog:
         newBlobId: Callable[..., str] | None = None,
     ) -> None:
         """
-        Make the file if there is none, migrate it, and connect. Blocks.
+        Create the file if it does not exist, migrate it, and connect. Blocks.
 
-        Call it in the process that uses the catalog: connections do not survive a fork.
+        Call this in the process that uses the catalog, because connections do not survive a fork.
 
         @param path: The file. A file C{reserve} beside it reserves disk space for deletes.
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
-        @param onGarbage: Called with blobs that have lost their last reference, after the commit.
-        @param state: The state that is shared with other processes that have the catalog open.
-        @param newBlobId: Makes ids of blobs; by default random ones.
-        @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
+        @param onGarbage: Called after a commit with the blobs that have lost their last reference.
+        @param state: The state shared with other processes that have the catalog open.
+        @param newBlobId: Generates blob ids; random by default.
+        @raise CatalogUnusable: The file is not a catalog, or a newer program wrote it.
         """
         self._state = state = state or SharedCatalogState()
         self._latch = latch = state.latch
@@ -333,7 +336,7 @@ class SQLiteCatalog:
         )
 
     def close(self) -> Deferred[None]:
-        """Commit what waits, copy all to the one file, and close. Once."""
+        """Commit waiting mutations, checkpoint the WAL, and close. Call once."""
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
@@ -347,11 +350,11 @@ class SQLiteCatalog:
     def _makeFiles(
         self, connection: Connection, path: str, reserve: Reserve, durability: Durability
     ) -> None:
-        """Make the log long and the reserve, with the write lock."""
+        """Preallocate the WAL and create the reserve. The caller holds the write lock."""
         try:
             if durability is Durability.FULL:
                 prewriteBetweenCommits(connection, f"{path}-wal")
-                # SQLite syncs the name of a new log, but tells no error.
+                # SQLite syncs the name of a new log, but hides errors.
                 syncDirectory(os.path.dirname(os.path.abspath(path)))
         except OSError as error:
             self._latch.set(f"fsync of the log failed: {error.strerror or error}")
@@ -359,7 +362,7 @@ class SQLiteCatalog:
         try:
             reserve.ensure()
         except OSError as error:
-            # The first commit tries again.
+            # The first commit retries.
             _log.error("the reserve was not made: {error}", error=str(error))
 
     @property
@@ -391,7 +394,7 @@ class SQLiteCatalog:
         }
 
     async def bucket(self, name: str) -> Bucket | None:
-        """Look a bucket up."""
+        """Look up a bucket."""
         bucket = self._cache.findBucket(name)
         if bucket is None:
             bucket = buckets.readBucket(self._connection, name)
@@ -402,7 +405,7 @@ class SQLiteCatalog:
     async def object(
         self, bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it; with C{verify} in the file, not in the cache."""
+        """Look up a bucket and an object in it. C{verify} bypasses the cache."""
         if verify:
             self._cache.startRead()
         else:
@@ -419,11 +422,11 @@ class SQLiteCatalog:
         return found, record
 
     async def deleteMarker(self, bucket: str, key: bytes) -> ObjectRecord | None:
-        """Look up the delete marker that is the newest version of a key."""
+        """Look up the newest version of a key if it is a delete marker."""
         return objects.lookUpMarker(self._connection, bucket, key)
 
     async def completed(self, bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
-        """Look up the version that an upload has become."""
+        """Look up the version that an upload's completion created."""
         return await self._readers.read(objects.lookUpCompleted, bucket, key, uploadId)
 
     async def settings(self, bucket: str) -> tuple[int, Mapping[str, bytes]]:
@@ -431,7 +434,7 @@ class SQLiteCatalog:
         return buckets.readSettings(self._connection, bucket)
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look an upload up."""
+        """Look up an upload."""
         rows = self._connection.execute(_UPLOAD, (bucket, key, uploadId)).fetchall()
         if not rows:
             return None
@@ -441,15 +444,15 @@ class SQLiteCatalog:
         )
 
     def checkVersionId(self, versionId: str) -> None:
-        """Check that an id is one that this catalog may have made."""
+        """Check that this catalog may have issued a version id."""
         self._versionIds.read(versionId)
 
     def secret(self) -> bytes:
-        """Return the store's own random bytes."""
+        """Return the store's secret."""
         return self._secret
 
     async def usage(self, limit: int) -> StoreUsage:
-        """Read what the buckets hold; a thousand take a millisecond."""
+        """Read the usage of the buckets: a thousand take a millisecond."""
         return readUsage(self._connection, limit)
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
@@ -457,7 +460,7 @@ class SQLiteCatalog:
         return buckets.readAccessKeys(self._connection)
 
     async def keysGeneration(self) -> int:
-        """Read the number that changes with the keys."""
+        """Read the generation of the keys."""
         return buckets.readKeysGeneration(self._connection)
 
     def findBlobs(self, ids: Sequence[str]) -> frozenset[str]:
@@ -466,10 +469,10 @@ class SQLiteCatalog:
 
     def settle(self) -> None:
         """
-        Overwrite an unseen commit, so that blobs which L{findBlobs} does not find may be removed.
-        Blocks; before the first mutation.
+        Overwrite an unseen commit, so that blobs unknown to L{findBlobs} may be removed. Blocks;
+        call before the first mutation.
 
-        @raise StoreError: There may still be one.
+        @raise StoreError: An unseen commit may remain.
         """
         self._committer.settle()
 
@@ -479,13 +482,13 @@ class SQLiteCatalog:
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:
-        """Return the blobs that were marked before, or by this process."""
+        """Return the blobs that were marked before opening, or by this process."""
         return frozenset(self._corrupt)
 
     async def objectsOf(
         self, blobs: Sequence[str], limit: int
     ) -> list[tuple[str, bytes, str, str]]:
-        """Find blob, key, bucket and version of the objects that have bytes in some blobs."""
+        """Find blob, key, bucket and version of the objects that have bytes in given blobs."""
         return await self._readers.read(refcounts.objectsOf, blobs, limit)
 
     async def buckets(
@@ -550,7 +553,7 @@ class SQLiteCatalog:
         return await self._readers.read(refcounts.listBlobs, after, limit, False)
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """Look up a blob."""
         return refcounts.blobRow(self._connection, id)
 
     async def blobRows(self, after: str, limit: int) -> list[BlobRow]:
@@ -615,7 +618,7 @@ class SQLiteCatalog:
         )
 
     def _changeBucket(self, bucket: str, apply: Apply, change: Any) -> Deferred[Any]:
-        # All records that are cached with the bucket are forgotten before the result is known.
+        # All records cached with the bucket are removed before the result fires.
         return self._writer.submit(Mutation(apply, change, names=((bucket, b""),)))
 
     def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
@@ -637,7 +640,7 @@ class SQLiteCatalog:
         return self._versionIds.read(versionId)
 
     def setObjectLock(self, bucket: str, default: DefaultRetention | None) -> Deferred[None]:
-        """Enable the object lock of a bucket, and set its default."""
+        """Enable object lock on a bucket and set its default retention."""
         return self._changeBucket(bucket, locks.setObjectLock, locks.LockSetting(bucket, default))
 
     def putRetention(
@@ -687,7 +690,7 @@ class SQLiteCatalog:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Make an object of an upload."""
+        """Assemble an upload into an object."""
         completion = uploads.Completion(
             uploadId, record, tuple(parts), condition, self._versionIds.make
         )
@@ -711,7 +714,7 @@ class SQLiteCatalog:
     async def expiryPage(
         self, bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
     ) -> list[ExpiryRow]:
-        """Read a page of versions for the search for expired ones."""
+        """Read a page of versions to find expired ones."""
         return await self._readers.read(expiry.readPage, bucket, prefix, after, limit)
 
     async def bucketsWith(self, setting: str, after: str, limit: int) -> list[str]:
@@ -719,11 +722,11 @@ class SQLiteCatalog:
         return await self._readers.read(expiry.bucketsWith, setting, after, limit)
 
     async def progress(self, task: str) -> bytes | None:
-        """Read where a task in the background has come to."""
+        """Read the progress of a background task."""
         return expiry.readProgress(self._connection, task)
 
     def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Write where a task in the background has come to."""
+        """Store the progress of a background task."""
         return self._writer.submit(Mutation(expiry.putProgress, expiry.Progress(task, document)))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
@@ -735,11 +738,11 @@ class SQLiteCatalog:
         return self._writer.submit(Mutation(buckets.changeAccessKey, key))
 
     async def keyUses(self) -> Mapping[str, int]:
-        """Read when each key was used last."""
+        """Read when each key was last used."""
         return buckets.readKeyUses(self._connection)
 
     def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Note when keys were used last."""
+        """Record when keys were last used."""
         return self._writer.submit(Mutation(buckets.noteKeyUses, uses))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
@@ -757,7 +760,7 @@ class SQLiteCatalog:
         return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 
     def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is right again."""
+        """Record that a blob is intact again."""
         self._corrupt.discard(blob)
         return self._writer.submit(Mutation(refcounts.clearCorrupt, blob))
 
@@ -766,8 +769,8 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     """
     Open C{catalog.sqlite} in the data directory. Blocks.
 
-    @param context: Its C{catalogState} is shared with the other processes, if there are some.
-    @raise CatalogUnusable: The file is no catalog, a newer program wrote it, or it is lost.
+    @param context: The context; its C{catalogState} is shared with the other processes, if any.
+    @raise CatalogUnusable: The file is not a catalog, a newer program wrote it, or it is lost.
     """
     refuseLostCatalog(BlobLayout(context.directory), context.files)
     catalog = SQLiteCatalog(

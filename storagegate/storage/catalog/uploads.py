@@ -1,4 +1,4 @@
-"""Multipart uploads: created, filled, completed, aborted."""
+"""Multipart uploads: creation, parts, completion and abort."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -46,7 +46,8 @@ class Abort(Struct, frozen=True, eq=False):
     """
     A request to end an upload.
 
-    @ivar generation: Of the settings with the rule that ends it; L{None} if a client does.
+    @ivar generation: The generation of the settings whose rule ends the upload; L{None} if a client
+        ends it.
     """
 
     upload: UploadName
@@ -54,7 +55,7 @@ class Abort(Struct, frozen=True, eq=False):
 
 
 class PartPut(Struct, frozen=True, eq=False):
-    """A part to be stored."""
+    """A request to store a part."""
 
     upload: UploadName
     part: Part
@@ -63,9 +64,9 @@ class PartPut(Struct, frozen=True, eq=False):
 
 class Completion(Struct, frozen=True, eq=False):
     """
-    An upload to be made an object of: the record to be, and part numbers with ETags.
+    A request to complete an upload: the record of the new object, and part numbers with ETags.
 
-    @ivar makeId: As that of L{Put<storagegate.storage.catalog.objects.Put>}.
+    @ivar makeId: See L{Put<storagegate.storage.catalog.objects.Put>}.
     """
 
     uploadId: str
@@ -78,9 +79,9 @@ class Completion(Struct, frozen=True, eq=False):
 @oneByOne
 def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     """
-    Begin an upload.
+    Create an upload.
 
-    @raise NoSuchBucket: The bucket is not there.
+    @raise NoSuchBucket: The bucket does not exist.
     """
     number = bucketId(transaction.connection, upload.bucket)
     transaction.count(number, 0, 0, uploads=1)
@@ -102,11 +103,11 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
 @oneByOne
 def putPart(transaction: Transaction, put: PartPut) -> None:
     """
-    Store a part in place of one of the same number.
+    Store a part, replacing a part of the same number.
 
-    @param put: Its content is blobs, never inline bytes.
-    @raise NoSuchUpload: The upload is not there.
-    @raise ConcurrentChange: A blob that it names is being removed.
+    @param put: The part, whose content is in blobs, never inline.
+    @raise NoSuchUpload: The upload does not exist.
+    @raise ConcurrentChange: A blob of the part is being removed.
     """
     number = _bucketOf(transaction, put.upload)
     part, primaryKey = put.part, (put.upload.uploadId, put.part.number)
@@ -135,11 +136,11 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
 @oneByOne
 def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRecord:
     """
-    Make an object of the named parts and end the upload.
+    Assemble the listed parts into an object and end the upload.
 
-    @param completion: The content of its record is replaced by the parts' segments.
-    @raise NoSuchUpload: The upload is not there.
-    @raise InvalidPart: A part is not there or has another ETag.
+    @param completion: The completion; the content of its record is replaced by the parts' segments.
+    @raise NoSuchUpload: The upload does not exist.
+    @raise InvalidPart: A part does not exist, or its ETag differs.
     @raise StoreError: The result of L{evaluate} for the condition.
     """
     record = completion.record
@@ -166,8 +167,8 @@ def abortUpload(transaction: Transaction, abort: Abort) -> None:
     """
     End an upload and drop its parts.
 
-    @raise NoSuchUpload: The upload is not there.
-    @raise ConcurrentChange: The settings of the bucket are others.
+    @raise NoSuchUpload: The upload does not exist.
+    @raise ConcurrentChange: The bucket's settings have changed.
     """
     upload = abort.upload
     number = _bucketOf(transaction, upload)
@@ -182,7 +183,7 @@ def _bucketOf(transaction: Transaction, upload: UploadName) -> int:
     """
     Return the number of the bucket of an upload.
 
-    @raise NoSuchUpload: The upload is not there.
+    @raise NoSuchUpload: The upload does not exist.
     """
     number: int | None = transaction.value(
         f"SELECT bucketId FROM uploads WHERE {_UPLOAD}",

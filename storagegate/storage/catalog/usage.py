@@ -1,9 +1,9 @@
 """
-How many objects and bytes each bucket holds.
+The number of objects and bytes in each bucket.
 
-A L{Transaction<storagegate.storage.catalog.writer.Transaction>} sums what its mutations change and
-writes one row a bucket before it is committed, so that nothing is counted by reading objects. A
-bucket without a row is empty.
+A L{Transaction<storagegate.storage.catalog.writer.Transaction>} sums the changes of its mutations
+and writes one row per bucket before its commit, so that usage is never counted by reading objects.
+A bucket without a row is empty.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,11 @@ def _usage(bucket: str, counts: Sequence[int | None]) -> BucketUsage:
 
 class UsageMismatch(Struct, frozen=True):
     """
-    A bucket whose row is not what it holds.
+    A bucket whose row differs from its actual usage.
 
-    @ivar bucketId: Its number; that of no bucket any more if C{name} is L{None}.
-    @ivar recorded: Objects, bytes, uploads and bytes of uploads of its row.
-    @ivar counted: The same, counted.
+    @ivar bucketId: The bucket's number; the bucket no longer exists if C{name} is L{None}.
+    @ivar recorded: Objects, bytes, uploads and upload bytes in its row.
+    @ivar counted: The same figures, counted.
     """
 
     bucketId: int
@@ -72,7 +72,7 @@ def recountUsage(connection: Connection) -> list[UsageMismatch]:
 
 @oneByOne
 def setUsage(transaction: Transaction, mismatch: UsageMismatch) -> None:
-    """Write what was counted into the row of a bucket; a bucket that is gone has none."""
+    """Write the counted figures to the row of a bucket; remove the row if they are all zero."""
     if not any(mismatch.counted):
         transaction.forgetUsage(mismatch.bucketId)
         return

@@ -1,13 +1,13 @@
 """
-The versions of a key besides its current object: those before it, and delete markers.
+The versions of a key except its current object: noncurrent versions and delete markers.
 
-The rows of a key are a stack in the order of their numbers. Its top is the current object, which is
-the only row in C{objects}, or a delete marker, which is in C{versions} as all below it are. What is
-no longer the top has the time of that in C{noncurrentMs}.
+The rows of a key form a stack, ordered by write number. The top is either the current object, the
+only row in C{objects}, or a delete marker, which is in C{versions} like all rows below it.
+C{noncurrentMs} is the time at which a row ceased to be the top.
 
-Rows move between the two tables with all their columns; inline bytes go by the number of the write
-and stay where they are, and so do references to blobs. As everywhere in the writer, one statement
-serves a run of keys.
+Rows move between the two tables with all columns. Inline bytes are keyed by write number and stay
+in place, and so do references to blobs. As everywhere in the writer, one statement serves a run of
+keys.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from storagegate.storage.catalog.writer import Transaction
 from storagegate.storage.sqlite import asBlob
 
 Key = tuple[int, bytes]
-"""The number of a bucket, and a key in it."""
+"""The number of a bucket and a key in it."""
 
 NULL = "'null'"
-"""NULL_VERSION, in SQL: the index of such versions requires a literal."""
+"""NULL_VERSION as an SQL literal, which the partial index of such versions requires."""
 
 COLUMNS = (
     "bucketId, key, sequence, versionId, deleteMarker, size, etag, modifiedMs, account,"
     " storageClass, checksumAlgorithm, checksumKind, storageChecksum, attributes, segments,"
     " tags, acl, retainMode, retainUntilMs, legalHold"
 )
-"""All columns of C{objects}, which C{versions} has too."""
+"""All columns of C{objects}, which C{versions} also has."""
 
 _MOVED = ", ".join(f"o.{column}" for column in COLUMNS.split(", "))
 
@@ -49,7 +49,7 @@ class VersionRow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def isCurrent(self) -> bool:
-        """Whether it is a delete marker that is the newest version of its key."""
+        """Whether this is the newest version of its key, and so a delete marker."""
         return self.noncurrentMs is None
 
 
@@ -69,10 +69,10 @@ def _find(
     transaction: Transaction, names: Sequence[tuple[object, ...]], on: str
 ) -> dict[int, VersionRow]:
     """
-    Look rows up.
+    Look up rows.
 
-    @param names: For each, the values that the condition names C{column2} and on; the first is
-        its position, by which the result has it.
+    @param names: The values of each name. The first is its position, the key in the result; the
+        condition refers to the others as C{column2} and so on.
     @param on: The condition on C{versions AS v}.
     """
     if not names:
@@ -87,7 +87,7 @@ def _find(
 
 
 def findTops(transaction: Transaction, keys: Sequence[Key]) -> dict[int, VersionRow]:
-    """Look up the newest row in C{versions} of each key, by its position."""
+    """Look up the newest row in C{versions} of each key, by position."""
     return _find(
         transaction,
         [(position, *key) for position, key in enumerate(keys)],
@@ -98,7 +98,7 @@ def findTops(transaction: Transaction, keys: Sequence[Key]) -> dict[int, Version
 
 
 def findNulls(transaction: Transaction, keys: Sequence[Key]) -> dict[int, VersionRow]:
-    """Look up the C{null} version of each key that has one in C{versions}, by its position."""
+    """Look up the C{null} version of each key that has one in C{versions}, by position."""
     return _find(
         transaction,
         [(position, *key) for position, key in enumerate(keys)],
@@ -109,7 +109,7 @@ def findNulls(transaction: Transaction, keys: Sequence[Key]) -> dict[int, Versio
 def findNumbered(
     transaction: Transaction, names: Sequence[tuple[Key, int]]
 ) -> dict[int, VersionRow]:
-    """Look up versions of keys by the numbers of their writes, by their position."""
+    """Look up versions of keys by write number; return them by position."""
     return _find(
         transaction,
         [(position, *key, sequence) for position, (key, sequence) in enumerate(names)],
@@ -121,7 +121,7 @@ def moveAside(transaction: Transaction, moved: Sequence[tuple[Key, int]]) -> Non
     """
     Move current objects to C{versions}.
 
-    @param moved: Their keys, and when they ceased to be current, in milliseconds.
+    @param moved: Keys, and when their objects became noncurrent, in milliseconds.
     """
     if not moved:
         return
@@ -136,10 +136,10 @@ def moveAside(transaction: Transaction, moved: Sequence[tuple[Key, int]]) -> Non
 
 def promote(transaction: Transaction, keys: Sequence[Key]) -> list[int]:
     """
-    Make the newest version that is left of each key its current one.
+    Make the newest remaining version of each key current.
 
-    @param keys: Of which the current version was removed.
-    @return: The positions of those that have a current object now.
+    @param keys: Keys whose current version was removed.
+    @return: The positions of keys that now have a current object.
     """
     tops = findTops(transaction, keys)
     found = [position for position, row in tops.items() if not row.isDeleteMarker]
@@ -166,9 +166,9 @@ def promote(transaction: Transaction, keys: Sequence[Key]) -> list[int]:
 
 def setNoncurrent(transaction: Transaction, rows: Sequence[tuple[Key, int, int | None]]) -> None:
     """
-    Write since when rows of C{versions} are not current.
+    Write when rows of C{versions} became noncurrent.
 
-    @param rows: Key, number and time in milliseconds; L{None} for what is current.
+    @param rows: Key, write number and time in milliseconds; L{None} marks the row as current.
     """
     if rows:
         transaction.execute(
@@ -183,7 +183,7 @@ def removeVersions(transaction: Transaction, rows: Sequence[tuple[Key, VersionRo
     """
     Remove rows of C{versions}, with their inline bytes.
 
-    @return: The encoded segments of those that have some, whose references end.
+    @return: The encoded segments of the removed rows, whose references must be released.
     """
     if not rows:
         return []
@@ -196,7 +196,7 @@ def removeVersions(transaction: Transaction, rows: Sequence[tuple[Key, VersionRo
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A delete marker that is to be made."""
+    """A delete marker to insert."""
 
     key: Key
     sequence: int
@@ -228,7 +228,7 @@ def insertMarkers(transaction: Transaction, markers: Sequence[Marker]) -> None:
 
 
 def deleteObjectRows(transaction: Transaction, keys: Sequence[Key]) -> None:
-    """Delete rows of C{objects} that exist, and nothing that belongs to them."""
+    """Delete existing rows of C{objects}, but not their inline bytes or references."""
     byBucket: dict[int, list[bytearray]] = {}
     for bucketId, key in keys:
         byBucket.setdefault(bucketId, []).append(asBlob(key))
@@ -240,9 +240,9 @@ def deleteObjectRows(transaction: Transaction, keys: Sequence[Key]) -> None:
 
 def deleteInline(transaction: Transaction, sequences: Sequence[int]) -> None:
     """
-    Delete the bytes of objects that are in the catalog.
+    Delete inline bytes.
 
-    @param sequences: The numbers of writes, some of which may have none.
+    @param sequences: Write numbers, some of which may have no inline bytes.
     """
     for start, end in cuts(len(sequences)):
         sql = _deleteSQL("inline WHERE sequence", end - start)
@@ -259,7 +259,7 @@ def _deleteVersionRows(transaction: Transaction, names: Sequence[tuple[Key, int]
     for (bucketId, key), sequence in names:
         byBucket.setdefault(bucketId, []).append((key, sequence))
     for bucketId, rows in byBucket.items():
-        # A list of rows is looked up by its index only where one SELECT has them.
+        # SQLite uses the index for a list of row values only if they come from one SELECT.
         transaction.execute(
             "DELETE FROM versions WHERE bucketId = ? AND (key, sequence) IN"
             f" (SELECT column1, column2 FROM (VALUES {_values(len(rows), 2)}))",
@@ -268,14 +268,14 @@ def _deleteVersionRows(transaction: Transaction, names: Sequence[tuple[Key, int]
 
 
 CHUNK = 64
-"""Rows in one statement. Beyond this a statement of its own costs less than it saves."""
+"""The most rows in one statement: beyond this, a further statement costs less than it saves."""
 
 
 @cache
 def cuts(count: int) -> tuple[tuple[int, int], ...]:
     """
-    Cut a range into multiples of eight up to L{CHUNK} and a rest, so that few different statements
-    are prepared.
+    Split a range into multiples of eight up to L{CHUNK}, and a remainder, so that few different
+    statements are prepared.
 
     @param count: The length of the range.
     """

@@ -1,17 +1,17 @@
 """
-The length of the WAL: checkpoints, and blocks that are allocated in advance.
+The length of the WAL: checkpoints and preallocation.
 
-B{Checkpoints.} A checkpoint copies pages from the WAL to the database. The pool makes one each time
-the WAL has grown by L{CHECKPOINT_AT}: no commit waits for it, but between commits that follow each
-other it never copies all, and the WAL grows. Beyond L{RESTART_AT} the writer makes one itself,
-between two commits, and the WAL starts again from its beginning. The file keeps its length then: to
-overwrite costs less than to append. The database must always have space for the pages of the WAL:
-on a disk that is full with WAL pages neither could the database grow nor the WAL be truncated, and
-deletes would soon fail.
+B{Checkpoints.} A checkpoint copies pages from the WAL to the database. The pool runs one each time
+the WAL has grown by L{CHECKPOINT_AT}. Commits do not wait for it, but under continuous commits it
+never copies all pages, and the WAL grows. Beyond L{RESTART_AT} the writer runs one itself, between
+two commits, and the WAL restarts from its beginning. The file keeps its length, because overwriting
+is cheaper than appending. The database must always have space for the pages of the WAL: if WAL
+pages filled the disk, the database could not grow, the WAL could not be truncated, and deletes
+would soon fail.
 
-B{Allocation.} An fsync after an append also commits the file system's journal, for the file has
-become longer; after an overwrite it waits for the bytes alone: 2.7 ms and 0.8 ms here. SQLite never
-truncates the file while it is open, so it is made long at the start, with zeros, which are no
+B{Allocation.} An fsync after an append also commits the file system's journal, because the file has
+grown; after an overwrite it waits only for the bytes: a measured 2.7 ms against 0.8 ms. SQLite
+never truncates the file while it is open, so it is extended at startup with zeros. Zeros are not
 frames: SQLite reads a WAL up to the first invalid frame (file format, section 4.4).
 """
 
@@ -36,32 +36,32 @@ from storagegate.storage.sqlite import Fault, classify, leave
 _log = Logger()
 
 CHECKPOINT_AT = 8 * 1024 * 1024
-"""Small enough that readers find pages in few hash tables, large enough that fsyncs are few."""
+"""Small enough that readers search few hash tables, large enough that fsyncs are rare."""
 
 RESTART_AT = 64 * 1024 * 1024
-"""The longest WAL; a start after a crash reads all of it, in about a tenth of a second."""
+"""The longest WAL. A start after a crash reads all of it in about a tenth of a second."""
 
-# Many times what other programs could write to the disk in half a second.
+# Many times more than other programs could write in half a second.
 _PLENTY = 4 * 1024 * 1024 * 1024
 _VALID_SECONDS = 0.5
 
-# A list in the pool reads for some milliseconds; a longer one makes the WAL grow a little.
+# A listing in the pool reads for some milliseconds; a longer one makes the WAL grow a little.
 _READERS_MS = 100
 
 
 class CheckpointLock:
     """
-    Lets one thread at a time make a checkpoint, and set the latch if that fails.
+    Lets one thread at a time run a checkpoint, and set the latch if that fails.
 
-    Without it another checkpoint could begin between the failure and the latch, and its sync would
-    report success. Any thread.
+    Without the lock, another checkpoint could begin between the failure and the latch, and its sync
+    would report success. Any thread.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
 
     def tryAcquire(self) -> bool:
-        """Acquire the lock unless another thread has it; return whether it was acquired."""
+        """Acquire the lock unless another thread holds it; return whether it was acquired."""
         return self._lock.acquire(blocking=False)
 
     def release(self) -> None:
@@ -71,9 +71,9 @@ class CheckpointLock:
 
 class WALSizeCounter:
     """
-    How much has been written to the WAL. Any thread.
+    Counts the bytes written to the WAL. Any thread.
 
-    @ivar total: Bytes, by all processes, since some time.
+    @ivar total: Bytes written by all processes since an arbitrary start.
     """
 
     total = 0
@@ -88,12 +88,12 @@ class WALCheckpointer:
     """
     Tracks the WAL's length. Methods: writer thread, unless they say otherwise.
 
-    @ivar _connection: The writer's.
-    @ivar _directory: Where the catalog is, for the free space of its file system.
-    @ivar _latch: Is set when a checkpoint fails so that the content of the disk is unknown.
+    @ivar _connection: The writer's connection.
+    @ivar _directory: The catalog's directory, for the free space of its file system.
+    @ivar _latch: Set when a failed checkpoint leaves the content of the disk unknown.
     @ivar _restartAt: The longest WAL, in bytes.
     @ivar _written: Counts the bytes of all processes.
-    @ivar lock: Is held for each checkpoint.
+    @ivar lock: Held during each checkpoint.
     """
 
     _connection: Connection
@@ -115,12 +115,13 @@ class WALCheckpointer:
 
     @property
     def isCheckpointDue(self) -> bool:
-        """Whether the pool should make a checkpoint. Any thread."""
+        """Whether the pool should run a checkpoint. Any thread."""
         return self._grown >= CHECKPOINT_AT and self._latch.failure is None
 
     def committed(self, weight: int) -> None:
         """
-        Count the most that a commit may have added: a page for each row that changed, and more.
+        Count the most bytes that a commit may have added: a page for each changed row, and its
+        weight.
 
         @param weight: The sum of the weights of the mutations.
         """
@@ -130,18 +131,18 @@ class WALCheckpointer:
 
     def hasSpace(self, size: int) -> bool:
         """
-        Return whether a commit fits on the disk, in the WAL now and in the database later. Blocks.
+        Return whether a commit fits on the disk: in the WAL now and in the database later. Blocks.
 
-        @param size: The most bytes that it may add.
+        @param size: The most bytes that the commit may add.
         """
         return self._fits(size) or (self.shrink() and self._fits(size))
 
     def fitsFreePages(self, size: int) -> bool:
         """
-        Return whether the database has free pages for a commit and for the whole WAL, without
-        regard to the disk's free space. Blocks.
+        Return whether the database has free pages for a commit and the whole WAL, regardless of the
+        disk's free space. Blocks.
 
-        @param size: The most bytes that it may add.
+        @param size: The most bytes that the commit may add.
         """
         self.shrink()
         return self._pending + self._grown + size <= self._freed()
@@ -153,13 +154,13 @@ class WALCheckpointer:
         if self._checkpoint("RESTART"):
             self._length = self._pending = 0
         else:
-            # Readers blocked it, or the disk is full: not again with the next commit.
+            # Readers blocked it, or the disk is full; do not retry with the next commit.
             self._length = max(self._restartAt - CHECKPOINT_AT, 0)
             self._pending += self._grown
         self._resetWritten()
 
     def shrink(self) -> bool:
-        """Truncate the WAL, unless readers block that; return whether it was. Blocks."""
+        """Truncate the WAL unless readers block that; return whether it was truncated. Blocks."""
         done = self._checkpoint("TRUNCATE")
         if done:
             self._length = self._pending = 0
@@ -170,8 +171,8 @@ class WALCheckpointer:
         """
         Update the lengths after a checkpoint. Reactor thread.
 
-        @param frames: Pages that the WAL held; negative if another process was at a checkpoint.
-        @param copied: Those of them that the database has.
+        @param frames: Pages in the WAL; negative if another process was running a checkpoint.
+        @param copied: The number of these pages that are in the database.
         """
         if frames < 0:
             self._length += self._grown
@@ -183,7 +184,7 @@ class WALCheckpointer:
 
     @property
     def _grown(self) -> int:
-        """Bytes that were written since the WAL's length was known."""
+        """Bytes written since the WAL's length was last known."""
         return self._written.total - self._start
 
     def _resetWritten(self) -> None:
@@ -191,8 +192,8 @@ class WALCheckpointer:
 
     def _fits(self, size: int) -> bool:
         needed = self._pending + self._grown + 2 * size
-        # statvfs takes 60 microseconds, as long as a small commit: with plenty of space the last
-        # result is used for a while.
+        # statvfs takes 60 microseconds, as long as a small commit, so with plenty of space the last
+        # result is reused for a while.
         if needed + _PLENTY <= self._space and monotonic() < self._validUntil:
             return True
         disk = os.statvfs(self._directory)
@@ -203,18 +204,18 @@ class WALCheckpointer:
         return size <= space and needed <= space + self._freed()
 
     def _freed(self) -> int:
-        """Count the bytes of the database's pages that deleted rows have left."""
+        """Return the bytes in free pages of the database."""
         pages: int = self._connection.execute("PRAGMA freelist_count").fetchall()[0][0]
         return pages * PAGE_SIZE
 
     def checkpoint(self, connection: Connection, mode: str) -> tuple[bool, int, int]:
         """
-        Make a checkpoint as L{checkpoint} does, and set the latch if a sync fails. Any thread.
+        Run L{checkpoint}, and set the latch if a sync fails. Any thread.
 
-        @param connection: One that may write, without an open transaction.
+        @param connection: A write connection without an open transaction.
         @param mode: See L{checkpoint}.
         @raise StoreReadOnly: The latch is set.
-        @raise sqlite3.Error: It failed.
+        @raise sqlite3.Error: The checkpoint failed.
         """
         if not self.lock.tryAcquire():
             return True, -1, -1
@@ -244,11 +245,11 @@ class WALCheckpointer:
 @define(eq=False)
 class CheckpointScheduler:
     """
-    Makes checkpoints in the pool when they are due, one at a time. Methods: reactor thread.
+    Runs due checkpoints in the pool, one at a time. Methods: reactor thread.
 
     @ivar _run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
-    @ivar _connection: Used by this object alone; L{close} closes it.
-    @ivar problem: Why the last checkpoint failed; L{None} if it did not, or only found no space.
+    @ivar _connection: The scheduler's own connection, which L{close} closes.
+    @ivar problem: Why the last checkpoint failed; L{None} if it succeeded or only found no space.
     """
 
     _run: Callable[..., Deferred[Any]]
@@ -258,7 +259,7 @@ class CheckpointScheduler:
     _isRunning: bool = field(default=False, init=False)
 
     def schedule(self) -> None:
-        """Begin a checkpoint if one is due."""
+        """Start a checkpoint if one is due."""
         if not self._isRunning and self._wal.isCheckpointDue:
             self._isRunning = True
             running = self._run(self._wal.checkpoint, self._connection, "PASSIVE")
@@ -275,8 +276,8 @@ class CheckpointScheduler:
 
     def _failed(self, failure: Failure) -> None:
         self._isRunning = False
-        # An error of SQLite has set the latch, or is a full disk, which is reported elsewhere. Some
-        # commits later it is due again.
+        # An SQLite error has set the latch, or means a full disk, which is reported elsewhere. The
+        # checkpoint is due again some commits later.
         if failure.check(Error, StoreBusy, StoreReadOnly) is None:
             _log.failure("the checkpoint failed", failure)
             self.problem = f"the checkpoint failed: {failure.getErrorMessage()}"
@@ -287,9 +288,9 @@ def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
     Copy pages from the WAL to the database. Blocks.
 
     @param mode: C{"PASSIVE"}, C{"RESTART"} or C{"TRUNCATE"}.
-    @param connection: One that may write, without an open transaction.
-    @return: Whether readers or a writer blocked it, how many pages the WAL holds, and how many of
-        those the database has.
+    @param connection: A write connection without an open transaction.
+    @return: Whether readers or a writer blocked it, the number of pages in the WAL, and the number
+        of these that are in the database.
     """
     (row,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
     busy, frames, copied = row
@@ -297,24 +298,24 @@ def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
 
 
 PREWRITTEN = 16 * 1024 * 1024
-"""Twice the length at which a checkpoint is made: a quiet daemon never appends."""
+"""Twice the length at which a checkpoint runs, so that a quiet daemon never appends."""
 
 _SHARE = 64
-"""A disk with less than this many times as much free space has better uses for it."""
+"""The disk must have this many times as much free space."""
 
 _AT_ONCE = 1024 * 1024
-"""Bytes of one write; the zeros are freed after the last one."""
+"""Bytes per write."""
 
 
 def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
     """
-    Make a WAL long while no other process appends to it, for the zeros come after its frames.
+    Extend a WAL while no other process appends to it, because the zeros follow its frames.
 
-    As L{prewrite}; nothing happens while another process is writing.
+    Like L{prewrite}, but does nothing while another process is writing.
 
-    @param connection: One that may write.
+    @param connection: A write connection.
     @param path: The WAL.
-    @raise OSError: The zeros were not synced: the content of the file is unknown.
+    @raise OSError: The zeros could not be synced, so the content of the file is unknown.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -328,12 +329,12 @@ def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
 
 def prewrite(path: str, size: int = PREWRITTEN) -> bool:
     """
-    Make a WAL at least C{size} bytes long. Blocks; a connection must be open, or SQLite would
-    remove the file with the next.
+    Extend a WAL to at least C{size} bytes. Blocks. A connection must be open; otherwise SQLite
+    would remove the file with the next one.
 
-    @param size: Bytes of its frames and the zeros behind them.
-    @return: Whether it is that long now. A disk that has little space is no error here.
-    @raise OSError: The zeros were not synced: the content of the file is unknown.
+    @param size: The length of frames and zeros in bytes.
+    @return: Whether it is that long now. Little disk space is not an error.
+    @raise OSError: The zeros could not be synced, so the content of the file is unknown.
     """
     try:
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))

@@ -1,25 +1,24 @@
 """
-Group commit: mutations, the transaction that they run in, and the thread that commits all of them
-that wait.
+Group commit: mutations, their transaction, and the thread that commits all waiting mutations.
 
-A mutation is a function of a L{Transaction} and of the arguments of all the mutations beside it in
-the batch that have the same function. It checks first and writes after, so that a refusal (a
-C{StoreError} among the results) leaves no trace and concerns no other mutation. It receives a
-whole run because each statement gives the interpreter lock away and may wait 5 ms to have it back
-from a busy reactor: beside one, 6 rows/s were measured with a statement for each of 64 rows, and
-1,800 with one for all of them.
+A mutation is a function of a L{Transaction} and of the arguments of all successive mutations in the
+batch with the same function. It checks before it writes, so that a refusal (a C{StoreError} among
+the results) leaves no trace and affects no other mutation. It receives a whole run because each
+statement releases the GIL and may wait 5 ms to get it back: beside a busy reactor, 6 rows/s were
+measured with a statement for each of 64 rows, and 1,800 with one for all of them.
 
-The mutations of one reactor iteration are queued together; the outcomes of a commit come back with
+The mutations of one reactor iteration are queued together, and the outcomes of a commit return with
 one wake-up of the reactor.
 
-If the commit fails, the error decides: on a full disk mutations that free space are committed and
-the others fail; a lock of another process is C{StoreBusy}; an I/O error in a write sets the
-L{FailStopLatch}; after any other error each mutation is tried alone, so that only its cause fails.
+If the commit fails, the error decides the outcome. On a full disk, mutations that free space are
+committed and the others fail. A lock of another process is C{StoreBusy}. An I/O error in a write
+sets the L{FailStopLatch}. After any other error each mutation is tried alone, so that only its
+cause fails.
 
 After an error in C{COMMIT} itself the outcome is unknown until another commit has overwritten it in
-the log, see L{storagegate.storage.catalog.connections}. The writer tries to make one at once, and
-each of its transactions contains one until it succeeds. If it does not, a full disk is
-L{StoreFullUnknown}, so that the new blobs stay.
+the log; see L{storagegate.storage.catalog.connections}. The writer immediately attempts such a
+commit, and each of its transactions includes the overwrite until one succeeds. Until then a full
+disk is L{StoreFullUnknown}, so that the new blobs stay.
 """
 
 from collections import deque
@@ -58,25 +57,25 @@ T = TypeVar("T")
 
 SEQUENCES = 512
 """
-Numbers of writes that are reserved at once. A mutation that stores an object uses one, so a batch
-holds at most as many mutations.
+Write numbers per reservation. A mutation that stores an object uses one, so a batch holds at most
+this many mutations.
 """
 
 
 @define
 class SequenceBlock:
     """
-    Numbers of writes that a commit has reserved.
+    Write numbers reserved by a commit.
 
-    @ivar used: The last one that was taken.
-    @ivar end: The last one of the block.
+    @ivar used: The last number taken.
+    @ivar end: The last number of the block.
     """
 
     used: int = 0
     end: int = 0
 
     def clear(self) -> None:
-        """Skip the rest."""
+        """Discard the remaining numbers."""
         self.used = self.end = 0
 
 
@@ -85,7 +84,7 @@ _NO_CHANGE = [0, 0, 0, 0]
 
 @cache
 def _usageSQL(count: int) -> str:
-    # Half the time of a statement that reads JSON: 6 microseconds for a bucket.
+    # Takes 6 microseconds per bucket, half the time of a statement that reads JSON.
     return (
         f"INSERT INTO usage VALUES {', '.join(['(?, ?, ?, ?, ?)'] * count)} ON CONFLICT DO UPDATE"
         " SET objects = objects + excluded.objects, bytes = bytes + excluded.bytes,"
@@ -96,12 +95,12 @@ def _usageSQL(count: int) -> str:
 @define(eq=False)
 class Transaction:
     """
-    An open write transaction. Lives in the thread that owns the connection.
+    An open write transaction, used only in the thread that owns the connection.
 
-    @ivar garbage: Blobs that lost their last reference in it.
-    @ivar connection: A connection with an open transaction that writes.
+    @ivar garbage: Blobs that lost their last reference in this transaction.
+    @ivar connection: A connection with an open write transaction.
     @ivar mayGrow: Whether the disk has space for rows that a deletion adds.
-    @ivar _sequences: What earlier transactions have left.
+    @ivar _sequences: Write numbers left by earlier transactions.
     """
 
     connection: Connection
@@ -111,15 +110,15 @@ class Transaction:
     _usage: dict[int, list[int]] = field(factory=dict, init=False)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Run a statement that returns nothing."""
+        """Run a statement without a result."""
         self.connection.execute(sql, parameters)
 
     def value(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Any:
         """
-        Run a statement and return the only column of its only row; L{None} without a row.
+        Run a statement and return the single column of its single row; L{None} without a row.
 
         @param sql: One statement with one column and at most one row.
-        @param parameters: The values of its C{?} marks, in order, or by name.
+        @param parameters: The values of its placeholders, in order or by name.
         """
         rows = self.connection.execute(sql, parameters).fetchall()
         return rows[0][0] if rows else None
@@ -128,13 +127,13 @@ class Transaction:
         self, bucketId: int, objects: int, bytes: int, uploads: int = 0, uploadBytes: int = 0
     ) -> None:
         """
-        Count what a mutation adds to a bucket.
+        Count the changes of a mutation to a bucket's usage.
 
         @param bucketId: The number of the bucket.
-        @param objects: How many more there are; what is removed is negative, here and below.
-        @param bytes: How many more bytes they have.
-        @param uploads: How many more uploads are in progress.
-        @param uploadBytes: How many more bytes their parts have.
+        @param objects: The change in the number of objects; negative for removals, as below.
+        @param bytes: The change in the bytes of objects.
+        @param uploads: The change in the number of uploads in progress.
+        @param uploadBytes: The change in the bytes of their parts.
         """
         counts = self._usage.get(bucketId)
         if counts is None:
@@ -145,12 +144,12 @@ class Transaction:
         counts[3] += uploadBytes
 
     def forgetUsage(self, bucketId: int) -> None:
-        """Remove the counts of a bucket that is removed."""
+        """Remove the counts of a removed bucket."""
         self._usage.pop(bucketId, None)
         self.execute("DELETE FROM usage WHERE bucketId = ?", (bucketId,))
 
     def saveUsage(self) -> None:
-        """Write the counts of all mutations, a row a bucket."""
+        """Write the counts of all mutations, one row per bucket."""
         values: list[int] = []
         for bucketId, counts in self._usage.items():
             if counts != _NO_CHANGE:
@@ -159,7 +158,7 @@ class Transaction:
             self.execute(_usageSQL(len(values) // 5), values)
 
     def takeSequence(self) -> int:
-        """Return the next number of a write; numbers that are not used are skipped."""
+        """Return the next write number. Unused numbers are skipped."""
         block = self._sequences
         if block.used == block.end:
             block.end = self.value(
@@ -176,12 +175,12 @@ Apply = Callable[[Transaction, Sequence[Any]], Sequence[object]]
 
 class Mutation(msgspec.Struct, frozen=True, eq=False):
     """
-    A change that waits to be committed.
+    A mutation that waits for its commit.
 
     @ivar apply: Called with the arguments of successive mutations with the same function; returns
-        for each its result, or the L{StoreError} that it failed with.
+        for each its result or its L{StoreError}.
     @ivar frees: Whether it frees space, so that it must work on a full disk.
-    @ivar weight: Bytes that it carries besides small columns.
+    @ivar weight: Bytes that it carries in addition to small columns.
     @ivar names: Bucket and key of the objects that it may change.
     """
 
@@ -194,9 +193,9 @@ class Mutation(msgspec.Struct, frozen=True, eq=False):
 
 def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
     """
-    Make an L{Apply} of a function of one argument that raises its L{StoreError}.
+    Convert a function of one argument, which raises its L{StoreError}, to an L{Apply}.
 
-    @param function: Called with the transaction and one argument; other exceptions end the whole
+    @param function: Called with the transaction and one argument. Other exceptions abort the whole
         batch.
     """
 
@@ -214,7 +213,7 @@ def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
 
 
 def asJSON(value: object) -> str:
-    """Encode for a text column, or for C{json_each}."""
+    """Encode a value for a text column or C{json_each}."""
     return msgspec.json.encode(value).decode()
 
 
@@ -227,16 +226,17 @@ def runTogether(
     buries: bool = False,
 ) -> tuple[list[object], list[str]]:
     """
-    Run mutations in order in one transaction, successive ones of one function at once, and commit.
+    Run mutations in order in one transaction, and commit. Successive mutations with the same
+    function run together.
 
     @param connection: The writer's connection, without an open transaction.
-    @param mutations: In the order of their commit.
-    @param sequences: What earlier transactions have left; L{None} if other processes write.
+    @param mutations: The mutations, in commit order.
+    @param sequences: Write numbers left by earlier transactions; L{None} if other processes write.
     @param mayGrow: See L{Transaction}.
     @param onCommit: See L{transact}.
-    @param buries: Whether the commit overwrites an unseen one, whatever the mutations change.
+    @param buries: Whether the commit must overwrite an unseen one, regardless of the mutations.
     @return: An outcome for each, and the blobs that became garbage.
-    @raise Exception: Any error but a L{StoreError} of a mutation; see L{transact}.
+    @raise Exception: Any error except a L{StoreError} of a mutation; see L{transact}.
     """
     sequences = sequences or SequenceBlock()
     transaction = Transaction(connection, sequences, mayGrow)
@@ -260,18 +260,19 @@ def runTogether(
     try:
         return transact(connection, act, onCommit), transaction.garbage
     except BaseException:
-        # They may have been reserved in this transaction.
+        # The numbers may have been reserved in this transaction.
         sequences.clear()
         raise
 
 
 @oneByOne
 def settleUnseen(transaction: Transaction, nothing: None) -> None:
-    """Let the commit overwrite an unseen one in the log."""
+    """Make the commit overwrite an unseen one in the log."""
     bury(transaction.connection)
 
 
-# Pages that a mutation may add besides its weight: its row's, and those of a tree that splits.
+# Pages that a mutation may add besides its weight: the page of its row, and the pages of splits in
+# the tree.
 _PAGES = 4
 
 Committed = tuple[list[object], list[str]]
@@ -280,7 +281,7 @@ Committed = tuple[list[object], list[str]]
 
 class WriteLock:
     """
-    The right to write, which a process that is alone always has.
+    The write lock, which a single process always holds.
 
     Methods: writer thread, unless they say otherwise.
     """
@@ -299,12 +300,12 @@ class WriteLock:
 
     @property
     def waitedSeconds(self) -> float:
-        """How long the writer has waited for the lock by now. Any thread."""
+        """How long the writer has been waiting for the lock. Any thread."""
         return 0.0
 
 
 def _unknown(outcome: object) -> object:
-    """Return the outcome of a mutation whose commit may become visible later."""
+    """Convert the outcome of a mutation whose commit may become visible later."""
     if type(outcome) is StoreFull:
         return StoreFullUnknown()
     return CommitUnknown() if type(outcome) is StoreBusy else outcome
@@ -313,16 +314,16 @@ def _unknown(outcome: object) -> object:
 @define(eq=False)
 class Committer:
     """
-    Commits batches. Created in any thread, then used in the writer's.
+    Commits batches. Created in any thread, then used in the writer thread.
 
-    @ivar _connection: Used by this object alone; L{close} closes it.
-    @ivar _reserve: Is released when a mutation that frees space does not fit on the disk.
-    @ivar _wal: Checkpoints of the same connection.
-    @ivar _openFiles: The files of the connection; L{None} if they are not compared.
-    @ivar _sequences: Numbers for the next writes; L{None} if other processes write, too: then a
-        commit reserves its own, so that a newer write has a larger one.
-    @ivar isUnknown: Whether the last commit failed so that it may become visible later.
-    @ivar problem: Why the reserve is not made, if that is no full disk; L{None} otherwise.
+    @ivar _connection: The committer's own connection, which L{close} closes.
+    @ivar _reserve: Released when a mutation that frees space does not fit on the disk.
+    @ivar _wal: Runs checkpoints on the same connection.
+    @ivar _openFiles: The files of the connection; L{None} to skip the check.
+    @ivar _sequences: Numbers for the next writes; L{None} if other processes write, too. Each
+        commit then reserves its own, so that newer writes have larger numbers.
+    @ivar isUnknown: Whether the last commit failed but may become visible later.
+    @ivar problem: Why the reserve cannot be created, except for a full disk; L{None} otherwise.
     """
 
     _connection: Connection
@@ -335,13 +336,13 @@ class Committer:
     problem: str | None = field(default=None, init=False)
 
     def commit(self, mutations: Sequence[Mutation]) -> Committed:
-        """Commit mutations, all in one transaction if that is possible. Writer thread."""
+        """Commit mutations, in one transaction if possible. Writer thread."""
         if self._latch.failure is not None:
             return self._refuse(mutations)
         try:
             outcomes, garbage = self._commit(mutations)
         except OSError as error:
-            # Of the reserve, before or between the tries.
+            # An error of the reserve, before or between attempts.
             outcomes, garbage = [storeError(error) for _ in mutations], []
         if self.isUnknown:
             self._settle()
@@ -356,7 +357,7 @@ class Committer:
         reserve = self._reserve
         if (reserve.isHeld or reserve.ensure()) and (not size or self._wal.hasSpace(size)):
             done = self._tryCommit(mutations)
-        # Deleted rows may have left pages for the commit; the reserve is lent to its WAL.
+        # Deleted rows may have left free pages for the commit; the reserve is lent to its WAL.
         if done is None and growing and self._wal.fitsFreePages(size) and self._reserve.lend(size):
             done = self._tryCommit(mutations, self._mayGrow(mutations))
         if done is not None:
@@ -366,15 +367,17 @@ class Committer:
         return [next(results) if each.frees else StoreFull() for each in mutations], garbage
 
     def afterwards(self) -> None:
-        """Maintain WAL and reserve between two commits, after the results of the last were sent."""
+        """
+        Maintain WAL and reserve between two commits, after the results of the last one were sent.
+        """
         self._wal.restartIfLong()
-        # It was lent or released; the WAL has its space now.
+        # The reserve was lent or released, and the WAL has its space now.
         reserve = self._reserve
         try:
             if not (reserve.isHeld or reserve.ensure()) and self._wal.shrink():
                 reserve.ensure()
         except OSError as error:
-            # The next commit tries again.
+            # The next commit retries.
             if self.problem is None:
                 _log.error("the reserve was not made: {error}", error=str(error))
             self.problem = f"the reserve cannot be made: {error.strerror or error}"
@@ -383,9 +386,9 @@ class Committer:
 
     def doubt(self) -> str | None:
         """
-        Return why commits are not acknowledged; L{None} if they are. Any thread.
+        Return why commits must not be acknowledged; L{None} if they may. Any thread.
 
-        A sync has failed meanwhile, or they are in files that no start will find.
+        The reason is a failed sync, or that the files were moved so that no later start finds them.
         """
         if self._openFiles is not None:
             self._openFiles.check()
@@ -393,25 +396,26 @@ class Committer:
 
     def close(self) -> None:
         """
-        Copy all pages to the database, truncate the WAL, and close. The last of the connections.
+        Copy all pages to the database, truncate the WAL, and close. This must be the last
+        connection.
         """
         if self._openFiles is not None and not self._openFiles.check():
-            # SQLite would remove the WAL by its name, which may be another store's by now.
+            # SQLite would remove the WAL by name, which may now belong to another store.
             abandon(self._connection)
             return
         self._wal.shrink()
         if self._latch.failure is not None:
             leave(self._connection)
         else:
-            # Where the checkpoint was blocked, SQLite makes it now if no other process is left. If
-            # that one fails, the log stays, and the next start makes its index anew.
+            # If the checkpoint was blocked, SQLite runs it now, unless other processes remain. If
+            # that fails, the log stays, and the next start rebuilds its index.
             self._connection.close()
 
     def settle(self) -> None:
         """
         Overwrite a commit that another process may have left unseen. Blocks.
 
-        @raise StoreFull: The disk has no space for it.
+        @raise StoreFull: The disk has no space for the commit.
         @raise StoreReadOnly: The latch is set.
         """
         self.isUnknown = True
@@ -421,7 +425,7 @@ class Committer:
             raise StoreFull("the disk has no space for a commit")
 
     def _settle(self) -> None:
-        """Overwrite a commit that failed, if that is possible now."""
+        """Overwrite a failed commit, if possible now."""
         for release in (lambda: True, self._reserve.release):
             if not release():
                 break
@@ -438,7 +442,7 @@ class Committer:
         self.isUnknown = True
 
     def _tryCommit(self, mutations: Sequence[Mutation], mayGrow: bool = True) -> Committed | None:
-        """Commit, or make outcomes of an error; L{None} if the disk is full."""
+        """Commit, or convert an error to outcomes; return L{None} if the disk is full."""
         try:
             done = runTogether(
                 self._connection,
@@ -471,7 +475,7 @@ class Committer:
         return done
 
     def _free(self, freeing: Sequence[Mutation]) -> Committed:
-        """Commit mutations that free space, in the space of WAL and reserve."""
+        """Commit mutations that free space, using the space of WAL and reserve."""
         self._wal.shrink()
         if not freeing:
             return [], []
@@ -482,7 +486,7 @@ class Committer:
             done = self._tryCommit(freeing, self._mayGrow(freeing))
             self._wal.shrink()
         if done is None and len(freeing) > 1:
-            # Half of them need half of the WAL, which is truncated before the other half.
+            # Half of the mutations need half of the WAL, which is truncated before the other half.
             half = len(freeing) // 2
             halves = self._free(freeing[:half]), self._free(freeing[half:])
             done = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
@@ -491,7 +495,7 @@ class Committer:
     def _mayGrow(self, freeing: Sequence[Mutation]) -> bool:
         """Return whether the released reserve has space for the delete markers of mutations."""
         size = sum(len(mutation.names) for mutation in freeing) * _PAGES * PAGE_SIZE
-        # They are in the WAL now, and in the database later.
+        # The pages are in the WAL now and in the database later.
         return self._reserve.spares(size if self._wal.fitsFreePages(size) else 2 * size)
 
     def _refuse(self, mutations: Sequence[Mutation]) -> Committed:
@@ -501,21 +505,23 @@ class Committer:
 _log = Logger()
 
 MAX_WAITING = 2048
-"""Mutations that may wait, twice a listener's calls in flight: at most 128 MiB of small objects."""
+"""
+The most waiting mutations, twice a listener's calls in flight: at most 128 MiB of small objects.
+"""
 
 BATCH = SEQUENCES
-"""Mutations in one transaction; a group larger than this is not cheaper for each."""
+"""The most mutations in one transaction; larger groups are not cheaper per mutation."""
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""Weight of one transaction: a slow disk writes as much in a few hundredths of a second."""
+"""The largest weight of a transaction, which a slow disk writes in a few hundredths of a second."""
 
 
 class UncancellableDeferred(Deferred[Any]):
     """
     The result of a mutation.
 
-    C{cancel} does nothing: the mutation is committed or refused nevertheless, and the owner of its
-    blobs must wait to know which.
+    C{cancel} does nothing: the mutation is still committed or refused, and the owner of its blobs
+    must wait for the outcome.
     """
 
     def cancel(self) -> None:
@@ -530,16 +536,17 @@ class CatalogWriter:
     """
     Queues mutations and fires their Deferreds. Methods: reactor thread, unless they say otherwise.
 
-    The thread starts with the first mutation, so that a fork before then copies no thread.
+    The thread starts with the first mutation, so that an earlier fork copies no thread.
 
     @ivar _reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-    @ivar _onChange: Called with the names of the objects that a commit may have changed, before any
-        Deferred of it fires.
-    @ivar _onGarbage: Called with the blobs that lost their last reference, likewise.
+    @ivar _onChange: Called with the names of objects that a commit may have changed, before any of
+        its Deferreds fires.
+    @ivar _onGarbage: Called with the blobs that lost their last reference, also before the
+        Deferreds fire.
     @ivar _onCommit: Called after each commit.
     @ivar _writeLock: Held for each batch.
-    @ivar waiting: How many mutations have no result yet.
-    @ivar meters: Called for each batch, with the number of its mutations and the seconds it took.
+    @ivar waiting: The number of mutations without a result.
+    @ivar meters: Called for each batch, with its number of mutations and its duration in seconds.
     """
 
     _reactor: Any
@@ -555,7 +562,7 @@ class CatalogWriter:
         default=None, init=False
     )
     _thread: Thread | None = field(default=None, init=False)
-    # What the thread has taken from the queue, and those of it that it commits now.
+    # The mutations that the thread has taken from the queue, and the batch that it is committing.
     _taken: deque[_Waiting] = field(factory=deque, init=False)
     _batch: list[_Waiting] = field(factory=list, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
@@ -564,15 +571,15 @@ class CatalogWriter:
 
     @property
     def problem(self) -> str | None:
-        """Why writes fail, or will; L{None} if nothing is wrong."""
+        """Why writes fail or will fail; L{None} if there is no problem."""
         return self._dead or self._committer.problem
 
     def submit(self, mutation: Mutation) -> Deferred[Any]:
         """
         Queue a mutation for the next commit.
 
-        @param mutation: Its function runs in the writer thread.
-        @return: Fires with its outcome once that is durable.
+        @param mutation: The mutation, whose function runs in the writer thread.
+        @return: Fires with the outcome once it is durable.
         """
         if self._dead is not None:
             return fail(StoreBusy(self._dead))
@@ -588,7 +595,7 @@ class CatalogWriter:
         return result
 
     def stop(self) -> Deferred[None]:
-        """Commit what waits, and refuse what comes later. Once, before L{close}."""
+        """Commit waiting mutations and refuse later ones. Call once, before L{close}."""
         self._stopped = Deferred()
         self._enqueue()
         if self._thread is None:
@@ -598,10 +605,13 @@ class CatalogWriter:
         return self._stopped
 
     def close(self) -> Deferred[None]:
-        """Close the connection, which must be the last of this process. Once, after L{stop}."""
+        """
+        Close the connection, which must be the last of this process. Call once, after L{stop}.
+        """
         self._closed = Deferred()
         if self._thread is None:
-            # It never began, or has died. The store closes: nothing waits for the reactor thread.
+            # The thread never started or has died. The store is closing, so blocking the reactor
+            # thread is harmless.
             self._closeCommitter()
             self._closed.callback(None)
         else:
@@ -617,7 +627,7 @@ class CatalogWriter:
             try:
                 thread.start()
             except RuntimeError as error:
-                # There is no room for a thread; the next mutation tries again.
+                # The system cannot start a thread; the next mutation retries.
                 _log.error("the catalog's writer was not started: {error}", error=str(error))
                 self._refuse(self._submitted, StoreBusy(str(error)))
                 return
@@ -655,7 +665,7 @@ class CatalogWriter:
                     try:
                         done = self._committer.commit([mutation for mutation, _ in batch])
                     except Exception as error:
-                        # No Deferred may stay without a result, with any error.
+                        # Every Deferred must fire, whatever the error.
                         done = [error] * len(batch), []
                     seconds = perf_counter() - started
                     self._batch = []
@@ -694,7 +704,7 @@ class CatalogWriter:
             try:
                 self._onGarbage(garbage)
             except Exception:
-                # Their rows stay and the next start finds them; the results must come now.
+                # The rows stay and the next start finds them; the results must be delivered now.
                 _log.failure("garbage was not taken")
         for (_, result), outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):
@@ -709,8 +719,8 @@ class CatalogWriter:
 
     def _died(self, failure: Failure) -> None:
         """
-        Fail all that waits for the thread, and let this process write nothing more. The outcome of
-        what it was committing is unknown.
+        Fail all mutations that wait for the thread, and refuse further writes in this process. The
+        outcome of the batch in progress is unknown.
         """
         self._dead = f"the catalog's writer has ended: {failure.getErrorMessage()}"
         _log.failure("the catalog's writer has ended", failure)
@@ -735,14 +745,14 @@ class CatalogWriter:
 
     def _finish(self) -> None:
         if self._thread is not None:
-            # It has nothing left to do but to end: a store that is closed has no threads.
+            # The thread is about to exit; a closed store must have no threads.
             self._thread.join()
         if self._closed is not None:
             self._closed.callback(None)
 
 
 def _extend(waiting: deque[_Waiting], group: list[_Waiting] | None) -> bool:
-    """Append a group; L{None} ends the queue. Return whether more may come. Writer thread."""
+    """Append a group; L{None} ends the queue. Return whether more may follow. Writer thread."""
     if group is None:
         return False
     waiting.extend(group)
@@ -750,7 +760,7 @@ def _extend(waiting: deque[_Waiting], group: list[_Waiting] | None) -> bool:
 
 
 def _takeBatch(waiting: deque[_Waiting]) -> list[_Waiting]:
-    """Remove a batch from the front: at least one mutation, at most as much as the limits."""
+    """Remove a batch from the front: at least one mutation, at most the limits."""
     batch = [waiting.popleft()]
     weight = batch[0][0].weight
     while waiting and len(batch) < BATCH:

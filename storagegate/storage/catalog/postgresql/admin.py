@@ -1,4 +1,4 @@
-"""Access keys and secrets of a cluster without a reactor, beside the nodes or without one."""
+"""Access keys and secrets of a cluster, without a reactor, whether nodes are running or not."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -39,13 +39,13 @@ _STANDBYS = """
 @frozen
 class ClusterSecrets:
     """
-    What all nodes of a cluster have in common.
+    The secrets that all nodes of a cluster share.
 
-    @ivar store: The store's own random bytes; see C{ICatalog.secret}.
-    @ivar accessKey: That of the root key pair.
-    @ivar secretKey: That of the root key pair.
-    @ivar affinity: Signs the cookies of the gateway's balancing.
-    @ivar servers: The conninfos of all further shards.
+    @ivar store: The store's secret; see C{ICatalog.secret}.
+    @ivar accessKey: The access key of the root key pair.
+    @ivar secretKey: The secret key of the root key pair.
+    @ivar affinity: The key that signs the gateway's affinity cookies.
+    @ivar servers: The conninfos of the additional shards.
     """
 
     store: bytes = field(repr=False)
@@ -58,11 +58,11 @@ class ClusterSecrets:
 @frozen
 class Standby:
     """
-    A server that follows the primary.
+    A standby server of the primary.
 
     @ivar syncState: C{sync} or C{quorum} if commits wait for it.
-    @ivar lagBytes: How much of the log it has not confirmed.
-    @ivar lagSeconds: How long the last confirmation took.
+    @ivar lagBytes: Bytes of the WAL that it has not confirmed.
+    @ivar lagSeconds: How long the last confirmation took, in seconds.
     """
 
     name: str
@@ -76,10 +76,11 @@ class Standby:
 @frozen
 class Shard:
     """
-    A database with all of some buckets.
+    A database that holds complete buckets.
 
-    @ivar servers: The conninfos of its servers; of the first shard the configuration has them.
-    @ivar takesBuckets: Whether new buckets are made in it.
+    @ivar servers: The conninfos of its servers; the configuration has the conninfos of the first
+        shard.
+    @ivar takesBuckets: Whether new buckets are created in it.
     """
 
     number: int
@@ -90,12 +91,12 @@ class Shard:
 @define(eq=False)
 class ClusterAdmin:
     """
-    Issues and revokes access keys, of which all nodes learn at once, and reads what operators want
-    to know. All methods block, and raise C{StoreBusy} if the catalog does not answer.
+    Issues and revokes access keys, with immediate notification of all nodes, and reads status for
+    operators. All methods block, and raise C{StoreBusy} if the catalog does not answer.
 
-    @ivar conninfo: Of the primary.
-    @ivar timeline: Of the primary.
-    @ivar connection: L{close} closes it.
+    @ivar conninfo: The primary's conninfo.
+    @ivar timeline: The primary's timeline.
+    @ivar connection: The connection, which L{close} closes.
     """
 
     conninfo: str
@@ -111,7 +112,7 @@ class ClusterAdmin:
         return [readKey(document) for (document,) in self._run(_KEYS)]
 
     def keyUses(self) -> dict[str, int]:
-        """Read when each key was used last, in ms."""
+        """Read when each key was last used, in ms."""
         return dict(self._run("SELECT accesskey, lastusedms FROM keyuses"))
 
     def addAccessKey(self, key: AccessKey) -> None:
@@ -138,7 +139,7 @@ class ClusterAdmin:
         """
         Read the secrets.
 
-        @raise CatalogUnusable: They are not made yet.
+        @raise CatalogUnusable: The secrets do not exist yet.
         """
         found = dict(self._run("SELECT name, value FROM meta"))
         if ROOT not in found:
@@ -156,15 +157,16 @@ class ClusterAdmin:
         return accessKey, secretKey
 
     def storeSecret(self) -> bytes:
-        """Read the store's own random bytes, which the schema is made with."""
+        """Read the store's secret, which is created with the schema."""
         [(secret,)] = self._run("SELECT value FROM meta WHERE name = 'secret'")
         return bytes(secret)
 
     def makeSecrets(self, accessKey: str, secretKey: str, affinity: bytes) -> bool:
         """
-        Write the secrets; return whether there were none before. See L{ClusterSecrets}.
+        Write the secrets unless they exist; return whether they were written. See
+        L{ClusterSecrets}.
 
-        @param accessKey: Of the root key pair, as C{secretKey} is.
+        @param accessKey: The access key of the root key pair; C{secretKey} is its secret key.
         """
         made = self._run(
             "INSERT INTO meta (name, value) VALUES (%s, %s), (%s, %s)"
@@ -185,9 +187,9 @@ class ClusterAdmin:
     @contextmanager
     def opened(self, shard: Shard) -> Iterator["ClusterAdmin"]:
         """
-        Connect to a shard, if it is not the first one.
+        Connect to a shard, unless it is the first one.
 
-        @raise CatalogUnusable: It cannot be used; the text says which.
+        @raise CatalogUnusable: The shard cannot be used; the message names it.
         """
         if not shard.number:
             yield self
@@ -202,11 +204,12 @@ class ClusterAdmin:
 
     def addShard(self, conninfos: Sequence[str]) -> int:
         """
-        Make a database the next shard. It takes no buckets yet: nodes that run do not know it.
+        Add a database as the next shard. It does not take new buckets yet, because running nodes do
+        not know it.
 
-        @param conninfos: Of its servers.
-        @return: Its number.
-        @raise CatalogUnusable: It cannot be used, or has another store.
+        @param conninfos: The conninfos of its servers.
+        @return: The shard's number.
+        @raise CatalogUnusable: The database cannot be used, or belongs to another store.
         @raise StoreBusy: The catalog did not answer.
         """
         conninfo, _ = findPrimary(conninfos)
@@ -219,7 +222,7 @@ class ClusterAdmin:
                 ) as added,
                 self.connection.transaction(),
             ):
-                # From its commit on no row of the directory is removed.
+                # Once this is committed, no row of the directory is removed.
                 self.connection.execute("LOCK TABLE shards, directory IN SHARE ROW EXCLUSIVE MODE")
                 [(number,)] = self._run("SELECT max(number) + 1 FROM shards")
                 if number >= SHARDS:
@@ -234,9 +237,9 @@ class ClusterAdmin:
 
     def openShard(self, number: int, isOpen: bool) -> None:
         """
-        Let a shard take new buckets, or no more of them.
+        Choose whether a shard takes new buckets.
 
-        @raise CatalogUnusable: There is no such shard, or a node does not know it yet.
+        @raise CatalogUnusable: The shard does not exist, or a node does not know it yet.
         """
         found = {each.number: each for each in self.shards()}.get(number)
         if found is None:
@@ -259,11 +262,11 @@ class ClusterAdmin:
         ]
 
     def backlog(self) -> Backlog:
-        """Count what waits to be collected."""
+        """Count the backlog of garbage collection."""
         return Backlog(*self._run(CLUSTER[b"backlog"])[0])
 
     def standbys(self) -> list[Standby]:
-        """List the servers that follow the primary."""
+        """List the standbys of the primary."""
         return [Standby(*row) for row in self._run(_STANDBYS)]
 
     def synchronousNames(self) -> str:
@@ -275,13 +278,13 @@ class ClusterAdmin:
         """
         Run a query.
 
-        @param sql: With C{%s} for each value.
-        @param values: Its values.
+        @param sql: The query, with C{%s} for each value.
+        @param values: The parameters of the query.
         """
         return self._run(sql, *values)
 
     def execute(self, sql: str, *values: object) -> None:
-        """Run a statement that has no result; see L{rows}."""
+        """Run a statement without a result; see L{rows}."""
         try:
             self.connection.execute(sql.encode(), values or None)
         except psycopg.Error as error:
@@ -298,9 +301,9 @@ def _claimShard(
     connection: psycopg.Connection[tuple[Any, ...]], number: int, secret: bytes
 ) -> None:
     """
-    Give a database the number of a shard, and the secret of its store.
+    Write a shard's number and its store's secret to a database.
 
-    @raise CatalogUnusable: It has another one, or is the catalog of a store.
+    @raise CatalogUnusable: The database belongs to another shard, or is the catalog of a store.
     """
     with connection.transaction():
         [(found, known, root)] = connection.execute(
@@ -310,7 +313,7 @@ def _claimShard(
             (ROOT,),
         ).fetchall()
         if known == secret and found == number:
-            # The command was cut off.
+            # An earlier command was interrupted.
             return
         [(used,)] = connection.execute(
             "SELECT EXISTS (SELECT FROM buckets) OR EXISTS (SELECT FROM leases)"
@@ -329,10 +332,10 @@ def openForTools(
     """
     Open the catalog of a cluster, migrating its schema as a node would.
 
-    @param conninfos: One a server.
-    @param mayCreate: Whether the schema is made if there is none.
-    @param evenMoved: Whether it may be a store that has moved away, or one that is being filled.
-    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
+    @param conninfos: The conninfos, one per server.
+    @param mayCreate: Whether to create the schema if it does not exist.
+    @param evenMoved: Whether to accept a store that has moved away or is being filled.
+    @raise CatalogUnusable: The catalog cannot be opened; the message is one line with the reason.
     """
     conninfo, timeline = findPrimary(conninfos)
     migrate(conninfo, mayCreate, evenMoved)

@@ -1,4 +1,4 @@
-"""The functions of the schema that make buckets, change and remove them."""
+"""The functions of the schema that create, change and remove buckets."""
 
 BUCKETS = (
     """
@@ -27,7 +27,7 @@ BUCKETS = (
         END IF;
     END $$
     """,
-    # A name that has a row keeps it: a bucket may be there.
+    # A name keeps an existing row, because its bucket may exist there.
     """
     CREATE FUNCTION placebucket(pname text, OUT rshard int) LANGUAGE plpgsql AS $$
     DECLARE
@@ -81,7 +81,7 @@ BUCKETS = (
         END IF;
     END $$
     """,
-    # A number of a write never repeats: not in another bucket that gets the name later, either.
+    # A write number never repeats, even for a later bucket of the same name.
     """
     CREATE FUNCTION putsettings(pname text, pnames text[], pdocuments bytea[], OUT rstatus int,
         OUT rgeneration bigint) LANGUAGE plpgsql AS $$

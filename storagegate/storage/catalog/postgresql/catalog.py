@@ -1,12 +1,12 @@
 """
 The catalog of a store over several machines, in PostgreSQL.
 
-Four connections to the primary: two that write, one that looks up and keeps the lease, one that
-lists and is notified. What is lost is opened again, and no write is made a second time unless the
-server said that the first has done nothing.
+There are four connections to the primary: two for writes, one for look-ups and the lease, and one
+for listings and notifications. A lost connection is reopened. A write is retried only if the server
+reported that the first attempt did nothing.
 
-Nothing that is read is cached: so each read sees what any node has committed before. A bucket is
-remembered to judge writes by, which its revision in the commit confirms or refuses.
+Reads are not cached, so each read sees all earlier commits of all nodes. Buckets are cached only to
+check writes; the bucket's revision then confirms or refuses the write at the commit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,8 +69,8 @@ _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 CHANNELS = ("buckets", "keys", "blobs")
 """
-C{NOTIFY} says here which bucket, or that the access keys, have changed, and which blob is right
-again that was marked as corrupt.
+The C{NOTIFY} channels for changed buckets, changed access keys, and corrupt blobs that are intact
+again.
 """
 
 
@@ -79,15 +79,15 @@ class PostgreSQLCatalog:
     """
     The catalog. Methods: reactor thread, unless they say otherwise.
 
-    @ivar leases: The lease of this node; renewed by its owner.
+    @ivar leases: The lease of this node, which its owner renews.
     @ivar cleanup: The work for all nodes.
-    @ivar journal: The changes of buckets that nodes watch.
-    @ivar primary: Finds the server.
-    @ivar others: The conninfos of the further shards, when this one was opened.
-    @ivar onBucketChanged: Called with the name of a bucket that any node has changed, made or
+    @ivar journal: The changes of watched buckets.
+    @ivar primary: Finds the primary server.
+    @ivar others: The conninfos of the additional shards, as of the opening of this one.
+    @ivar onBucketChanged: Called with the name of a bucket that any node has changed, created or
         removed, and with an empty name if notifications may have been lost.
-    @ivar onBlobCleared: Called with a blob that any node, or the fsck, has found right again.
-    @ivar onKeysChanged: Called when any node has changed the access keys, or may have.
+    @ivar onBlobCleared: Called with a blob that any node, or fsck, has found intact again.
+    @ivar onKeysChanged: Called when any node has, or may have, changed the access keys.
     """
 
     isRemote = True
@@ -107,15 +107,15 @@ class PostgreSQLCatalog:
         locks: Locks | None = None,
     ) -> None:
         """
-        Begin to connect.
+        Start connecting.
 
         @param reactor: Provides C{IReactorFDSet}, C{IReactorTime} and C{IReactorPluggableResolver}.
-        @param conninfos: One a server.
-        @param secret: The store's own random bytes.
-        @param corrupt: The blobs that were marked before.
-        @param timeline: That of the server that all this was read from.
+        @param conninfos: The conninfos, one per server.
+        @param secret: The store's secret.
+        @param corrupt: The blobs that were marked as corrupt before.
+        @param timeline: The timeline of the server from which the arguments were read.
         @param clock: See L{Leases}.
-        @param locks: Those of all nodes; L{None} for advisory ones.
+        @param locks: The kind of locks, the same on all nodes; L{None} for advisory locks.
         """
         locks = locks or AdvisoryLocks()
         self.onBucketChanged: Callable[[str], object] = lambda name: None
@@ -147,11 +147,11 @@ class PostgreSQLCatalog:
         self.primary.watch()
 
     def close(self) -> Deferred[None]:
-        """Commit what waits, and close. Once."""
+        """Commit waiting mutations, then close. Call once."""
         return self.writer.close().addCallback(self._closed)
 
     def _promoted(self) -> None:
-        """Leave the old primary: its connections may be open yet, if it was only cut off."""
+        """Leave the old primary, whose connections may still be open if it was only isolated."""
         self.leases.giveUp()
         for each in (self._forLookups, self._forLists, self.writer):
             each.reopen("another server was promoted")
@@ -163,7 +163,7 @@ class PostgreSQLCatalog:
 
     @property
     def lease(self) -> int:
-        """The number of the lease of this moment; 0 if there is none."""
+        """The number of the current lease; 0 if there is none."""
         return self.leases.number
 
     @property
@@ -186,19 +186,19 @@ class PostgreSQLCatalog:
         }
 
     def secret(self) -> bytes:
-        """Return the store's own random bytes."""
+        """Return the store's secret."""
         return self._secret
 
     def checkVersionId(self, versionId: str) -> None:
-        """Check that an id is one that this catalog may have made."""
+        """Check that this catalog may have issued a version id."""
         self._ids.read(versionId)
 
     def newBlobId(self, bucket: str = "") -> str:
-        """Make an id under the lease of this node."""
+        """Generate a blob id under the lease of this node."""
         return self.leases.newBlobId()
 
     def corruptBlobs(self) -> frozenset[str]:
-        """Return the blobs that were marked before, or by this process."""
+        """Return the blobs that were marked before opening, or by this process."""
         return frozenset(self._corrupt)
 
     async def objectsOf(
@@ -208,15 +208,15 @@ class PostgreSQLCatalog:
         return []
 
     def recentBucket(self, name: str) -> tuple[Bucket, int] | None:
-        """Return a bucket as it was found last."""
+        """Return a bucket as it was last read."""
         return self._lookups.recent.get(name)
 
     async def bucket(self, name: str) -> Bucket | None:
-        """Look a bucket up."""
+        """Look up a bucket."""
         return await self._lookups.bucket(name)
 
     async def shard(self, bucket: str) -> int | None:
-        """Look up in which shard a bucket lives."""
+        """Look up the shard of a bucket."""
         return await self._lookups.shard(bucket)
 
     async def object(
@@ -226,11 +226,11 @@ class PostgreSQLCatalog:
         return await self._lookups.object(bucket, key, versionId, verify)
 
     async def deleteMarker(self, bucket: str, key: bytes) -> ObjectRecord | None:
-        """Look up the delete marker that is the newest version of a key."""
+        """Look up the newest version of a key if it is a delete marker."""
         return await self._lookups.deleteMarker(bucket, key)
 
     async def completed(self, bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
-        """Look up the version that an upload has become."""
+        """Look up the version that an upload's completion created."""
         return await self._lookups.completed(bucket, key, uploadId)
 
     async def settings(self, bucket: str) -> tuple[int, Mapping[str, bytes]]:
@@ -238,7 +238,7 @@ class PostgreSQLCatalog:
         return await self._lookups.settings(bucket)
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look an upload up."""
+        """Look up an upload."""
         return await self._lookups.upload(bucket, key, uploadId)
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
@@ -246,11 +246,11 @@ class PostgreSQLCatalog:
         return await self._lookups.accessKeys()
 
     async def keyUses(self) -> Mapping[str, int]:
-        """Read when each key was used last."""
+        """Read when each key was last used."""
         return await self._lookups.keyUses()
 
     async def keysGeneration(self) -> int:
-        """Read the number that changes with the keys."""
+        """Read the generation of the keys."""
         return await self._lookups.keysGeneration()
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
@@ -258,11 +258,11 @@ class PostgreSQLCatalog:
         return await self._lookups.knownBlobs(ids)
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """Look up a blob."""
         return await self._lookups.blobRow(id)
 
     async def usage(self, limit: int) -> StoreUsage:
-        """Read what the buckets hold."""
+        """Read the usage of the buckets."""
         return await self._lists.usage(limit)
 
     async def buckets(
@@ -317,11 +317,13 @@ class PostgreSQLCatalog:
         return await self._lists.uploads(bucket, where, idAfter, limit)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have references that are not folded."""
+        """
+        Find which of these blobs have references, counting freed ones that are not yet folded.
+        """
         return await self._lists.referenced(ids)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
-        """List blobs without references that no reader can have found."""
+        """List blobs without references that no reader can still have found."""
         return await self._lists.garbage(after, limit)
 
     async def blobRows(self, after: str, limit: int) -> list[BlobRow]:
@@ -331,7 +333,7 @@ class PostgreSQLCatalog:
     async def expiryPage(
         self, bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
     ) -> list[ExpiryRow]:
-        """Read a page of versions for the search for expired ones."""
+        """Read a page of versions to find expired ones."""
         return await self._lists.expiryPage(bucket, prefix, after, limit)
 
     async def bucketsWith(self, setting: str, after: str, limit: int) -> list[str]:
@@ -339,7 +341,7 @@ class PostgreSQLCatalog:
         return await self._lists.bucketsWith(setting, after, limit)
 
     async def progress(self, task: str) -> bytes | None:
-        """Read where a task in the background has come to."""
+        """Read the progress of a background task."""
         return await self._lookups.progress(task)
 
     async def checkInline(self, start: InlinePosition | None, limit: int) -> InlineCheck:
@@ -351,7 +353,7 @@ class PostgreSQLCatalog:
         return self._submit(mutations.createBucket(bucket))
 
     def placeBucket(self, name: str) -> Deferred[int]:
-        """Choose the shard of a new bucket, if its name has none yet, and return it."""
+        """Choose the shard of a new bucket, unless its name already has one, and return it."""
         return self._submit(mutations.placeBucket(name))
 
     def deleteBucket(self, name: str) -> Deferred[None]:
@@ -363,7 +365,7 @@ class PostgreSQLCatalog:
         return self._submit(mutations.setVersioning(bucket, versioning))
 
     def setObjectLock(self, bucket: str, default: DefaultRetention | None) -> Deferred[None]:
-        """Enable the object lock of a bucket, and set its default."""
+        """Enable object lock on a bucket and set its default retention."""
         return self._submit(mutations.setObjectLock(bucket, default))
 
     def putSettings(self, bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
@@ -444,7 +446,7 @@ class PostgreSQLCatalog:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Make an object of an upload."""
+        """Assemble an upload into an object."""
         made = mutations.completeUpload(self._ids, uploadId, record, parts, condition)
         return self._submit(made)
 
@@ -459,7 +461,7 @@ class PostgreSQLCatalog:
         return self._submit(mutations.abortUpload(bucket, key, uploadId, generation))
 
     def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Write where a task in the background has come to."""
+        """Store the progress of a background task."""
         return self._submit(mutations.putProgress(task, document))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
@@ -471,7 +473,7 @@ class PostgreSQLCatalog:
         return self._submit(mutations.changeAccessKey(key))
 
     def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Note when keys were used last."""
+        """Record when keys were last used."""
         return self._submit(mutations.noteKeyUses(uses))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
@@ -489,7 +491,7 @@ class PostgreSQLCatalog:
         return self._submit(mutations.markCorrupt(blob))
 
     def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is right again."""
+        """Record that a blob is intact again."""
         self._corrupt.discard(blob)
         return self._submit(mutations.clearCorrupt(blob))
 
@@ -497,16 +499,16 @@ class PostgreSQLCatalog:
         self, mutation: PendingMutation, newBlobs: Mapping[str, int] = _NO_BLOBS
     ) -> Deferred[Any]:
         """
-        Queue a mutation, under the lease of the request in progress.
+        Queue a mutation under the lease of the current request.
 
-        @param newBlobs: Those that are settled when it is committed.
+        @param newBlobs: The new blobs that are settled when the mutation is committed.
         """
         lease = REQUEST_LEASE.get() or self.lease
         if not lease:
             return fail(StoreBusy("this node has no lease"))
         mutation.leases = (lease,)
         if newBlobs:
-            # When a lease is over its blobs are swept that have no row.
+            # After a lease ends, its blobs without rows are swept.
             names = [readBlobId(blob) for blob in newBlobs]
             mutation.leases = (lease, *(name[0] for name in names if name is not None))
         done = self.writer.submit(mutation)
@@ -523,7 +525,7 @@ class PostgreSQLCatalog:
     def _listen(self, connection: Connection) -> None:
         connection.run([(name, ()) for name in _LISTEN]).addCallbacks(
             lambda _: self._mayHaveChanged(),
-            # Its loss is logged; the next one listens.
+            # The loss is logged, and the next connection listens.
             lambda failure: None,
         )
         self.journal.opened(connection)
@@ -535,7 +537,8 @@ class PostgreSQLCatalog:
 
     def _notified(self, channel: str, payload: str) -> None:
         if channel == "buckets":
-            # Writes that are judged by it would be refused by the server, and judged again.
+            # The server would refuse writes checked against the old bucket, and they would be
+            # checked again.
             self._lookups.recent.pop(payload, None)
             self.onBucketChanged(payload)
         elif channel == "keys":
@@ -565,17 +568,18 @@ def openPostgreSQL(
     secret: bytes | None = None,
 ) -> PostgreSQLCatalog:
     """
-    Bring the database to this program's schema, take a lease, and connect. Blocks.
+    Migrate the database to this program's schema, take a lease, and connect. Blocks.
 
     @param reactor: See L{PostgreSQLCatalog}.
-    @param conninfos: One a server.
+    @param conninfos: The conninfos, one per server.
     @param node: A name of this node, for operators.
     @param leaseSeconds: How long the lease is valid before it is renewed.
     @param locks: See L{PostgreSQLCatalog}.
-    @param mayCreate: Whether the schema is made if there is none.
+    @param mayCreate: Whether to create the schema if it does not exist.
     @param shard: The number that the database must have.
-    @param secret: The store's own random bytes, where they are known.
-    @raise CatalogUnusable: There is no primary, or it does not fit; the text says why in one line.
+    @param secret: The store's secret, if known.
+    @raise CatalogUnusable: There is no primary, or it is unsuitable; the message is one line with
+        the reason.
     """
     conninfo, timeline = findPrimary(conninfos)
     migrate(conninfo, mayCreate)

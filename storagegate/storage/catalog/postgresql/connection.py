@@ -2,11 +2,12 @@
 A connection to PostgreSQL that the reactor drives: libpq, through C{psycopg.pq}, in pipeline mode.
 No threads.
 
-What is sent in one go is a list of prepared statements and one sync: one transaction and one round
-trip. Many of them may be under way on one connection; their results come in order.
+Each request sends a list of prepared statements and one sync: one transaction and one round trip.
+Many transactions may be in flight on one connection; their results arrive in order.
 
-A lost connection leaves the transactions that were sent in doubt. So does a commit that succeeds
-with the warning that it was not replicated. See U{https://www.postgresql.org/docs/current/libpq-pipeline-mode.html}.
+If the connection is lost, the outcome of the transactions in flight is unknown. The outcome is also
+unknown if a commit succeeds with the warning that it was not replicated. See
+U{https://www.postgresql.org/docs/current/libpq-pipeline-mode.html}.
 """
 
 import os
@@ -26,37 +27,35 @@ from storagegate.storage.catalog.postgresql.values import Value
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreError
 
 Step: TypeAlias = "tuple[bytes, Sequence[Value]]"
-"""A prepared statement by its name, and its parameters in binary format."""
+"""The name of a prepared statement, and its parameters in binary format."""
 
 Rows: TypeAlias = Any
 """The result of a step: a C{psycopg.pq.PGresult} in binary format."""
 
 MAX_WAITING = 4096
-"""Transactions under way: twice what the gate lets into the daemon at once."""
+"""The most transactions in flight: twice the daemon's limit of concurrent requests."""
 
 ANSWER_SECONDS = 5.0
-"""After this long without a result the server counts as gone."""
+"""Time without a result after which the server is considered gone."""
 
 _POLL_SECONDS = 0.002
 
 _MOST_LOOK_UPS = 32
-"""Look-ups of one transaction: the first waits for the last."""
+"""The most look-ups in one transaction, because the first waits for the last."""
 
-# Classes and codes of errors after which the server closes the connection.
+# Error classes and codes after which the server closes the connection.
 _CONNECTION = b"08"
 _SHUTDOWN = (b"57P01", b"57P02", b"57P03", b"57P04", b"57P05", b"25P03", b"25P04")
 
 _UNREPLICATED = b"synchronous replication"
-"""
-Part of the warnings of a commit that stopped waiting for its standby: canceled, or terminated.
-"""
+"""Part of the warnings of a commit whose wait for its standby was canceled or terminated."""
 
 _BINARY = [[1] * count for count in range(64)]
 
 
 class StatementRefused(StoreError):
     """
-    The server refused a statement, and nothing of its transaction was done.
+    The server refused a statement and applied nothing of its transaction.
 
     @ivar state: The SQLSTATE, five characters.
     """
@@ -67,7 +66,7 @@ class StatementRefused(StoreError):
 
 
 class ConnectionLost(StoreBusy):
-    """There is no connection. Whether a transaction that was sent has been committed is unknown."""
+    """The connection is lost. The outcome of transactions in flight is unknown."""
 
 
 class _Transaction:
@@ -80,7 +79,7 @@ class _Transaction:
         self.done: Deferred[list[Rows]] = Deferred()
 
     def end(self, warning: str | None) -> None:
-        """Give the outcome."""
+        """Fire the Deferred with the outcome."""
         if self.error is not None:
             self.done.errback(self.error)
         elif warning is not None:
@@ -89,12 +88,12 @@ class _Transaction:
             self.done.callback(self.results)
 
     def lose(self, reason: str) -> None:
-        """Fail: the connection is lost."""
+        """Fail, because the connection was lost."""
         self.done.errback(ConnectionLost(reason))
 
 
 class _LookUps(_Transaction):
-    """The look-ups of one turn of the reactor: one transaction of which each is by itself."""
+    """The independent look-ups of one reactor iteration, sent as one transaction."""
 
     __slots__ = ("_again", "waiting")
 
@@ -104,7 +103,10 @@ class _LookUps(_Transaction):
         self._again = again
 
     def end(self, warning: str | None) -> None:
-        """Give each its rows. A statement that was refused has ended those after it, too."""
+        """
+        Fire each look-up with its rows. A refused statement also aborts the later ones, which are
+        resent.
+        """
         results, waiting = self.results, self.waiting
         for (_, done), rows in zip(waiting, results, strict=False):
             done.callback(rows)
@@ -116,7 +118,7 @@ class _LookUps(_Transaction):
             self._again(step).addCallback(itemgetter(0)).chainDeferred(done)
 
     def lose(self, reason: str) -> None:
-        """Fail each."""
+        """Fail each look-up."""
         for _, done in self.waiting:
             done.errback(ConnectionLost(reason))
 
@@ -135,7 +137,7 @@ class Connection:
     One connection. Methods: reactor thread.
 
     @ivar isOpen: Whether statements can be sent.
-    @ivar serverVersion: As 150004 for 15.4.
+    @ivar serverVersion: The server's version, such as 150004 for 15.4.
     """
 
     def __init__(
@@ -148,10 +150,11 @@ class Connection:
     ) -> None:
         """
         @param reactor: Provides C{IReactorFDSet} and C{IReactorTime}.
-        @param statements: Are prepared when it is opened, by their names.
-        @param onLost: Called once, with the reason, if an open connection is lost; not by L{close}.
+        @param statements: Statements by name, prepared when the connection opens.
+        @param onLost: Called once, with the reason, if an open connection is lost, but not by
+            L{close}.
         @param onNotification: Called with the channel and the payload of each C{NOTIFY}.
-        @param answerSeconds: After this long without a result the connection is lost.
+        @param answerSeconds: Time without a result after which the connection counts as lost.
         """
         self._reactor = reactor
         self._statements = statements
@@ -159,7 +162,7 @@ class Connection:
         self._onNotification = onNotification
         self._answerSeconds = answerSeconds
         self._transactions: deque[_Transaction] = deque()
-        # Those whose transaction has not ended yet.
+        # The look-ups whose transaction is not complete yet.
         self._lookUps: _LookUps | None = None
         self._isWriting = False
         self._warning: str | None = None
@@ -173,10 +176,11 @@ class Connection:
 
     def open(self, conninfo: str) -> Deferred[None]:
         """
-        Connect and prepare the statements. Once.
+        Connect and prepare the statements. Call once.
 
-        @param conninfo: Of one server, whose name is resolved: libpq would block.
-        @raise ConnectionLost: It cannot be reached, or refuses.
+        @param conninfo: The conninfo of one server, with its name resolved, because libpq would
+            block.
+        @raise ConnectionLost: The server cannot be reached or refuses the connection.
         @raise StatementRefused: A statement cannot be prepared.
         """
         opening: Deferred[None] = Deferred(lambda _: self.close())
@@ -192,21 +196,21 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """How many transactions are under way."""
+        """The number of transactions in flight."""
         return len(self._transactions)
 
     def run(self, steps: Sequence[Step], began: float | None = None) -> Deferred[list[Rows]]:
         """
         Run statements as one transaction.
 
-        The result of a cancelled Deferred is dropped; the transaction happens all the same.
+        Cancelling the Deferred drops the result but does not stop the transaction.
 
-        @param began: Since when its client waits, if that is not from now on.
-        @return: A result for each statement.
-        @raise StatementRefused: Nothing of the transaction was done.
-        @raise ConnectionLost: It may have happened.
-        @raise CommitUnknown: It has happened, and may be lost with the server.
-        @raise StoreBusy: Too many are under way; nothing was sent.
+        @param began: When the client began to wait, if not now.
+        @return: Fires with a result for each statement.
+        @raise StatementRefused: The transaction was not applied.
+        @raise ConnectionLost: The transaction may have been committed.
+        @raise CommitUnknown: The transaction was committed, but may be lost with the server.
+        @raise StoreBusy: Too many transactions are in flight; nothing was sent.
         """
         if not self.isOpen:
             return fail(ConnectionLost("the catalog is not connected"))
@@ -219,22 +223,22 @@ class Connection:
         transaction = _Transaction(self._reactor.seconds() if began is None else began)
         send = self._pg.send_query_prepared
         for name, values in steps:
-            # Older versions of psycopg take nothing but a list.
+            # Older versions of psycopg accept only a list.
             send(name, list(values), _BINARY[len(values)], 1)
         self._sync(transaction)
         return transaction.done
 
     def lookUp(self, step: Step) -> Deferred[Rows]:
         """
-        Run one statement that only reads.
+        Run one read-only statement.
 
-        All of one turn of the reactor go in one packet and one transaction: to send each by itself
-        takes twice the time of all else that is done for it here.
+        All look-ups of one reactor iteration go in one packet and one transaction: sending each
+        separately takes twice the time of all its other processing here.
 
-        @return: The result.
+        @return: Fires with the result.
         @raise StatementRefused: This statement was refused.
-        @raise ConnectionLost: There is no connection any more.
-        @raise StoreBusy: Too many are under way.
+        @raise ConnectionLost: The connection was lost.
+        @raise StoreBusy: Too many transactions are in flight.
         """
         if not self.isOpen:
             return fail(ConnectionLost("the catalog is not connected"))
@@ -256,13 +260,15 @@ class Connection:
         return done
 
     def close(self) -> None:
-        """Close it; what is under way fails with C{ConnectionLost}."""
+        """Close the connection. Transactions in flight fail with C{ConnectionLost}."""
         if self._opening is not None:
             self._refuse("closed")
         self._close("closed")
 
     def fileno(self) -> int:
-        """Return a descriptor of its own: libpq closes the other when the connection breaks."""
+        """
+        Return a duplicate descriptor, because libpq closes its own when the connection breaks.
+        """
         return self._fd
 
     def logPrefix(self) -> str:
@@ -270,27 +276,27 @@ class Connection:
         return "postgresql"
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor gave the descriptor up."""
+        """Handle the loss of the descriptor in the reactor."""
         self._lost(reason.getErrorMessage())
 
     def doRead(self) -> None:
-        """Take results."""
+        """Receive results."""
         try:
             self._pg.consume_input()
         except Error as error:
             self._lost(str(error))
             return
         if self._isWriting:
-            # libpq writes no further while the server waits for it to read.
+            # libpq does not write more while the server waits for it to read.
             self._flush()
         self._receive()
 
     def doWrite(self) -> None:
-        """Send what waits."""
+        """Send buffered data."""
         self._flush()
 
     def _poll(self) -> None:
-        # libpq may change its socket from address to address while it connects.
+        # libpq may change its socket between addresses while it connects.
         self._pollTimer = None
         if self._opening is None:
             return
@@ -376,7 +382,7 @@ class Connection:
         pg = self._pg
         while self._transactions and self.isOpen and not pg.is_busy():
             result = pg.get_result()
-            # Between two results.
+            # L{None} separates two results.
             if result is not None:
                 self._take(result)
         if not self.isOpen:
@@ -438,7 +444,7 @@ class Connection:
         self._pg.finish()
         transactions, self._transactions = self._transactions, deque()
         self._lookUps = None
-        # Before the results: a query that is made again must find another connection.
+        # Called before the failures, so that a retried query finds another connection.
         if isLost:
             self._onLost(self, reason)
         for transaction in transactions:

@@ -1,16 +1,16 @@
 """
-The tables and functions of the journal of changes, for the watchers of all nodes.
+The tables and functions of the change journal, for the watchers of all nodes.
 
-A mutation of a bucket that is C{watched} adds a row to C{events}, in its own transaction, and
-notifies. C{watches} has the buckets that nodes watch, by their leases; C{followers} the snapshot up
-to which each node has read. The events that all of them have read are removed.
+A mutation of a C{watched} bucket adds a row to C{events} in its own transaction and notifies.
+C{watches} holds the watched buckets by node lease; C{followers} holds the snapshot up to which each
+node has read. Events that all nodes have read are removed.
 
-B{The order.} A node reads what its current snapshot shows and the previous one did not: nothing
-twice, and nothing left out, however late a transaction commits. Within that the order is that of
-the ids, which are drawn under the lock of the key.
+B{The order.} A node reads the rows that its current snapshot shows and the previous one did not, so
+that no event is repeated or missed, however late a transaction commits. Within one read, events are
+ordered by id, and ids are drawn under the lock of the key.
 
-B{The beginning.} A node begins to watch while it has the lock of the bucket alone: what is
-committed afterwards finds C{watched}, and is in no snapshot of before.
+B{The beginning.} A node starts watching while it holds the exclusive lock of the bucket. Later
+commits see C{watched} and are in no earlier snapshot.
 """
 
 EVENT_TABLES = (
@@ -38,7 +38,7 @@ EVENT_TABLES = (
     )
     """,
     "CREATE TABLE followers (lease bigint PRIMARY KEY, position pg_snapshot NOT NULL)",
-    # Events of transactions below this number may be gone, though a node has not read them.
+    # Events of transactions below this number may have been removed before a node read them.
     "INSERT INTO meta (name) VALUES ('eventshorizon')",
 )
 
@@ -54,8 +54,8 @@ _JOURNAL = """
     END $$
 """
 
-# Whether a bucket is watched is judged and noted under the lock of its row: each statement sees
-# what was committed before it.
+# C{watched} is checked and set under the row lock of the bucket, so each statement sees earlier
+# commits.
 _WATCHES = (
     """
     CREATE FUNCTION startwatch(pname text, please bigint, OUT rstatus int, OUT rposition text)
@@ -92,7 +92,7 @@ _WATCHES = (
             AND NOT EXISTS (SELECT FROM watches WHERE lease = please);
     END $$
     """,
-    # Of a lease that is over, unless its node has taken them over.
+    # Drops the watches of an ended lease, unless its node has taken them over.
     """
     CREATE FUNCTION dropwatches(please bigint) RETURNS void LANGUAGE plpgsql AS $$
     BEGIN
@@ -113,7 +113,7 @@ _WATCHES = (
 )
 
 _TAKEN_OVER = "10 s"
-"""After the end of its lease a node may take its watches over for so long."""
+"""How long a node may take over its watches after its lease ends."""
 
 _TRIM = f"""
     CREATE FUNCTION trimevents(pmost bigint, OUT rtrimmed bigint) LANGUAGE plpgsql AS $$
@@ -137,10 +137,10 @@ _TRIM = f"""
 """
 
 EVENT_FUNCTIONS = (_JOURNAL, *_WATCHES, _TRIM)
-"""Statements that create them, in their order."""
+"""Statements that create the functions, in order."""
 
-# The rows are those of the very snapshot that the first column gives, if $2 gives no other; the
-# timeline is that of the very server, which may be one that was not noticed yet.
+# The rows belong to the snapshot in the first column, unless $2 gives another. The timeline is of
+# the server that answers, whose promotion may not have been noticed yet.
 _READ = """
     SELECT upto.position, (SELECT number FROM meta WHERE name = 'eventshorizon'),
         EXISTS (SELECT FROM events),
@@ -165,4 +165,4 @@ EVENTS = {
     b"listenevents": "LISTEN events",
     b"unlistenevents": "UNLISTEN events",
 }
-"""Of the connection that lists, and listens."""
+"""The statements of the connection for listings and notifications."""

@@ -1,5 +1,5 @@
 """
-The journal of changes, which watchers of all nodes read; see
+The change journal, which watchers on all nodes read; see
 L{storagegate.storage.catalog.postgresql.eventfunctions}.
 """
 
@@ -25,14 +25,14 @@ from storagegate.storage.versionids import VersionIds
 
 MAX_EVENTS = 100_000
 """
-Events that are kept for a node that does not read them, 30 MB: that of ten seconds of 10,000 writes
-a second.
+The most events kept for a node that does not read them (30 MB): ten seconds of 10,000 writes per
+second.
 """
 
 
 @implementer(IChangeJournal)
 class ChangeJournal:
-    """The journal. Methods: reactor thread."""
+    """The change journal. Methods: reactor thread."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class ChangeJournal:
         submit: Callable[[PendingMutation], Deferred[Any]],
     ) -> None:
         """
-        @param connection: That of the lists, which is notified.
-        @param ids: Those of the store.
+        @param connection: The connection for listings, which receives notifications.
+        @param ids: The store's version ids.
         @param submit: Queues a mutation.
         """
         self.onEvents: Callable[[], object] = lambda: None
@@ -102,7 +102,7 @@ class ChangeJournal:
                 self._setListening(self._connection.connection)
 
     def opened(self, connection: Connection) -> None:
-        """Listen again with another connection."""
+        """Listen again on a new connection."""
         if self._isListening:
             self._setListening(connection)
 
@@ -110,7 +110,7 @@ class ChangeJournal:
         name = b"listenevents" if self._isListening else b"unlistenevents"
         connection.run([(name, ())]).addCallbacks(
             lambda _: self.onEvents(),
-            # Its loss is logged; the next one listens.
+            # The loss is logged, and the next connection listens.
             lambda failure: None,
         )
 

@@ -1,8 +1,8 @@
 """
-Functions of the server that fold rows of single changes into what they add up to.
+Server functions that fold rows of individual changes into totals.
 
-C{fold} takes the references that were given back before every read that goes on;
-C{foldusage} the changes of usage.
+C{fold} folds the references that were freed before every read in progress; C{foldusage} folds the
+changes of usage.
 """
 
 FOLD_FUNCTIONS = (
@@ -44,4 +44,4 @@ FOLD_FUNCTIONS = (
     END $$
     """,
 )
-"""Statements that create them, in their order."""
+"""Statements that create the functions, in order."""

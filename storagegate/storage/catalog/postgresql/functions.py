@@ -1,14 +1,14 @@
 """
-The functions of the schema, each of which is one mutation of one key, judged and made under the
+The functions of the schema. Each implements one mutation of one key, checked and applied under the
 lock of the key.
 
-That lock is the row of the current object, also where there is none: then a row is inserted, for
-which another transaction waits, and deleted. In buckets that never had versioning only an object
-that exists is locked so.
+The lock is the row of the current object. If there is no row, one is inserted and deleted, so that
+other transactions wait for it. In buckets that never had versioning, only existing objects are
+locked.
 
-They refuse with a status and never with an error, which would end the mutations beside it; see
-L{storagegate.storage.catalog.postgresql.statements} for the numbers. A refusal changes nothing.
-Parameters begin with C{p}, results with C{r}.
+Functions refuse with a status and never with an error, which would abort the other mutations of the
+transaction; see L{storagegate.storage.catalog.postgresql.statements} for the numbers. A refusal
+changes nothing. Parameters begin with C{p}, results with C{r}.
 """
 
 from storagegate.storage.catalog.postgresql.bucketfunctions import BUCKETS
@@ -69,7 +69,7 @@ _REFERENCES = (
         END IF;
     END $$
     """,
-    # A blob without references is being removed. The rows were locked before, in their order.
+    # A blob without references is being removed. The rows were locked earlier, in order.
     """
     CREATE FUNCTION maycopy(pcopied text[]) RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
@@ -108,8 +108,8 @@ _JUDGE = """
     END $$
 """
 
-# The retention of a new version: that of the same day of a later year, which for the 29 February
-# is the 1 March, or so many days later; to a whole second.
+# The end of a new version's retention, to a whole second: the same day of a later year, where 29
+# February becomes 1 March, or a number of days later.
 _RETENTION = """
     CREATE FUNCTION defaultretention(pbucketid bigint, pstartms bigint, OUT rmode text,
         OUT runtilms bigint) LANGUAGE plpgsql AS $$
@@ -149,7 +149,7 @@ _DROP_NULL = """
     END $$
 """
 
-# Of a key whose newest version is about to be another: the top of the rows here is a delete marker.
+# For a key that gets a new newest version while the top of its rows here is a delete marker.
 _COVER = """
     CREATE FUNCTION cover(pbucketid bigint, pkey bytea, patms bigint) RETURNS void
         LANGUAGE plpgsql AS $$
@@ -415,7 +415,7 @@ _REMOVE = f"""
 
 
 def _changeSQL(name: str, parameters: str, declared: str, judged: str, assigned: str) -> str:
-    """Return a function that changes columns of one version, current or not."""
+    """Return the statement for a function that changes columns of a version, current or not."""
     where = (
         f"{_ROW} AND (NOT pisnamed OR CASE WHEN psequence IS NULL THEN NOT numbered"
         " ELSE sequence = psequence END)"
@@ -488,7 +488,7 @@ _CHANGES = (
 _UPLOAD = "WHERE bucketid = pbucketid AND key = pkey AND uploadid = puploadid"
 
 _UPLOADS = (
-    # Locks the upload, and returns its bucket; its row is locked already, unless it is new.
+    # Locks the upload and returns its bucket. The row is already locked, unless it is new.
     """
     CREATE FUNCTION findupload(pbucket text, pkey bytea, puploadid text) RETURNS bigint
         LANGUAGE plpgsql AS $$
@@ -542,7 +542,7 @@ _UPLOADS = (
         PERFORM refer(pnewblobs, pcopied);
     END $$
     """,
-    # The references of what it drops are given back, those of the parts that are named pass on.
+    # Frees the references of dropped parts; the references of the listed parts pass to the object.
     f"""
     CREATE FUNCTION dropupload(pbucketid bigint, pkey bytea, puploadid text, pnamed int[])
         RETURNS void LANGUAGE plpgsql AS $$
@@ -662,4 +662,4 @@ FUNCTIONS = (
     *MOVE_FUNCTIONS,
     *FOLD_FUNCTIONS,
 )
-"""Statements that create them, in their order."""
+"""Statements that create the functions, in order."""

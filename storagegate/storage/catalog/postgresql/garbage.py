@@ -1,9 +1,10 @@
 """
-Leases that are over, blobs without references, and work of one node: what nodes do for all of them.
+Work on behalf of all nodes: ended leases, blobs without references, and jobs that run on one node.
 
-B{The order of a removal.} A mutation gives references back: rows in C{freed}. L{Cleanup.fold} takes
-those that no reader can have found any more off the counts. What has no references and no holds is
-garbage: its bytes are removed, then its row. A crash repeats the rest.
+B{The order of a removal.} A mutation frees references by adding rows to C{freed}. L{Cleanup.fold}
+subtracts references that no reader can still have found from the counts. A blob without references
+and holds is garbage: its bytes are removed, then its row. After a crash the remaining steps are
+repeated.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,10 @@ from storagegate.storage.clustercatalog import Backlog, EndedLease, ICleanup, No
 from storagegate.storage.errors import StoreBusy
 
 FOLDED = 10_000
-"""References in one transaction: it locks the rows of their blobs for some tens of milliseconds."""
+"""
+The most references per transaction, which locks the rows of their blobs for some tens of
+milliseconds.
+"""
 
 
 @implementer(ICleanup)
@@ -36,8 +40,8 @@ class Cleanup:
     """
     The work for all nodes. Methods: reactor thread; each may raise C{StoreBusy}.
 
-    @param connection: That of the lists: nothing here is urgent.
-    @param locks: Those with which writers begin.
+    @param connection: The connection for listings, because nothing here is urgent.
+    @param locks: The locks that writers take.
     """
 
     def __init__(self, connection: PersistentConnection, locks: Locks) -> None:
@@ -46,9 +50,9 @@ class Cleanup:
 
     async def endLapsed(self) -> list[EndedLease]:
         """
-        End the leases whose time is over; return all that are ended and not forgotten.
+        End the expired leases; return all leases that are ended but not forgotten.
 
-        Each waits for commits under it. From then on nothing is committed under it.
+        Ending a lease waits for its commits. Nothing is committed under it afterwards.
         """
         (rows,) = await self._run((b"lapsed", ()))
         for n in range(rows.ntuples):
@@ -61,9 +65,10 @@ class Cleanup:
 
     async def endLease(self, number: int, evenValid: bool = False) -> None:
         """
-        End a lease, after the commits under it.
+        End a lease after its commits.
 
-        @param evenValid: Also if it is not over: this node's own, when it stops.
+        @param evenValid: Whether to end a lease that has not expired: this node's own, when it
+            stops.
         """
         await self._run(
             self._locks.leaseAlone(number),
@@ -71,21 +76,20 @@ class Cleanup:
         )
 
     async def settleLease(self, number: int, low: int) -> None:
-        """Note how far an ended lease is swept."""
+        """Record how far an ended lease is swept."""
         await self._run((b"settled", (int8(number), int8(low))))
 
     async def forgetLease(self, number: int) -> None:
-        """Remove an ended lease that is swept, what it holds, and what it watches."""
+        """Remove a swept lease with its holds and watches."""
         steps = (b"forgetholds", b"dropwatches", b"forgetlease")
         await self._run(*((step, (int8(number),)) for step in steps))
 
     async def fold(self, most: int = FOLDED) -> tuple[int, int]:
         """
-        Take references that were given back off the counts of their blobs, if no reader can have
-        found them any more, add up what the buckets hold, and remove events that all nodes have
-        read.
+        Fold freed references that no reader can still have found into the counts of their blobs,
+        fold the usage of the buckets, and remove events that all nodes have read.
 
-        @return: How many were folded, and how many blobs have none now.
+        @return: The number of folded references, and the number of blobs left without references.
         """
         rows, _, _ = await self._run(
             (b"fold", (int4(most),)), (b"foldusage", ()), (b"trimevents", (int8(MAX_EVENTS),))
@@ -93,7 +97,7 @@ class Cleanup:
         return integer(rows.get_value(0, 0)), integer(rows.get_value(0, 1))
 
     async def hold(self, lease: int, ids: Sequence[str]) -> None:
-        """Keep blobs for a long read, until L{release} or the end of the lease."""
+        """Hold blobs for a long read, until L{release} or the end of the lease."""
         await self._run((b"hold", (int8(lease), textArray(ids))))
 
     async def release(self, lease: int, ids: Sequence[str]) -> None:
@@ -102,17 +106,17 @@ class Cleanup:
 
     async def claimJob(self, name: str, lease: int, seconds: float) -> bool:
         """
-        Become, or stay, the only node that does some work.
+        Claim a job for this node, or keep it.
 
-        @param name: That of the work.
-        @param lease: Of this node.
-        @param seconds: Until another node may claim it, if this one does not do so again.
+        @param name: The name of the job.
+        @param lease: The lease of this node.
+        @param seconds: How long the claim lasts unless it is renewed.
         """
         (rows,) = await self._run((b"claimjob", (name.encode(), int8(lease), float8(seconds))))
         return bool(rows.ntuples)
 
     async def releaseJob(self, name: str, lease: int) -> None:
-        """Let another node do the work."""
+        """Release a job to other nodes."""
         await self._run((b"releasejob", (name.encode(), int8(lease))))
 
     async def nodes(self) -> list[NodeRow]:
@@ -132,12 +136,12 @@ class Cleanup:
         ]
 
     async def replication(self) -> tuple[str, int]:
-        """Read C{synchronous_standby_names}, and how many standbys commits wait for."""
+        """Read C{synchronous_standby_names} and the number of standbys that commits wait for."""
         (rows,) = await self._run((b"replication", ()))
         return rows.get_value(0, 0).decode(), integer(rows.get_value(0, 1))
 
     async def backlog(self) -> Backlog:
-        """Count what waits to be collected."""
+        """Count the backlog of garbage collection."""
         (rows,) = await self._run((b"backlog", ()))
         return Backlog(*(integer(rows.get_value(0, column)) for column in range(3)))
 

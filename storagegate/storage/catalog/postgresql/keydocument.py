@@ -1,4 +1,4 @@
-"""Access keys as JSON, whose members are the columns of the table."""
+"""Access keys as JSON, with the table's columns as members."""
 
 from typing import Any
 

@@ -1,12 +1,12 @@
 """
-The lease of this node, and the numbers of blobs that are reserved under it.
+The lease of this node, and the blob numbers reserved under it.
 
-A lease is a row, which its node renews by a commit. What this node writes is committed only while
-the lease is alive there (see L{storagegate.storage.catalog.postgresql.writer}); this node itself
-counts by its own clock, from the moment before the renewal was sent.
+A lease is a row that its node renews by a commit. Writes of this node are committed only while that
+row is alive (see L{storagegate.storage.catalog.postgresql.writer}). The node itself measures the
+lease by its own clock, from before it sent the renewal.
 
 The row has C{low}, below which all numbers are settled, and C{high}, below which they are reserved.
-When the lease is over, the blobs of the numbers between are in the catalog, or garbage.
+After the lease ends, each blob with a number in between is either in the catalog or garbage.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from storagegate.storage.errors import StoreBusy, StoreReadOnly
 
 BLOCK = 4096
 """
-Numbers that are reserved at once; the next ones when half of them are used. Two seconds of one
-processor that only makes blobs.
+Numbers per reservation; the next block is reserved when half of them are used. One CPU that does
+nothing but create blobs uses them in two seconds.
 """
 
 
@@ -37,20 +37,20 @@ class NodeLease:
     """
     A lease of this node.
 
-    @ivar validUntil: By L{bootSeconds}.
-    @ivar high: The numbers below it are reserved.
+    @ivar validUntil: The end of validity, by L{bootSeconds}.
+    @ivar high: Lower numbers are reserved.
     """
 
     number: int
     validUntil: float
     high: int
     _next: int = field(default=0, init=False)
-    # In their order: they are added in it.
+    # In ascending order, because numbers are added in that order.
     _unsettled: dict[int, None] = field(factory=dict, init=False)
 
     @property
     def low(self) -> int:
-        """The numbers below it are settled."""
+        """Lower numbers are settled."""
         return next(iter(self._unsettled), self._next)
 
     @property
@@ -60,18 +60,18 @@ class NodeLease:
 
     @property
     def next(self) -> int:
-        """The number that is taken next."""
+        """The next number to take."""
         return self._next
 
     def take(self) -> int:
-        """Take a number; it is unsettled."""
+        """Take a number, which is then unsettled."""
         number = self._next
         self._next += 1
         self._unsettled[number] = None
         return number
 
     def settle(self, number: int) -> None:
-        """Note that the blob of a number is in the catalog, or was removed."""
+        """Record that the blob of a number is in the catalog or was removed."""
         self._unsettled.pop(number, None)
 
 
@@ -80,9 +80,10 @@ class Leases:
     """
     Takes and renews the lease of this node. Methods: reactor thread.
 
-    @ivar current: L{None} before the first one, and when the last one is over or given up.
-    @ivar stamp: That of reads that begin now: the oldest transaction which the server had not ended
-        at the last renewal. What a transaction before it removed, they do not find.
+    @ivar current: The current lease; L{None} before the first, and after a lease has ended or was
+        given up.
+    @ivar stamp: The stamp of reads that begin now: the oldest transaction in progress on the server
+        at the last renewal. Reads do not find rows removed by earlier transactions.
     @ivar onGivenUp: Called by L{giveUp}: the node needs a new lease.
     """
 
@@ -91,7 +92,9 @@ class Leases:
     def __init__(
         self, connection: PersistentConnection, clock: Callable[[], float] = bootSeconds
     ) -> None:
-        """@param connection: That of the look-ups."""
+        """
+        @param connection: The connection for look-ups.
+        """
         self.current: NodeLease | None = None
         self.stamp = 0
         self.onGivenUp: Callable[[], object] = lambda: None
@@ -108,7 +111,7 @@ class Leases:
 
     @property
     def isSettled(self) -> bool:
-        """Whether no blob of the current lease is left that may be in no row."""
+        """Whether all blobs of the current lease are in a row or removed."""
         return self.current is not None and self.current.low == self.current.next
 
     async def take(self, node: str, seconds: float) -> int:
@@ -116,8 +119,8 @@ class Leases:
         Take a new lease in place of the current one.
 
         @param node: A name for operators.
-        @param seconds: How long it is valid.
-        @return: The stamp of reads that begin from now on; see L{renew}.
+        @param seconds: How long the lease is valid.
+        @return: The stamp of reads that begin after this; see L{renew}.
         @raise StoreBusy: The catalog did not answer.
         """
         self.current = None
@@ -134,8 +137,8 @@ class Leases:
         """
         Use a lease that was taken with L{BLOCK} numbers.
 
-        @param validUntil: By the clock of this object.
-        @param stamp: That of reads that begin from now on.
+        @param validUntil: The end of validity, by the clock of this object.
+        @param stamp: The stamp of reads that begin after this.
         """
         self.current = NodeLease(number, validUntil, BLOCK)
         self.stamp = stamp
@@ -144,11 +147,11 @@ class Leases:
         """
         Renew the lease.
 
-        @param seconds: How long it is valid from now on.
-        @param readsFrom: The stamp of the oldest read that is still in progress, or else that of
-            the beat before: no blob is collected that a read with such a stamp may have found.
-        @return: The stamp of reads that begin from now on.
-        @raise StoreReadOnly: The lease is over; another one is needed.
+        @param seconds: How long the lease is valid from now on.
+        @param readsFrom: The stamp of the oldest read in progress, or else the stamp of the
+            previous heartbeat. A blob that a read with this stamp may have found is not collected.
+        @return: The stamp of reads that begin after this.
+        @raise StoreReadOnly: The lease has ended; the node must take a new one.
         @raise StoreBusy: The catalog did not answer.
         """
         lease = self.current
@@ -168,8 +171,9 @@ class Leases:
         return self.stamp
 
     def giveUp(self) -> None:
-        """Use the current lease for nothing more: the outcome of a commit is unknown."""
-        # Nor one that is being taken, perhaps of a server that is no primary any more.
+        """Give up the current lease, because the outcome of a commit is unknown."""
+        # Also drop a lease that is being taken, perhaps from a server that is no longer the
+        # primary.
         self._taking = None
         if self.current is not None:
             self.current = None
@@ -177,10 +181,10 @@ class Leases:
 
     def newBlobId(self) -> str:
         """
-        Make an id under the lease.
+        Generate a blob id under the lease.
 
         @raise StoreReadOnly: There is no valid lease.
-        @raise StoreBusy: All numbers are used that were reserved.
+        @raise StoreBusy: All reserved numbers are used.
         """
         lease = self.current
         if lease is None or self._clock() >= lease.validUntil:
@@ -195,7 +199,7 @@ class Leases:
         return blobId(lease.number, lease.take())
 
     def settle(self, id: str) -> None:
-        """Note that a blob of this node is in the catalog, or was removed."""
+        """Record that a blob of this node is in the catalog or was removed."""
         name = readBlobId(id)
         if name is not None and self.current is not None and name[0] == self.current.number:
             self.current.settle(name[1])

@@ -1,10 +1,10 @@
 """
-The functions of the schema with which lists walk along keys.
+The functions of the schema with which listings walk along keys.
 
-C{listed} has two ways to go on, each in runs that grow: from group to group by one probe of the
-index each, and along keys, rows and all. So its cost follows the answer, however many keys a group
-has. A probe has no upper bound: PostgreSQL compares all keys of the page that it finds, some
-hundreds, with each bound before it returns the first, which is half the time of a probe.
+C{listed} advances in two ways, each in growing runs: from group to group with one index probe each,
+and along keys, reading whole rows. Its cost is proportional to the result, however many keys a
+group has. A probe has no upper bound: before PostgreSQL returns the first key, it compares all keys
+of the index page, some hundreds, with each bound, which takes half the time of a probe.
 """
 
 LIST_FUNCTIONS = (
@@ -86,7 +86,7 @@ LIST_FUNCTIONS = (
         END LOOP;
     END $$
     """,
-    # The keys of objects and versions, or of uploads, and groups of them: rarer lists.
+    # The keys and groups of objects and versions, or of uploads, for rarer listings.
     r"""
     CREATE FUNCTION steps(bucket bigint, start bytea, beyond bytea, delimiter bytea, behind int,
         most int, ofuploads boolean) RETURNS TABLE (n int, key bytea, part bytea)
@@ -116,4 +116,4 @@ LIST_FUNCTIONS = (
     END $$
     """,
 )
-"""Statements that create them, in their order."""
+"""Statements that create the functions, in order."""

@@ -1,6 +1,4 @@
-"""
-Lists, on a connection of their own, so that no look-up waits behind a page.
-"""
+"""Listings, on a separate connection, so that no look-up waits behind a page."""
 
 import sys
 from collections.abc import Sequence
@@ -49,7 +47,7 @@ from storagegate.storage.records import (
 from storagegate.storage.versionids import VersionIds
 
 _INLINE_ROWS = 64
-"""Rows of inline bytes that are in memory at once: 4 MiB of them."""
+"""Rows of inline bytes in memory at once: 4 MiB."""
 
 _MOST = (1 << 31) - 3
 """The largest limit of a statement."""
@@ -72,7 +70,7 @@ class Lists:
         """See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}."""
         if not isText(prefix, account or ""):
             return []
-        # The next possible name: none has a NUL.
+        # The next possible name, because names have no NUL.
         floor = max(prefix, after.split("\0")[0] + "\x01") if after else prefix
         values: list[Value] = [
             floor.encode(),
@@ -125,13 +123,15 @@ class Lists:
         isWithin = after.startswith(where.prefix) and where.groupOf(after) is None
         if versionAfter is not None and isWithin:
             if sequence is None:
-                # Where it is gone, the whole key is listed again: better twice than not at all.
+                # If that version is gone, the whole key is listed again: duplicates are better than
+                # omissions.
                 sequence = await self._nullSequence(bucket, after)
             older = [bucket.encode(), after, int8(sequence), _most(limit + 1)]
             versions, _ = self._versionsOf(await self._page(b"olderversions", older))
         prefixes: list[str] = []
         if len(versions) <= limit:
-            # What is committed between the two reads is of other keys or newer than the first.
+            # Commits between the two reads affect other keys, or are newer than the rows already
+            # read.
             values = _rangeOf(bucket, where, limit + 1 - len(versions))
             if where.delimiter:
                 rows = await self._page(b"groupedversions", values)
@@ -153,9 +153,11 @@ class Lists:
         if limit <= 0:
             await self._requireBucket(bucket)
             return [], [], None
-        # Besides one step too many, one may be spent on a key whose uploads were all listed before.
+        # One extra step detects a further page, and one may be spent on a key whose uploads were
+        # all listed before.
         values = _rangeOf(bucket, where, limit + 2)
-        # Uploads in a group are never listed one by one, so no page ends between two of a key.
+        # Uploads in a group are not listed individually, so no page ends between two uploads of one
+        # of its keys.
         if idAfter and where.groupOf(where.after) is None:
             values[1] = max(where.prefix, where.after)
         values += [where.after, idAfter.split("\0")[0].encode()]
@@ -189,7 +191,9 @@ class Lists:
         ]
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have references, some of which may have been given back."""
+        """
+        Find which of these blobs have references, counting freed ones that are not yet folded.
+        """
         rows = await self._read(b"referenced", textArray([each for each in ids if isText(each)]))
         return frozenset(_texts(rows))
 
@@ -290,7 +294,9 @@ class Lists:
         ]
 
     async def _nullSequence(self, bucket: str, key: bytes) -> int:
-        """Return the number of the C{null} version of a key, or the greatest one without any."""
+        """
+        Return the write number of a key's C{null} version, or the largest number if it has none.
+        """
         if not isText(bucket):
             return sys.maxsize
         rows = await self._read(b"nullsequence", bucket.encode(), key)
@@ -301,10 +307,10 @@ class Lists:
 
     async def _page(self, statement: bytes, values: Sequence[Value]) -> Rows:
         """
-        Read the rows of a bucket's list.
+        Read the rows of a listing of a bucket.
 
-        @param values: The first is the bucket's name.
-        @raise NoSuchBucket: There is none, not even that which a bucket without keys has.
+        @param values: The parameters, of which the first is the bucket's name.
+        @raise NoSuchBucket: The bucket does not exist; even an empty bucket yields a row.
         """
         name = values[0]
         if name is None or b"\0" in name:
@@ -320,7 +326,7 @@ class Lists:
 
 
 def _rangeOf(bucket: str, where: KeyRange, most: int) -> list[Value]:
-    """Return the parameters of a walk; those of a flat list are the first four."""
+    """Return the parameters of a walk. A listing without groups takes the first four."""
     found: Any = where.parameters(0, most)
     return [
         bucket.encode(),
@@ -334,9 +340,9 @@ def _rangeOf(bucket: str, where: KeyRange, most: int) -> list[Value]:
 
 def _load(rows: Rows, textKeys: bool = False) -> list[tuple[Any, ...]]:
     """
-    Decode all columns, in C: a third of the time that a call for each value takes.
+    Decode all columns in C, in a third of the time of a call per value.
 
-    @param textKeys: Whether bytes are those of texts.
+    @param textKeys: Whether to decode byte columns as text.
     """
     transformer = Transformer()
     transformer.set_pgresult(rows, set_loaders=False)

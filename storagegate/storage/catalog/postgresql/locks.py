@@ -1,13 +1,13 @@
 """
-The locks with which a batch begins: shared ones of its buckets and then of its leases, in their
-order, or the lock of one bucket alone. They end with the transaction.
+The locks that a batch takes first: shared locks of its buckets and then of its leases, in order, or
+the exclusive lock of one bucket. They end with the transaction.
 
-A batch that has the shared lock of a lease is waited for by the end of that lease, which takes it
-alone. A bucket is locked by its name, for it may not exist yet.
+Ending a lease takes its lock exclusively and so waits for batches that hold it shared. A bucket is
+locked by name, because it may not exist yet.
 
-L{AdvisoryLocks} are what PostgreSQL has besides rows. L{RowLocks} lock the rows themselves: they
-write to each page that they lock, which costs 10 to 20 % of a write. They are for servers without
-the others, CockroachDB and YugabyteDB, neither of which is tested.
+L{AdvisoryLocks} use PostgreSQL's advisory locks. L{RowLocks} lock the rows themselves and write to
+each locked page, which costs 10 to 20 % of a write. They are for servers without advisory locks,
+CockroachDB and YugabyteDB, neither of which is tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,47 +18,47 @@ from storagegate.storage.catalog.postgresql.connection import Step
 from storagegate.storage.catalog.postgresql.values import int8, int8Array, textArray
 
 LEASE_LOCKS = 1 << 62
-"""The advisory lock of a lease is this and its number; those of buckets are less."""
+"""The advisory lock of a lease is this plus its number; bucket locks are smaller."""
 
 _NAMES = 2048
-"""Buckets whose locks' numbers are remembered."""
+"""The most buckets whose lock numbers are cached."""
 
 
 class Locks(Protocol):
     """
     Returns the statements that take locks.
 
-    @ivar statements: Those of connections that take them, by their names.
+    @ivar statements: The statements by name, for connections that take locks.
     """
 
     statements: Mapping[bytes, str]
 
     def shared(self, buckets: set[str], leases: Sequence[int]) -> list[Step]:
         """
-        Lock buckets and leases, which others may do, too.
+        Take shared locks of buckets and leases.
 
-        @param buckets: Their names.
-        @param leases: Their numbers, sorted.
+        @param buckets: The names of the buckets.
+        @param leases: The sorted numbers of the leases.
         """
 
     def bucketAlone(self, bucket: str, leases: Sequence[int]) -> list[Step]:
         """
-        Lock a bucket as no other transaction may, and leases as others may.
+        Take the exclusive lock of a bucket and shared locks of leases.
 
-        @param bucket: Its name.
-        @param leases: Their numbers, sorted.
+        @param bucket: The bucket's name.
+        @param leases: The sorted numbers of the leases.
         """
 
     def leaseAlone(self, lease: int) -> Step:
         """
-        Lock a lease as no other transaction may.
+        Take the exclusive lock of a lease.
 
-        @param lease: Its number.
+        @param lease: The lease's number.
         """
 
 
 class AdvisoryLocks:
-    """Locks of numbers."""
+    """Locks by number."""
 
     statements: Mapping[bytes, str] = {
         b"lock": "SELECT pg_advisory_xact_lock_shared(each) FROM unnest($1::bigint[]) AS each",
@@ -85,7 +85,7 @@ class AdvisoryLocks:
         return b"lockalone", (int8(LEASE_LOCKS + lease),)
 
     def numberOf(self, bucket: str) -> int:
-        """Return the lock of a bucket, less than 2**61."""
+        """Return the lock number of a bucket, less than 2**61."""
         found = self._numbers.get(bucket)
         if found is None:
             if len(self._numbers) >= _NAMES:
@@ -97,11 +97,11 @@ class AdvisoryLocks:
 
 class RowLocks:
     """
-    Locks of rows. A bucket that does not exist has none: of two that make it one finds the name
-    taken, and all other changes of it find nothing.
+    Locks of rows. A bucket that does not exist has no lock: if two transactions create it, one
+    finds the name taken, and all other changes find no bucket.
     """
 
-    # A renewal changes no key, and so waits for no commit under its lease.
+    # A renewal changes no key, so it does not wait for commits under its lease.
     statements: Mapping[bytes, str] = {
         b"lockbuckets": """
             SELECT FROM buckets WHERE name = ANY ($1::text[]) ORDER BY name FOR KEY SHARE

@@ -1,8 +1,8 @@
 """
-Look-ups: one round trip each, on a connection of their own. No record is cached, so a look-up sees
-what any node has committed before.
+Look-ups: one round trip each, on a separate connection. Records are not cached, so a look-up sees
+all earlier commits of all nodes.
 
-Buckets are remembered, but for writes alone, which name the revision by which they were judged.
+Buckets are cached only for writes, which name the revision that they were checked against.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from storagegate.storage.records import (
 from storagegate.storage.versionids import VersionIds
 
 _RECENT = 1024
-"""Buckets that are remembered, and rows that are decoded already, by these very bytes."""
+"""The most cached buckets, and the most cached decoded rows by their bytes."""
 
 _decodeBucket = msgspec.json.Decoder(tuple[str, str, int, str, str, str, bool, int, int]).decode
 
@@ -56,7 +56,7 @@ class Lookups:
     """
     Reads single records. Methods: reactor thread.
 
-    @ivar recent: The buckets that were found last, with their revisions, by name.
+    @ivar recent: Recently read buckets with their revisions, by name.
     """
 
     def __init__(self, reactor: Any, connection: PersistentConnection, ids: VersionIds) -> None:
@@ -67,14 +67,14 @@ class Lookups:
         self._decoded: dict[bytes, tuple[Bucket, int]] = {}
 
     async def bucket(self, name: str) -> Bucket | None:
-        """Look a bucket up."""
+        """Look up a bucket."""
         if not isText(name):
             return None
         rows = await self._read(b"bucket", name.encode())
         return self.bucketOf(rows.get_value(0, 0)) if rows.ntuples else None
 
     async def shard(self, bucket: str) -> int | None:
-        """Look up in which shard a bucket lives."""
+        """Look up the shard of a bucket."""
         if not isText(bucket):
             return None
         rows = await self._read(b"shard", bucket.encode())
@@ -83,7 +83,7 @@ class Lookups:
     async def object(
         self, bucket: str, key: bytes, versionId: str | None, verify: bool
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it, or a version."""
+        """Look up a bucket and an object or version in it."""
         if "\0" in bucket:
             return None, None
         if versionId is None:
@@ -104,20 +104,22 @@ class Lookups:
         return await self._read(b"version", bucket.encode(), key, int8(sequence))
 
     async def deleteMarker(self, bucket: str, key: bytes) -> ObjectRecord | None:
-        """Look up the delete marker that is the newest version of a key."""
+        """Look up the newest version of a key if it is a delete marker."""
         if not isText(bucket):
             return None
         rows = await self._read(b"marker", bucket.encode(), key)
         return self._recordOf(rows, bucket, key, False) if rows.ntuples else None
 
     async def completed(self, bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
-        """Look up the version that an upload has become; it reads all versions of the key."""
+        """
+        Look up the version that an upload's completion created. Reads all versions of the key.
+        """
         if not isText(bucket, uploadId):
             return None
         written = msgspec.json.encode({"uploadId": uploadId})[1:-1]
         rows = await self._read(b"completed", bucket.encode(), key, written)
         for n in range(rows.ntuples):
-            # It may be a name in the metadata.
+            # The match may be in user metadata.
             record = self._recordOf(rows, bucket, key, False, n)
             if record.attributes.uploadId == uploadId:
                 return record
@@ -138,7 +140,7 @@ class Lookups:
         return integer(rows.get_value(0, 0)), documents
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look an upload up."""
+        """Look up an upload."""
         if not isText(bucket, uploadId):
             return None
         rows = await self._read(b"upload", bucket.encode(), key, uploadId.encode())
@@ -164,13 +166,13 @@ class Lookups:
         return integer(rows.get_value(0, 0)), keys
 
     async def keyUses(self) -> dict[str, int]:
-        """Read when each key was used last, in ms."""
+        """Read when each key was last used, in ms."""
         rows = await self._read(b"keyuses")
         get = rows.get_value
         return {get(n, 0).decode(): integer(get(n, 1)) for n in range(rows.ntuples)}
 
     async def keysGeneration(self) -> int:
-        """Read the number that changes with the keys."""
+        """Read the generation of the keys."""
         return integer((await self._read(b"keysgeneration")).get_value(0, 0))
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
@@ -179,7 +181,7 @@ class Lookups:
         return frozenset(rows.get_value(n, 0).decode() for n in range(rows.ntuples))
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """Look up a blob."""
         if not isText(id):
             return None
         rows = await self._read(b"blobrow", id.encode())
@@ -189,13 +191,13 @@ class Lookups:
         return BlobRow(id, integer(size), integer(crc), integer(refs), damaged == TRUE)
 
     async def progress(self, task: str) -> bytes | None:
-        """Read where a task in the background has come to."""
+        """Read the progress of a background task."""
         rows = await self._read(b"progress", task.encode())
         found: bytes | None = rows.get_value(0, 0) if rows.ntuples else None
         return found
 
     def bucketOf(self, described: bytes) -> Bucket:
-        """Decode a bucket, most of which were decoded before, and remember it."""
+        """Decode a bucket, usually from a cache, and remember it."""
         found = self._decoded.get(described)
         if found is None:
             if len(self._decoded) >= _RECENT:
@@ -219,7 +221,7 @@ class Lookups:
         number = int.from_bytes(sequence, "big")
         length = int.from_bytes(size, "big")
         described = readAttributes(attributes)
-        # Most have none of these.
+        # Most objects have none of these.
         if tags is not None or acl is not None or mode is not None or hold is not None:
             described = replace(
                 described,

@@ -1,13 +1,13 @@
 """
-Tables and functions of buckets that are moved to another cluster, or from there.
+Tables and functions for moving buckets to or from another cluster.
 
-C{bucketmoves} has the mark of each move, with the number of its bucket here. A name that is
-C{isreserved} is no bucket's, and none can be made of it: the bucket is not there yet, or is about
-to serve elsewhere. Rows under its number are found by no look-up.
+C{bucketmoves} has the mark of each move, with the number of the bucket in this cluster. An
+C{isreserved} name has no bucket, and none can be created with it: the bucket has not arrived yet,
+or is about to be served elsewhere. Look-ups do not find rows under its number.
 
-C{arriving} has the rows of buckets that do not serve yet. C{arrivedblobs} has a row for each blob
-that was copied, with its id in the cluster that it came from. As long as it is there it is one of
-the references of its blob.
+C{arriving} has the rows of buckets that are not served yet. C{arrivedblobs} has a row for each
+copied blob, with its id in the source cluster. While the row exists, it counts as a reference to
+the blob.
 """
 
 MOVE_TABLES = (
@@ -56,7 +56,7 @@ MOVE_FUNCTIONS = (
     CREATE TRIGGER refusereserved BEFORE INSERT ON buckets
         FOR EACH ROW EXECUTE FUNCTION refusereserved()
     """,
-    # The rows of objects and uploads stay, and are found by no look-up any more.
+    # The rows of objects and uploads stay, but look-ups no longer find them.
     """
     CREATE FUNCTION dropbucket(pnumber bigint, OUT rname text) LANGUAGE plpgsql AS $$
     DECLARE

@@ -1,6 +1,6 @@
 """
-The mutations of the catalog: the statement of each, its parameters, and how its result is read. The
-functions of the schema judge and make them; see
+The mutations of the catalog: the statement, the parameters and the decoding of the result of each.
+The functions of the schema check and apply them; see
 L{storagegate.storage.catalog.postgresql.functions}.
 """
 
@@ -51,10 +51,10 @@ from storagegate.storage.records import (
 )
 from storagegate.storage.versionids import VersionIds
 
-# Bytes that a segment, and the summary of its part, take in a row.
+# Bytes of a segment and its part summary in a row.
 _SEGMENT_WEIGHT = 200
 
-# The bucket and the keys of mutations of what belongs to no bucket.
+# The bucket and the keys of mutations that concern no bucket.
 _STORE = ""
 _KEYS = b"keys"
 _BLOBS = b"blobs"
@@ -64,14 +64,17 @@ _WATCHES = b"watches"
 _decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
 
 VersionName = tuple[Value, Value, Value, Value]
-"""The parameters that name a version, or the current object: bucket, key, which."""
+"""
+The parameters that name a version or the current object: bucket, key, whether a version is named,
+and its sequence.
+"""
 
 
 def versionName(ids: VersionIds, bucket: str, key: bytes, versionId: str | None) -> VersionName:
     """
     Return the parameters that name a version.
 
-    @param ids: Those of the store.
+    @param ids: The store's version ids.
     @param versionId: L{None} for the current object.
     """
     sequence = None if versionId is None else ids.read(versionId)
@@ -95,7 +98,9 @@ def createBucket(bucket: Bucket) -> PendingMutation:
 
 
 def placeBucket(name: str) -> PendingMutation:
-    """Choose the shard of a new bucket, if its name has none yet; the outcome is its number."""
+    """
+    Choose the shard of a new bucket, unless its name already has one; the outcome is its number.
+    """
 
     def read(results: Sequence[Rows]) -> int:
         return integer(results[0].get_value(0, 0))
@@ -114,7 +119,7 @@ def setVersioning(bucket: str, versioning: str) -> PendingMutation:
 
 
 def setObjectLock(bucket: str, default: DefaultRetention | None) -> PendingMutation:
-    """Enable the object lock of a bucket, and set its default."""
+    """Enable object lock on a bucket and set its default retention."""
     document = None if default is None else msgspec.json.encode(default)
     return _ofBucket(bucket, (b"setobjectlock", (_bucket(bucket), document)))
 
@@ -139,8 +144,8 @@ def putObject(
     """
     Store an object; the outcome is its record.
 
-    @param ids: Those of the store.
-    @param newBlobs: The new ones among its blobs, with their CRC-32C.
+    @param ids: The store's version ids.
+    @param newBlobs: The record's new blobs with their CRC-32C.
     @raise UnicodeDecodeError: The key is not UTF-8.
     """
     record.key.decode()
@@ -169,9 +174,9 @@ def deleteObjects(
     atMs: int,
 ) -> PendingMutation:
     """
-    Remove objects and versions; the outcome has what happened to each.
+    Remove objects and versions; the outcome has a result for each.
 
-    @param ids: Those of the store.
+    @param ids: The store's version ids.
     @param account: The account of delete markers.
     @param atMs: The time of delete markers.
     """
@@ -204,7 +209,7 @@ def putTags(name: VersionName, tags: str) -> PendingMutation:
 
 
 def putAcl(bucket: str, key: bytes, sequence: int, acl: str) -> PendingMutation:
-    """Replace the access control list of a version, by the number of its write."""
+    """Replace the access control list of a version, given by write number."""
     name = (_bucket(bucket), key, TRUE, int8(sequence))
     return _ofVersion(b"putacl", name, acl.encode() or None)
 
@@ -215,10 +220,10 @@ def putRetention(
     """
     Change the retention of a version.
 
-    @param mode: Empty to lift it.
+    @param mode: Empty to remove the retention.
     @param untilMs: When it ends.
     @param atMs: The time of the request.
-    @param bypass: Whether governance mode gives way.
+    @param bypass: Whether to bypass governance mode.
     """
     until = int8(untilMs) if mode else None
     values = (mode.encode() or None, until, int8(atMs), boolean(bypass))
@@ -269,10 +274,10 @@ def completeUpload(
     condition: WriteCondition,
 ) -> PendingMutation:
     """
-    Make an object of an upload; the outcome is its record.
+    Assemble an upload into an object; the outcome is its record.
 
-    @param ids: Those of the store.
-    @raise InvalidPart: A part comes twice.
+    @param ids: The store's version ids.
+    @raise InvalidPart: A part is listed twice.
     """
     if len({number for number, _ in parts}) != len(parts):
         raise InvalidPart("a part comes twice")
@@ -298,7 +303,8 @@ def abortUpload(bucket: str, key: bytes, uploadId: str, generation: int | None) 
     """
     End an upload.
 
-    @param generation: That of the settings with the rule that ends it; L{None} if a client does.
+    @param generation: The generation of the settings whose rule ends the upload; L{None} if a
+        client ends it.
     """
     name = _uploadName(bucket, key, uploadId)
     step = (b"abortupload", (*name, optional(int8, generation)))
@@ -306,7 +312,7 @@ def abortUpload(bucket: str, key: bytes, uploadId: str, generation: int | None) 
 
 
 def putProgress(task: str, document: bytes) -> PendingMutation:
-    """Write where a task in the background has come to."""
+    """Store the progress of a background task."""
     return PendingMutation(
         _STORE, ((_TASKS, (b"putprogress", (task.encode(), document))),), _nothing
     )
@@ -324,7 +330,7 @@ def changeAccessKey(key: AccessKey) -> PendingMutation:
 
 
 def noteKeyUses(uses: Mapping[str, int]) -> PendingMutation:
-    """Note when keys were used last."""
+    """Record when keys were last used."""
     step = (b"notekeyuses", (textArray([*uses]), int8Array([*uses.values()])))
     return PendingMutation(_STORE, ((_KEYS, step),), _nothing)
 
@@ -348,16 +354,16 @@ def markCorrupt(blob: str) -> PendingMutation:
 
 
 def clearCorrupt(blob: str) -> PendingMutation:
-    """Record that a blob is right again, and notify the other nodes."""
+    """Record that a blob is intact again, and notify the other nodes."""
     step = (b"clearcorrupt", (textArray([blob]),))
     return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(blob,))
 
 
 def startWatch(bucket: str, lease: int) -> PendingMutation:
     """
-    Begin to note the changes of a bucket; the outcome is the snapshot at that moment.
+    Start recording the changes of a bucket; the outcome is the current snapshot.
 
-    @param lease: Of the node that watches.
+    @param lease: The lease of the watching node.
     """
 
     def read(results: Sequence[Rows]) -> str:
@@ -372,7 +378,7 @@ def stopWatch(bucket: str, lease: int) -> PendingMutation:
     """
     End L{startWatch}.
 
-    @param lease: That of the node.
+    @param lease: The lease of the node.
     """
     step = (b"stopwatch", (_bucket(bucket), int8(lease)))
     return PendingMutation(bucket, ((b"", step),), _nothing)
@@ -380,30 +386,30 @@ def stopWatch(bucket: str, lease: int) -> PendingMutation:
 
 def moveWatches(before: int, lease: int) -> PendingMutation:
     """
-    Pass the watches of a lease on to another one of the same node; the outcome is whether it had
+    Transfer the watches of a lease to another lease of the same node; the outcome is whether it had
     any.
 
     @param before: The former lease.
-    @param lease: The one of now.
+    @param lease: The current lease.
     """
     step = (b"movewatches", (int8(before), int8(lease)))
     return PendingMutation(_STORE, ((_WATCHES, step),), _wasFound)
 
 
 def _checked(results: Sequence[Rows]) -> None:
-    """Raise the error of a status."""
+    """Raise the error of a nonzero status."""
     status = integer(results[0].get_value(0, 0))
     if status:
         raise STATUSES[status]()
 
 
 def _wasFound(results: Sequence[Rows]) -> bool:
-    """Return a truth value."""
+    """Return the boolean result."""
     return bool(results[0].get_value(0, 0) == TRUE)
 
 
 def _nothing(results: Sequence[Rows]) -> None:
-    """Return nothing."""
+    """Return L{None}."""
 
 
 def _ofBucket(
@@ -427,7 +433,7 @@ def _stored(ids: VersionIds, record: ObjectRecord, results: Sequence[Rows]) -> O
     mode = get(0, 3)
     lock = record.attributes.lock
     if mode is not None and not lock.mode:
-        # The default of the bucket.
+        # The server applied the bucket's default.
         lock = replace(lock, mode=mode.decode(), untilMs=integer(get(0, 4)))
         record = replace(record, attributes=replace(record.attributes, lock=lock))
     return replace(record, sequence=sequence, versionId=versionId)
@@ -451,9 +457,9 @@ def _removedNothing(results: Sequence[Rows]) -> list[Removal | Exception]:
 
 def _removed(ids: VersionIds, bucket: str, key: bytes, rows: Rows) -> Removal | Exception:
     """
-    Return the outcome of an entry.
+    Return the result of an entry.
 
-    @raise NoSuchBucket: For all entries.
+    @raise NoSuchBucket: The bucket does not exist, which fails all entries.
     """
     get = rows.get_value
     status = integer(get(0, 0))
@@ -477,9 +483,9 @@ def _removed(ids: VersionIds, bucket: str, key: bytes, rows: Rows) -> Removal | 
 
 def exposed(ids: VersionIds, bucket: str, key: bytes, *columns: Any) -> ObjectRecord:
     """
-    Return the record, without its bytes, of the version that is current now.
+    Return the record of the new current version, without its bytes.
 
-    @param ids: Those of the store.
+    @param ids: The store's version ids.
     @param columns: Size, ETag, time, account, attributes, whether it is numbered, sequence.
     """
     size, etag, modifiedMs, account, attributes, numbered, number = columns
@@ -502,7 +508,7 @@ def _bucket(name: str) -> bytes:
     """
     Return the name of a bucket.
 
-    @raise NoSuchBucket: No bucket can have it.
+    @raise NoSuchBucket: No bucket can have this name.
     """
     if not isText(name):
         raise NoSuchBucket
@@ -513,7 +519,7 @@ def _uploadName(bucket: str, key: bytes, uploadId: str) -> tuple[bytes, bytes, b
     """
     Return the name of an upload.
 
-    @raise NoSuchUpload: No upload can have it.
+    @raise NoSuchUpload: No upload can have this id.
     """
     if not isText(uploadId):
         raise NoSuchUpload
@@ -545,11 +551,11 @@ def _removalValues(condition: WriteCondition) -> tuple[Value, ...]:
 
 
 def _recordValues(record: ObjectRecord, condition: WriteCondition) -> tuple[Value, ...]:
-    """Return the parameters that an object is stored with."""
+    """Return the parameters for storing an object."""
     attributes, inline = record.attributes, record.content.inline
     checksum, lock = attributes.checksum, attributes.lock
     plain = attributes
-    # Those that have columns of their own.
+    # These have separate columns.
     if attributes.tags or attributes.acl or lock is not UNLOCKED:
         plain = replace(attributes, tags="", acl="", lock=UNLOCKED)
     return (
@@ -579,9 +585,9 @@ def _references(
     segments: Sequence[Segment], newBlobs: Mapping[str, int]
 ) -> tuple[Value, list[str]]:
     """
-    Return the rows of new blobs, as JSON, and the ids of the others, one a reference.
+    Return the rows of new blobs as JSON, and the ids of the other blobs, one per reference.
 
-    @param newBlobs: The new ones, with their CRC-32C.
+    @param newBlobs: The new blobs with their CRC-32C.
     """
     if not segments:
         return None, []

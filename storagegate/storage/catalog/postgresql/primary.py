@@ -1,11 +1,12 @@
 """
-The primary among several servers, and connections to it that are opened again when they are lost.
+Discovery of the primary among several servers, and connections to it that reopen when they are
+lost.
 
-All servers are asked, and the primary with the newest timeline is taken. libpq's own list of hosts
-would stop at the first that takes writes, which may be an old primary that came back. A standby
-counts for its timeline, too: an old primary beside a standby of a newer one is not used. While
-there is a primary the other servers are watched, for one of them may be promoted although the
-connections to the old one stay open.
+All servers are queried, and the primary with the newest timeline is used. libpq's own host list
+would stop at the first server that accepts writes, which may be an old primary that came back.
+Timelines of standbys count, too: an old primary is not used if a standby has a newer timeline.
+While there is a primary, the other servers are watched, because one of them may be promoted
+although connections to the old primary stay open.
 """
 
 import re
@@ -36,31 +37,32 @@ from storagegate.storage.errors import StoreBusy
 from storagegate.storage.sqlite import CatalogUnusable
 
 ASK_SECONDS = 2.0
-"""A server that has not answered by then is not asked any longer."""
+"""The timeout of a query to one server."""
 
 WAIT_SECONDS = 5.0
 """
-A query waits so long for a connection and the answer: the time within which a client must have its
-own.
+How long a query waits for a connection and the answer: the time within which a client must be
+answered.
 """
 
 WATCH_SECONDS = 1.0
 """
-Between two looks at the servers that are not used. An old primary that stood still while another
-was promoted, and goes on, is used for so long by a node whose connections it has kept.
+Interval between checks of the servers that are not in use. If an old primary was suspended while
+another was promoted, and then resumes, a node whose connections it has kept uses it for up to this
+time.
 """
 
 MAX_WAITING = 4096
-"""Queries that wait for a connection: as many as may be under way on one."""
+"""The most queries that wait for a connection: the limit of transactions in flight on one."""
 
 _BACKOFF = Backoff(firstSeconds=0.1, maxSeconds=2.0, minSeconds=0.02)
 
 _SESSION = b"session"
 _WHERE = b"where"
 
-# Of the WAL that is written now: the control file shows the old timeline until the first checkpoint
-# after a promotion.
-# The server gives up before this program does, so that it says what it has not done.
+# The timeline is taken from the current WAL, because the control file shows the old timeline until
+# the first checkpoint after a promotion. The server times out before this program does, so that it
+# reports what it has not done.
 ASK_STATEMENTS = {
     _SESSION: """
         SELECT set_config(name, value, false) FROM (VALUES
@@ -81,24 +83,24 @@ ASK_STATEMENTS = {
     """,
 }
 
-"""Each connection has them, besides its own."""
+"""Statements of each connection, in addition to its own."""
 
 
 _PASSING = re.compile(
     "start|shut|recover|not (?:yet )?accepting|too many|remaining connection slots", re.IGNORECASE
 )
-"""Matches what a server says that lets nobody in for the moment."""
+"""Matches the errors of a server that temporarily accepts no connections."""
 
 
 class CatalogUnreachable(CatalogUnusable, StoreBusy):
-    """No server of the catalog answers as a primary; one may do so later."""
+    """No server of the catalog answers as a primary. This may be temporary."""
 
 
 def unreached(error: psycopg.Error) -> CatalogUnusable:
     """
-    Make the error of a connection that was not made.
+    Return the error for a failed connection.
 
-    A server that refuses the user, the password or the database does so later, too.
+    A refusal of the user, the password or the database is permanent.
     """
     reason = " ".join(str(error).split())
     isRefusal = "FATAL:" in reason and not _PASSING.search(reason)
@@ -108,11 +110,12 @@ def unreached(error: psycopg.Error) -> CatalogUnusable:
 
 def findPrimary(conninfos: Sequence[str]) -> tuple[str, int]:
     """
-    Return the conninfo of the primary with the newest timeline, and that. Blocks, for a start.
+    Return the conninfo of the primary with the newest timeline, and that timeline. Blocks; for
+    startup.
 
-    @param conninfos: One a server.
-    @raise CatalogUnusable: No server is a primary that may be used; the text says why in one line.
-        L{CatalogUnreachable} if one may be so later.
+    @param conninfos: The conninfos, one per server.
+    @raise CatalogUnusable: No server is a usable primary; the message is one line with the reason.
+        L{CatalogUnreachable} if this may be temporary.
     """
     newest, best = 0, ""
     problem = CatalogUnusable("the catalog cannot be used: no server is configured")
@@ -141,16 +144,16 @@ class Primary:
     """
     Finds the primary. Methods: reactor thread.
 
-    @ivar timeline: The newest that was seen, by any server.
-    @ivar failure: Why there was no primary at the last look; L{None} if there was one.
-    @ivar onPromotion: Called when the timeline is another, before a connection to it is used: what
-        was committed without a synchronous standby, a lease too, may be lost.
+    @ivar timeline: The newest timeline seen on any server.
+    @ivar failure: Why the last check found no primary; L{None} if it found one.
+    @ivar onPromotion: Called when the timeline has changed, before a new connection is used:
+        commits without a synchronous standby, including a lease, may be lost.
     """
 
     def __init__(self, reactor: Any, conninfos: Sequence[str], timeline: int = 0) -> None:
         """
-        @param conninfos: One a server.
-        @param timeline: The newest that was seen; 0 for none.
+        @param conninfos: The conninfos, one per server.
+        @param timeline: The newest timeline seen; 0 for none.
         """
         self.timeline = timeline
         self.onPromotion: Callable[[], object] = lambda: None
@@ -163,13 +166,13 @@ class Primary:
         self._watching: Deferred[None] | None = None
 
     def watch(self) -> None:
-        """Watch the servers that are not used. Once."""
+        """Watch the servers that are not in use. Call once."""
         if len(self._conninfos) > 1:
             self._watching = Deferred.fromCoroutine(self._watch())
             self._watching.addErrback(lambda failure: failure.trap(CancelledError) and None)
 
     def close(self) -> None:
-        """End L{watch}."""
+        """Stop L{watch}."""
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.cancel()
@@ -191,7 +194,9 @@ class Primary:
                 self.onPromotion()
 
     async def _timelineOf(self, conninfo: str) -> int:
-        """Return the timeline of a server, on a kept connection; 0 if it does not answer."""
+        """
+        Return the timeline of a server, over a persistent connection; 0 if it does not answer.
+        """
         connection = self._watched.pop(conninfo, None)
         steps: list[Step] = [(_WHERE, ())]
         try:
@@ -202,7 +207,7 @@ class Primary:
                 steps.insert(0, (_SESSION, ()))
             rows = await connection.run(steps).addTimeout(ASK_SECONDS, self._reactor)
         except Exception:
-            # Only a server that answers can be newer.
+            # Only a server that answers can have a newer timeline.
             if connection is not None:
                 connection.close()
             return 0
@@ -216,8 +221,9 @@ class Primary:
         """
         Connect to the primary.
 
-        @param make: Makes a connection that is not open.
-        @raise ConnectionLost: No server is the primary, or it is older than one that was seen.
+        @param make: Creates a connection that is not open.
+        @raise ConnectionLost: No server is the primary, or its timeline is older than one already
+            seen.
         """
         answers = zip(self._conninfos, await self._askAll(make), strict=True)
         found = [(conninfo, *answer) for conninfo, answer in answers if answer is not None]
@@ -256,7 +262,7 @@ class Primary:
     async def _ask(
         self, conninfo: str, connection: Connection
     ) -> tuple[int, bool, Connection] | None:
-        """Connect; return the timeline, and whether it is a primary."""
+        """Connect to a server; return its timeline, whether it is a primary, and the connection."""
         try:
             address = await self._resolved(conninfo)
             await connection.open(address).addTimeout(ASK_SECONDS, self._reactor)
@@ -264,7 +270,7 @@ class Primary:
                 ASK_SECONDS, self._reactor
             )
         except Exception as error:
-            # With any fault of one server, another may be the primary.
+            # Whatever the fault of this server, another may be the primary.
             self._reason = " ".join(str(error).split()) or "no answer"
             connection.close()
             return None
@@ -286,7 +292,7 @@ class PersistentConnection:
     """
     Keeps one connection to the primary open. Methods: reactor thread.
 
-    @ivar connection: The open one; L{None} while there is none.
+    @ivar connection: The open connection; L{None} while there is none.
     """
 
     _log = Logger()
@@ -303,10 +309,10 @@ class PersistentConnection:
         answerSeconds: float = ANSWER_SECONDS,
     ) -> None:
         """
-        @param statements: Are prepared each time, by their names.
+        @param statements: Statements by name, prepared on each new connection.
         @param onNotification: See L{Connection}.
-        @param onOpen: Called with each new connection, before queries that wait are sent.
-        @param onLost: Called when an open connection was lost.
+        @param onOpen: Called with each new connection, before waiting queries are sent.
+        @param onLost: Called when an open connection is lost.
         @param random: C{random.uniform} or a replacement.
         @param answerSeconds: See L{Connection}.
         """
@@ -326,13 +332,13 @@ class PersistentConnection:
         self._asked: list[Connection] = []
 
     def open(self) -> None:
-        """Begin to connect. Once."""
+        """Start connecting. Call once."""
         Deferred.fromCoroutine(self._open()).addErrback(
             lambda failure: self._log.failure("the catalog's connection failed", failure)
         )
 
     def close(self) -> None:
-        """Close the connection, and open no other. What waits fails."""
+        """Close the connection without reopening it. Waiting queries fail."""
         self._isClosed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -348,10 +354,9 @@ class PersistentConnection:
 
     def reopen(self, reason: str) -> None:
         """
-        Open another connection in place of the one that is open, if there is one; the outcome of
-        what is under way on it is unknown.
+        Replace the open connection, if any. The outcome of transactions in flight on it is unknown.
 
-        @param reason: For the log.
+        @param reason: The reason for the log.
         """
         connection = self.connection
         if connection is not None:
@@ -363,7 +368,7 @@ class PersistentConnection:
         Wait for an open connection.
 
         @param seconds: The longest wait.
-        @raise StoreBusy: There is none by then, or too many queries wait.
+        @raise StoreBusy: The wait timed out, or too many queries wait.
         """
         if self.connection is not None:
             return self.connection
@@ -383,9 +388,9 @@ class PersistentConnection:
 
     async def query(self, *steps: Step, began: float | None = None) -> list[Any]:
         """
-        Run statements that only read, in one transaction: if the connection is lost, again.
+        Run read-only statements in one transaction; retry if the connection is lost.
 
-        @param began: Since when their client waits, if that is not from now on.
+        @param began: When the client began to wait, if not now.
         @return: A result for each statement.
         @raise StoreBusy: The catalog did not answer.
         """
@@ -402,7 +407,7 @@ class PersistentConnection:
         return await self._queryLater(steps, began)
 
     async def _queryLater(self, steps: Sequence[Step], began: float) -> list[Any]:
-        """Run statements when there is a connection, as long as their client waits."""
+        """Run statements once there is a connection, while their client still waits."""
         connection = await self.opened(began + WAIT_SECONDS - self._reactor.seconds())
         try:
             return await connection.run(steps, began)
@@ -411,10 +416,10 @@ class PersistentConnection:
 
     async def lookUp(self, step: Step) -> Any:
         """
-        Run one statement that only reads, with others of this turn: if the connection is lost,
-        again.
+        Run one read-only statement, batched with others of this reactor iteration; retry if the
+        connection is lost.
 
-        @return: Its result.
+        @return: The result.
         @raise StoreBusy: The catalog did not answer.
         """
         connection = self.connection
@@ -486,5 +491,5 @@ class PersistentConnection:
         self._log.warn("a connection of the catalog was lost: {reason}", reason=reason)
         if self._onLost is not None:
             self._onLost()
-        # At once: the next server may be waiting already.
+        # Reconnect immediately, because another server may already be available.
         self.open()

@@ -1,27 +1,27 @@
 """
-The schema of the catalog, and how a database is brought to it. All functions block.
+The schema of the catalog and its migration. All functions block.
 
-It is a list of migrations; C{schemaversion} counts those that a database has seen. A new version of
-the schema is one more entry in L{MIGRATIONS}, never an edit of an old one. One node at a time
-migrates; the next finds it done.
+The schema is a list of migrations; C{schemaversion} counts the applied ones. A new schema version
+adds an entry to L{MIGRATIONS} and never edits an old one. One node at a time migrates; the next
+finds it done.
 
-B{Shards.} A bucket lives in one database, whose number is in C{meta}. C{directory} in the first,
-number 0, says in which: it has the number of a row of C{shards} for each bucket. New ones are
-spread over those with C{takesbuckets}. As soon as there are two shards no row of it is changed or
-removed, so that nodes can remember it: a name that was once a bucket's stays in its shard. A row
-without a bucket is no bucket. Keys, secrets and the list of shards are in the first one, too.
+B{Shards.} A bucket lives in one database, whose shard number is in its C{meta}. C{directory} in
+shard 0 maps each bucket name to a row of C{shards}. New buckets are spread over the shards with
+C{takesbuckets}. Once there are two shards, rows of C{directory} are never changed or removed, so
+that nodes can cache them: a name that was once used stays in its shard. A row alone does not make a
+bucket. Shard 0 also has the keys, the secrets and the list of shards.
 
-B{Tables.} C{objects} has the current objects alone, C{versions} those that are not current any more
-and all delete markers. Keys are bytes, for a text of PostgreSQL has no NUL. The id of a version is
-made of its C{sequence}; one that is not C{numbered} is the C{null} version.
+B{Tables.} C{objects} has only the current objects; C{versions} has noncurrent versions and all
+delete markers. Keys are bytes, because PostgreSQL text cannot contain NUL. A version id is derived
+from C{sequence}; a version that is not C{numbered} is the C{null} version.
 
-C{buckets.revision} changes with what is C{described} and never repeats: a write names the one by
-which it was judged. C{described} is the row as nodes read it.
+C{buckets.revision} changes with C{described} and never repeats; a write names the revision that it
+was checked against. C{described} is the row as nodes read it.
 
-C{freed} has a row for each reference that was given back, and C{usagedeltas} one for each change of
-what a bucket holds: nothing waits for the lock of a row that many change. Both are folded into
-C{blobs} and C{usage} by one node. C{freed.xid} is the transaction that gave it back, so that it can
-be compared with the snapshots of readers. The journal of changes is in
+C{freed} has a row for each freed reference, and C{usagedeltas} a row for each change of a bucket's
+usage, so that transactions do not wait for locks of shared rows. One node folds both into C{blobs}
+and C{usage}. C{freed.xid} is the transaction that freed the reference, for comparison with the
+snapshots of readers. The change journal is in
 L{storagegate.storage.catalog.postgresql.eventfunctions}, the move of a bucket in
 L{storagegate.storage.catalog.postgresql.movefunctions}.
 """
@@ -44,12 +44,12 @@ from storagegate.storage.sqlite import CatalogUnusable
 CONNECT_SECONDS = 5
 
 OLDEST = 14
-"""The oldest PostgreSQL that works."""
+"""The oldest supported PostgreSQL version."""
 
 UNINITIALISED = "the catalog is not initialised: see storagegate cluster init"
 
 _LOCK = 0x73746F7265
-"""The advisory lock of migrations: one that no bucket and no lease has."""
+"""The advisory lock of migrations, which differs from all bucket and lease locks."""
 
 _HAS_VERSION = """
     SELECT count(*) FROM pg_tables
@@ -61,7 +61,7 @@ _MOVED = f"""
 """
 
 _SAFE = ("on", "remote_apply")
-"""Values of C{synchronous_commit} with which what is acknowledged is durable."""
+"""Values of C{synchronous_commit} with which acknowledged commits are durable."""
 
 _COLUMNS = """
     bucketid bigint NOT NULL,
@@ -154,7 +154,7 @@ _FIRST = (
         PRIMARY KEY (bucketid, name)
     )
     """,
-    # Room for the next version of a row in its page: then no index is changed.
+    # Leaves space for the next version of a row in its page, so that updates change no index.
     f"CREATE TABLE objects ({_COLUMNS}, PRIMARY KEY (bucketid, key)) WITH (fillfactor = 90)",
     f"""
     CREATE TABLE versions (
@@ -241,7 +241,7 @@ _FIRST = (
     """,
     *EVENT_TABLES,
     *MOVE_TABLES,
-    # All rows of these are soon dead, however few they are beside those to come.
+    # Rows of these tables die soon, so the vacuum threshold is independent of the table size.
     *(
         f"ALTER TABLE {table} SET"
         " (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000)"
@@ -283,12 +283,13 @@ MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST,)
 
 def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:
     """
-    Bring a database to the newest schema, in one transaction.
+    Migrate a database to the newest schema, in one transaction.
 
-    @param conninfo: Of the primary.
-    @param mayCreate: Whether the schema is made if there is none.
-    @param evenMoved: Whether it may be a store that has moved away, or one that is being filled.
-    @raise CatalogUnusable: It cannot be reached or does not fit; the text says why in one line.
+    @param conninfo: The primary's conninfo.
+    @param mayCreate: Whether to create the schema if it does not exist.
+    @param evenMoved: Whether to accept a store that has moved away or is being filled.
+    @raise CatalogUnusable: The database cannot be reached or is unsuitable; the message is one line
+        with the reason.
     """
     try:
         with closing(
@@ -314,10 +315,11 @@ def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> N
 
 def makeEmpty(connection: psycopg.Connection[TupleRow], version: int) -> None:
     """
-    Make the schema of some version in an empty database, in the transaction of the connection.
+    Create a version of the schema in an empty database, in the connection's transaction.
 
-    @param version: No more than L{MIGRATIONS} has.
-    @raise CatalogUnusable: The database is not empty, or does not fit; the text is one line.
+    @param version: The schema version, at most the length of L{MIGRATIONS}.
+    @raise CatalogUnusable: The database is not empty or is unsuitable; the message is one line with
+        the reason.
     """
     cursor = connection.cursor()
     _check(cursor)
@@ -328,7 +330,7 @@ def makeEmpty(connection: psycopg.Connection[TupleRow], version: int) -> None:
 
 
 def finishEmpty(connection: psycopg.Connection[TupleRow]) -> None:
-    """Bring what L{makeEmpty} has made to the newest schema, in the same transaction."""
+    """Migrate a schema created by L{makeEmpty} to the newest version, in the same transaction."""
     cursor = connection.cursor()
     _apply(cursor, _version(cursor))
 
@@ -347,11 +349,11 @@ def _apply(cursor: Cursor[TupleRow], version: int, newest: int = len(MIGRATIONS)
 
 def checkShard(connection: psycopg.Connection[TupleRow], shard: int, secret: bytes | None) -> None:
     """
-    Check that a database is that of a shard.
+    Check that a database belongs to a shard.
 
-    @param shard: Its number.
-    @param secret: The random bytes of its store, where they are known.
-    @raise CatalogUnusable: It is another one.
+    @param shard: The shard's number.
+    @param secret: The store's secret, if known.
+    @raise CatalogUnusable: The database belongs to another shard or store.
     """
     [(number, found)] = connection.execute(
         "SELECT s.number, (SELECT value FROM meta WHERE name = 'secret') FROM meta AS s"
@@ -364,18 +366,18 @@ def checkShard(connection: psycopg.Connection[TupleRow], shard: int, secret: byt
 
 
 def readShards(connection: psycopg.Connection[TupleRow]) -> dict[int, list[str]]:
-    """Read the conninfos of the further shards by their numbers."""
+    """Read the conninfos of the additional shards by number."""
     rows = connection.execute("SELECT number, servers FROM shards WHERE number > 0 ORDER BY 1")
     return dict(rows.fetchall())
 
 
 def _version(cursor: Cursor[TupleRow]) -> int:
     """
-    Return how many migrations a database has seen.
+    Return the number of migrations applied to a database.
 
-    @raise CatalogUnusable: More than this program knows.
+    @raise CatalogUnusable: The number is higher than this program knows.
     """
-    # Not by to_regclass: it remembers from before the lock that there is none.
+    # Not with to_regclass, which may have cached before the lock that the table does not exist.
     if not _value(cursor, _HAS_VERSION):
         return 0
     version = _value(cursor, "SELECT version FROM schemaversion")
@@ -390,9 +392,9 @@ def _version(cursor: Cursor[TupleRow]) -> int:
 
 def _check(cursor: Cursor[TupleRow]) -> None:
     """
-    Check the properties of server and database.
+    Check the settings of server and database.
 
-    @raise CatalogUnusable: One of them does not fit.
+    @raise CatalogUnusable: One of them is unsuitable.
     """
     version = cursor.connection.info.server_version
     if version < OLDEST * 10_000:

@@ -1,17 +1,16 @@
 """
-A catalog of several shards: each bucket lives as a whole in one PostgreSQL.
+A catalog of several shards. Each bucket lives in one PostgreSQL database.
 
-The directory in shard 0 says in which. Its rows never change, so a node remembers them. A bucket is
-made in this order: its row of the directory, then the bucket; a crash between the two leaves a row
-without a bucket, which is no bucket, and is used when the bucket is made again. A bucket that is
-removed leaves its row.
+The directory in shard 0 maps buckets to shards. Its rows never change, so nodes cache them.
+Creating a bucket writes its directory row first and then the bucket. A crash in between leaves a
+row without a bucket, which is used when the bucket is created again. Removing a bucket leaves its
+row.
 
-A request has a lease in each shard (L{REQUEST_LEASES}): what it writes is
-committed under that of the shard of its bucket. A shard in which this node has no lease refuses
-everything; the others serve.
+A request has a lease in each shard (L{REQUEST_LEASES}) and commits under the lease in its bucket's
+shard. A shard in which this node has no lease refuses all operations; the other shards serve.
 
 A blob belongs to the shard whose lease its id names. It is counted, swept and collected there, so a
-copy from shard to shard cannot name it: L{BlobsElsewhere}.
+copy to another shard cannot reference it: L{BlobsElsewhere}.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -56,14 +55,14 @@ T = TypeVar("T")
 _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 _PLACES = 100_000
-"""Buckets whose shards are remembered, 10 MB."""
+"""The most buckets whose shards are cached (10 MB)."""
 
 _BUCKET_BITS = 48
-"""In positions of checks of inline bytes the number of the shard is above that of the bucket."""
+"""In positions of inline checks, the shard number is in the bits above the bucket number."""
 
 
 def _reading(name: str) -> Any:
-    """Make a method that reads from the shard of the bucket which is its first argument."""
+    """Return a method that reads from the shard of the bucket named by its first argument."""
 
     async def read(self: "ShardedCatalog", bucket: str, *args: Any, **named: Any) -> Any:
         shard: Any = self._known(await self.shard(bucket) or 0)
@@ -73,7 +72,7 @@ def _reading(name: str) -> Any:
 
 
 def _mutation(name: str) -> Any:
-    """Make a method that changes the bucket which is its first argument."""
+    """Return a method that mutates the bucket named by its first argument."""
 
     def mutate(self: "ShardedCatalog", bucket: str, *args: Any, **named: Any) -> Deferred[Any]:
         return self._mutate(bucket, lambda each: getattr(each, name)(bucket, *args, **named))
@@ -86,7 +85,7 @@ class ShardedCatalog:
     """
     The catalog. Methods: reactor thread.
 
-    @ivar shards: By their numbers.
+    @ivar shards: The shards by number.
     """
 
     isRemote = True
@@ -96,7 +95,9 @@ class ShardedCatalog:
     failure: str | None = None
 
     def __init__(self, shards: Mapping[int, PostgreSQLCatalog]) -> None:
-        """@param shards: All of them, by their numbers."""
+        """
+        @param shards: All shards by number.
+        """
         self.shards = dict(sorted(shards.items()))
         self._first = self.shards[0]
         self._places: dict[str, int] = {}
@@ -109,7 +110,7 @@ class ShardedCatalog:
 
     @property
     def onKeysChanged(self) -> Callable[[], object] | None:
-        """Called when any node has changed the access keys, or may have."""
+        """Called when any node has, or may have, changed the access keys."""
         return self._first.onKeysChanged
 
     @onKeysChanged.setter
@@ -129,17 +130,18 @@ class ShardedCatalog:
             each.measure(mutations, seconds)
 
     def close(self) -> Deferred[None]:
-        """Commit what waits, and close. Once."""
+        """Commit waiting mutations, then close. Call once."""
         closing = gatherResults([each.close() for each in self.shards.values()])
         return closing.addCallback(lambda _: None)
 
     def newBlobId(self, bucket: str = "") -> str:
-        """Make an id under the lease in the shard of a bucket that was looked up before."""
-        # Of another shard than its bucket, if the bucket is not remembered: the commit is refused.
+        """Generate a blob id under the lease in the shard of a bucket that was looked up before."""
+        # If the bucket's shard is not cached, the id may be from another shard, and the commit is
+        # refused.
         return self._known(self._places.get(bucket, 0)).newBlobId()
 
     def corruptBlobs(self) -> frozenset[str]:
-        """Return the blobs that were marked before, or by this process."""
+        """Return the blobs that were marked before opening, or by this process."""
         return _union(*(each.corruptBlobs() for each in self.shards.values()))
 
     async def objectsOf(
@@ -149,12 +151,12 @@ class ShardedCatalog:
         return []
 
     def recentBucket(self, name: str) -> tuple[Bucket, int] | None:
-        """Return a bucket as it was found last."""
+        """Return a bucket as it was last read."""
         shard = self._places.get(name)
         return None if shard is None else self._known(shard).recentBucket(name)
 
     async def shard(self, bucket: str) -> int | None:
-        """Find in which shard a bucket lives, from memory if it was found before."""
+        """Find the shard of a bucket, from the cache if it was found before."""
         found = self._places.get(bucket)
         if found is None:
             found = await self._known(0).shard(bucket)
@@ -187,7 +189,7 @@ class ShardedCatalog:
         return list(islice(merge(*pages), limit))
 
     async def usage(self, limit: int) -> StoreUsage:
-        """Read what the buckets hold: of each shard the oldest ones."""
+        """Read the usage of the buckets, the oldest ones of each shard."""
         found = await self._each(lambda each: each.usage(limit))
         buckets = [bucket for each in found for bucket in each.buckets]
         rest = [*buckets[limit:], *(each.others for each in found)]
@@ -205,11 +207,16 @@ class ShardedCatalog:
         return _union(*await self._each(lambda each: each.knownBlobs(ids)))
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have references that are not folded."""
+        """
+        Find which of these blobs have references, counting freed ones that are not yet folded.
+        """
         return _union(*await self._each(lambda each: each.referenced(ids)))
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up: in the shard that its id names, so that no other one has to answer."""
+        """
+        Look up a blob, first in the shard that its id names, so that the other shards need not
+        answer.
+        """
         home = self.shards.get(shardOf(id))
         row = None if home is None else await home.blobRow(id)
         if row is not None:
@@ -218,7 +225,7 @@ class ShardedCatalog:
         return next((row for row in found if row is not None), None)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
-        """List blobs without references that no reader can have found."""
+        """List blobs without references that no reader can still have found."""
         pages = await self._each(lambda each: each.garbage(after, limit))
         return list(islice(merge(*pages), limit))
 
@@ -245,7 +252,7 @@ class ShardedCatalog:
         return InlineCheck(found.damaged, found.bytesRead, position)
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
-        """Create a bucket: first its row of the directory."""
+        """Create a bucket, after its directory row."""
 
         async def create() -> None:
             shard = self._places.get(bucket.name)
@@ -268,13 +275,13 @@ class ShardedCatalog:
     abortUpload = _mutation("abortUpload")
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Begin an upload."""
+        """Create an upload."""
         return self._mutate(upload.bucket, lambda each: each.createUpload(upload))
 
     def completeUpload(
         self, uploadId: str, record: ObjectRecord, *more: Any
     ) -> Deferred[ObjectRecord]:
-        """Make an object of an upload."""
+        """Assemble an upload into an object."""
         return self._mutate(
             record.bucket, lambda each: each.completeUpload(uploadId, record, *more)
         )
@@ -308,7 +315,7 @@ class ShardedCatalog:
         )
 
     def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Write where a task in the background has come to."""
+        """Store the progress of a background task."""
         return self._run(0, lambda first: first.putProgress(task, document))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
@@ -324,11 +331,11 @@ class ShardedCatalog:
         return self._run(0, lambda first: first.removeAccessKey(accessKey))
 
     def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Record when keys were used last."""
+        """Record when keys were last used."""
         return self._run(0, lambda first: first.noteKeyUses(uses))
 
     async def keyUses(self) -> Mapping[str, int]:
-        """Return when each key was used last."""
+        """Return when each key was last used."""
         return await self._known(0).keyUses()
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
@@ -340,14 +347,14 @@ class ShardedCatalog:
         return self._mutateAll(lambda each: each.markCorrupt(blob))
 
     def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is right again."""
+        """Record that a blob is intact again."""
         return self._mutateAll(lambda each: each.clearCorrupt(blob))
 
     def _known(self, shard: int) -> PostgreSQLCatalog:
         """
         Return a shard in which this node has a lease.
 
-        @raise StoreBusy: It has none.
+        @raise StoreBusy: This node has no lease there.
         """
         found = self.shards.get(shard)
         if found is None:
@@ -362,7 +369,7 @@ class ShardedCatalog:
         self._places[bucket] = shard
 
     async def _each(self, read: Callable[[PostgreSQLCatalog], Coroutine[Any, Any, T]]) -> list[T]:
-        """Read of all shards at once."""
+        """Read from all shards concurrently."""
         shards = [self._known(number) for number in self.shards]
         return await _all([Deferred.fromCoroutine(read(each)) for each in shards])
 
@@ -373,10 +380,10 @@ class ShardedCatalog:
         copied: Iterable[str] = (),
     ) -> Deferred[T]:
         """
-        Change what is in a bucket.
+        Mutate a bucket.
 
-        @param mutate: Queues the mutation in its shard.
-        @param copied: Blobs that it must have already.
+        @param mutate: Queues the mutation in the bucket's shard.
+        @param copied: Blobs that the shard must already have.
         """
         shard = self._places.get(bucket)
         if shard is not None:
@@ -393,19 +400,19 @@ class ShardedCatalog:
         mutate: Callable[[PostgreSQLCatalog], Deferred[T]],
         copied: Iterable[str],
     ) -> Deferred[T]:
-        """Change what is in a bucket of a shard; see L{_mutate}."""
+        """Mutate a bucket of a shard; see L{_mutate}."""
         done = self._run(shard, mutate)
         if any(shardOf(blob) != shard for blob in copied):
             done.addErrback(_elsewhere, shard)
         return done
 
     def _mutateAll(self, mutate: Callable[[PostgreSQLCatalog], Deferred[None]]) -> Deferred[None]:
-        """Change all shards, each by itself."""
+        """Mutate all shards independently."""
         done = _all([self._run(number, mutate) for number in self.shards])
         return Deferred.fromCoroutine(done).addCallback(lambda _: None)
 
     def _run(self, shard: int, mutate: Callable[[PostgreSQLCatalog], Deferred[T]]) -> Deferred[T]:
-        """Queue a mutation under the lease that the request in progress has in a shard."""
+        """Queue a mutation under the current request's lease in a shard."""
         try:
             catalog = self._known(shard)
         except StoreBusy as error:
@@ -424,7 +431,7 @@ class ShardedCatalog:
 
 
 def _elsewhere(failure: Failure, shard: int) -> NoReturn:
-    """Tell a copy whose bytes are not in the shard of its bucket from one to try again."""
+    """Distinguish a copy whose bytes are in another shard from a copy to retry."""
     failure.trap(ConcurrentChange)
     if failure.check(BucketChanged):
         failure.raiseException()
@@ -432,7 +439,7 @@ def _elsewhere(failure: Failure, shard: int) -> NoReturn:
 
 
 async def _all(waiting: Sequence[Deferred[T]]) -> list[T]:
-    """Wait for all; the first failure is that of all."""
+    """Wait for all; raise the first failure."""
     results: Any = await DeferredList(waiting, consumeErrors=True)
     for isDone, result in results:
         if not isDone:
@@ -453,13 +460,13 @@ def openShards(
     reactor: Any, first: PostgreSQLCatalog, node: str, leaseSeconds: float
 ) -> ShardedCatalog:
     """
-    Open the further shards of a catalog. Blocks.
+    Open the additional shards of a catalog. Blocks.
 
     @param reactor: See L{PostgreSQLCatalog}.
     @param first: The shard with the directory.
     @param node: A name of this node, for operators.
     @param leaseSeconds: How long a lease is valid before it is renewed.
-    @raise CatalogUnusable: One of them cannot be opened; the text says which.
+    @raise CatalogUnusable: A shard cannot be opened; the message names it.
     """
     shards = {0: first}
     for number, conninfos in first.others.items():
@@ -482,8 +489,8 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     """
     Open the catalog of a cluster, with all its shards. Blocks.
 
-    @param context: Its options have C{catalog}, the conninfos, one a server; C{node}, a name of
-        this node; C{leaseSeconds}.
+    @param context: The context; its options are C{catalog}, the conninfos, one per server; C{node},
+        a name of this node; and C{leaseSeconds}.
     @raise CatalogUnusable: See L{openPostgreSQL}.
     """
     options = context.options
@@ -493,5 +500,5 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     opened: ICatalog = catalog
     if catalog.others:
         opened = openShards(context.reactor, catalog, options["node"], options["leaseSeconds"])
-    # Nothing is recovered by the file: the sweeper finds the blobs of leases that are over.
+    # There are no files to recover: the sweeper finds the blobs of ended leases.
     return OpenCatalog(opened, lambda ids: ids)

@@ -1,6 +1,6 @@
 """
-The statements of the catalog, by their names, for each kind of connection; and the meanings of the
-numbers with which the functions of the schema refuse.
+The statements of the catalog by name, for each kind of connection, and the errors for the status
+numbers that the functions of the schema return.
 """
 
 from storagegate.storage.errors import (
@@ -46,8 +46,8 @@ LOCK_UPLOADS = b"lockuploads"
 LOCK_BLOBS = b"lockblobs"
 
 WRITES = {
-    # After the lock, in a statement of its own, and so with a younger snapshot. A division by zero
-    # refuses everything where a lease is over.
+    # Runs after the lock, in a separate statement with a newer snapshot. A division by zero refuses
+    # the transaction if a lease has ended.
     FENCE: """
         SELECT 1 / (count(*) = cardinality($1::bigint[]))::int FROM leases
         WHERE id = ANY ($1::bigint[]) AND alive
@@ -101,7 +101,7 @@ WRITES = {
         ON CONFLICT (task) DO UPDATE SET document = excluded.document
     """,
 }
-"""Of the connections that write."""
+"""The statements of write connections."""
 
 _FOUND = (
     "o.sequence, o.numbered, o.size, o.etag, o.modifiedms, o.account, o.attributes, o.segments,"
@@ -126,7 +126,7 @@ _MARKER = f"""
     ) AS o ON o.deletemarker AND o.noncurrentms IS NULL WHERE b.name = $1::text
 """
 
-# Attributes are no JSON to the server, which reads none with an escaped NUL.
+# The server does not parse attributes as JSON, because it rejects an escaped NUL.
 _COMPLETED = f"""
     SELECT b.described, o.* FROM buckets AS b JOIN LATERAL (
         SELECT {_FOUND}, false AS deletemarker FROM objects AS o
@@ -140,7 +140,7 @@ _COMPLETED = f"""
 
 LOOKUPS = {
     b"bucket": "SELECT described FROM buckets WHERE name = $1::text",
-    # The limit keeps the server from another plan than one look-up after the other.
+    # The limit makes the server plan one look-up after the other.
     b"objects": f"""
         SELECT o.*, w.n FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS w (bucket, key, n)
         LEFT JOIN LATERAL (
@@ -188,12 +188,13 @@ LOOKUPS = {
         WHERE id = $1::bigint AND alive RETURNING high
     """,
 }
-"""Of the connection that looks up, and keeps the lease."""
+"""The statements of the connection for look-ups and the lease."""
 
 _LISTED = "key, size, etag, modifiedms, account, storageclass, checksumalgorithm, checksumkind"
 
-# Without the bucket there is no row, and without a key one whose key is NULL. Rows of columns cost
-# the server a tenth of one JSON text, and the reactor twice as much: 0.6 ms for a thousand.
+# There is no row if the bucket does not exist, and one row with a NULL key if it has no keys. Rows
+# of columns cost the server a tenth of one JSON text, and the reactor twice as much: 0.6 ms for a
+# thousand.
 
 
 def _flatSQL(more: str) -> str:
@@ -220,8 +221,8 @@ _VERSION = f"{_LISTED}, NULL::bytea AS part, sequence, numbered"
 
 def _stackSQL(bucket: str, where: str) -> str:
     """
-    Return the select of a page of versions, in order. Each table is read in the order of its index
-    and no further than the page: sorted together, all versions of the range would be read.
+    Return a SELECT for a page of versions, in order. Each table is read in index order and no
+    further than the page. A common sort would read all versions of the range.
     """
     return f"""
         SELECT * FROM (
@@ -242,8 +243,8 @@ def _versionsSQL(where: str) -> str:
     """
 
 
-# The rows come in the order of the loops, the outer of which is a function's: to sort them would
-# mean to read a page of each of these keys, not one of all.
+# The rows come in the order of the loops, whose outer one runs over a function. Sorting would read
+# a page for each key instead of one in total.
 _GROUPED_VERSIONS = f"""
     SELECT o.* FROM buckets AS b LEFT JOIN LATERAL (
         SELECT v.key, v.size, v.etag, v.modifiedms, v.account, v.storageclass,
@@ -372,7 +373,7 @@ LISTS = {
         ORDER BY b.name LIMIT $3::int
     """,
 }
-"""Of the connection that lists, and listens."""
+"""The statements of the connection for listings and notifications."""
 
 CLUSTER = {
     b"lapsed": """
@@ -396,7 +397,7 @@ CLUSTER = {
         ON CONFLICT DO NOTHING
     """,
     b"release": "DELETE FROM holds WHERE lease = $1::bigint AND blob = ANY ($2::text[])",
-    # Where another node has it, nothing is written.
+    # If another node has the job, nothing is written.
     b"claimjob": """
         INSERT INTO jobs SELECT $1::text, $2::bigint,
             clock_timestamp() + $3::float8 * interval '1 s'
@@ -422,4 +423,4 @@ CLUSTER = {
             (SELECT count(*) FROM holds)
     """,
 }
-"""Of leases, sweeping, collecting and jobs, on the connection that lists."""
+"""The statements for leases, sweeping, collecting and jobs, on the connection for listings."""

@@ -1,10 +1,10 @@
-"""Values of parameters and results in PostgreSQL's binary format."""
+"""Parameter and result values in PostgreSQL's binary format."""
 
 from collections.abc import Callable, Sequence
 from struct import Struct, pack
 
 Value = bytes | None
-"""A parameter or a column; L{None} is C{NULL}. A text is its UTF-8."""
+"""A parameter or column; L{None} is C{NULL}. Text is UTF-8."""
 
 int8: Callable[[int], bytes] = Struct("!q").pack
 int4: Callable[[int], bytes] = Struct("!i").pack
@@ -13,7 +13,7 @@ float8: Callable[[float], bytes] = Struct("!d").pack
 TRUE = b"\x01"
 FALSE = b"\x00"
 
-# The numbers of types, which PostgreSQL never changes.
+# Type OIDs, which PostgreSQL never changes.
 BYTEA = 17
 _INT8 = 20
 _INT4 = 23
@@ -21,7 +21,7 @@ TEXT = 25
 
 
 def boolean(value: bool) -> bytes:
-    """Encode a truth value."""
+    """Encode a boolean."""
     return TRUE if value else FALSE
 
 
@@ -31,18 +31,18 @@ def optional(encode: Callable[[int], bytes], value: int | None) -> Value:
 
 
 def integer(value: Value) -> int:
-    """Decode a number of any length, which is not C{NULL}."""
+    """Decode an integer of any length, which must not be C{NULL}."""
     assert value is not None
     return int.from_bytes(value, "big", signed=True)
 
 
 def int8Array(values: Sequence[int]) -> bytes:
-    """Encode numbers of eight bytes."""
+    """Encode 8-byte integers."""
     return _array(_INT8, [int8(value) for value in values])
 
 
 def int4Array(values: Sequence[int]) -> bytes:
-    """Encode numbers of four bytes."""
+    """Encode 4-byte integers."""
     return _array(_INT4, [int4(value) for value in values])
 
 
@@ -69,5 +69,5 @@ def _array(kind: int, values: Sequence[Value]) -> bytes:
 
 
 def isText(*values: str) -> bool:
-    """Return whether PostgreSQL can hold texts: it has no NUL, and nothing with one is stored."""
+    """Return whether PostgreSQL can store texts. It cannot store NUL."""
     return not any("\0" in value for value in values)

@@ -1,14 +1,14 @@
 """
-The writer: mutations that wait go to the server as one transaction and in one round trip.
+The writer: waiting mutations go to the server as one transaction in one round trip.
 
-Such a batch begins with L{Locks}, shared ones of its buckets and of its leases, in their order;
-then the fence sees the leases alive; then the rows of uploads and of copied blobs are
-locked, in their order; then comes one statement for each key, sorted by bucket and key. So all
-nodes take locks in one order, and never wait for each other in a circle. A mutation of a bucket
-itself is alone in its batch, with the bucket's lock alone.
+A batch begins with L{Locks}: shared locks of its buckets and leases, in order. Then the fence
+checks that the leases are alive; then the rows of uploads and copied blobs are locked, in order;
+then one statement per key follows, sorted by bucket and key. All nodes thus take locks in the same
+order and cannot deadlock. A mutation of a bucket itself is alone in its batch and takes the
+bucket's lock exclusively.
 
-Mutations of one key, or of one bucket itself, happen in the order in which they were submitted: one
-waits while another is under way.
+Mutations of the same key, or of the same bucket itself, are applied in the order of submission: one
+waits while another is in flight.
 """
 
 from collections import deque
@@ -49,34 +49,34 @@ from storagegate.storage.errors import (
 )
 
 CONNECTIONS = 2
-"""While the server syncs one batch, the next one is made: more connections were not faster."""
+"""While the server syncs one batch, the next one is prepared; more connections were not faster."""
 
 MAX_WAITING = 2048
-"""Mutations that wait: as many as the embedded catalog lets wait."""
+"""The most waiting mutations: the same as for the embedded catalog."""
 
 BATCH = 256
-"""Mutations in a batch: beyond this a transaction costs nothing less."""
+"""The most mutations in a batch: larger transactions are not cheaper."""
 
 _SHARED = 16
-"""Fewer mutations are not divided among connections: the syncs would cost more."""
+"""Fewer mutations are not divided among connections, because the extra syncs would cost more."""
 
 SCANNED = 512
-"""Mutations that are passed for one that need not wait: a look at a long queue takes 2 ms."""
+"""The most mutations skipped to find one that need not wait: scanning a long queue takes 2 ms."""
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""Bytes in a batch, which libpq has in memory until they are sent."""
+"""The most bytes in a batch, which libpq buffers until they are sent."""
 
 WAIT_SECONDS = 2.5
 """
-The longest time in the queue: half of that within which a client must have its answer. The other
-half is the least that the server has.
+The longest time in the queue: half of the time within which a client must be answered. The other
+half is left for the server.
 """
 
 _FENCED = "22012"
 _FULL = ("53100", "54000")
 _DUPLICATE = "23505"
 
-# Of errors that another try, alone, may not have: deadlocks, locks, timeouts, memory, read-only
+# Classes of errors that a single retry may avoid: deadlocks, locks, timeouts, memory, read-only
 # servers.
 _BUSY = ("40", "53", "55", "57", "25")
 
@@ -86,16 +86,19 @@ _TRIES = 3
 @define(eq=False)
 class PendingMutation:
     """
-    A change that waits to be committed.
+    A mutation that waits for its commit.
 
     @ivar bucket: The bucket whose lock it takes.
-    @ivar steps: A statement for each key, in the order of the results.
-    @ivar read: Returns the outcome for the results of the steps; may raise it.
-    @ivar leases: Those that must be alive: that of its request, and those of its new blobs.
-    @ivar isAlone: Whether it changes the bucket itself, so that no other of it may be under way.
-    @ivar uploads: The ids of the uploads that it changes.
-    @ivar blobs: The ids of the blobs whose counts it changes.
-    @ivar weight: Bytes that it carries besides small columns.
+    @ivar steps: Keys and their statements, in the order of the results.
+    @ivar read: Converts the results of the steps to the outcome; may raise an exception as the
+        outcome.
+    @ivar leases: The leases that must be alive: the lease of its request and the leases of its new
+        blobs.
+    @ivar isAlone: Whether it changes the bucket itself, so that no other mutation of the bucket may
+        be in flight.
+    @ivar uploads: The ids of changed uploads.
+    @ivar blobs: The ids of blobs whose counts change.
+    @ivar weight: Bytes that it carries in addition to small columns.
     """
 
     bucket: str
@@ -108,21 +111,21 @@ class PendingMutation:
     weight: int = 0
     began: float = field(default=0.0, init=False)
     tries: int = field(default=0, init=False)
-    # The next one of a batch that is tried again, one by one.
+    # The next mutation of a batch that is retried one by one.
     following: "PendingMutation | None" = field(default=None, init=False)
     done: UncancellableDeferred = field(factory=UncancellableDeferred, init=False)
 
 
 @define(eq=False)
 class _Claims:
-    """The buckets and keys that mutations have, so that others of them wait."""
+    """The buckets and keys in use by mutations, for which other mutations must wait."""
 
     shared: dict[str, int] = field(factory=dict)
     alone: set[str] = field(factory=set)
     keys: dict[tuple[str, bytes], int] = field(factory=dict)
 
     def has(self, mutation: PendingMutation) -> bool:
-        """Return whether a mutation must wait for one of these."""
+        """Return whether a mutation must wait for one of these claims."""
         bucket = mutation.bucket
         if bucket in self.alone:
             return True
@@ -132,7 +135,7 @@ class _Claims:
         return bool(keys) and any((bucket, key) in keys for key, _ in mutation.steps)
 
     def add(self, mutation: PendingMutation) -> None:
-        """Note what a mutation has. Batches that are under way never have a key in common."""
+        """Add the claims of a mutation. Batches in flight never share a key."""
         bucket = mutation.bucket
         if mutation.isAlone:
             self.alone.add(bucket)
@@ -142,7 +145,7 @@ class _Claims:
             self.keys[bucket, key] = self.keys.get((bucket, key), 0) + 1
 
     def remove(self, batch: Sequence[PendingMutation]) -> None:
-        """Note the end of a batch."""
+        """Remove the claims of a finished batch."""
         for mutation in batch:
             bucket = mutation.bucket
             if mutation.isAlone:
@@ -152,7 +155,7 @@ class _Claims:
             if not self.shared[bucket]:
                 del self.shared[bucket]
             for key, _ in mutation.steps:
-                # Others of it may be tried again, one by one.
+                # Other mutations of the key may be retried one by one.
                 self.keys[bucket, key] -= 1
                 if not self.keys[bucket, key]:
                     del self.keys[bucket, key]
@@ -162,11 +165,11 @@ class Writer:
     """
     Queues mutations and fires their Deferreds. Methods: reactor thread.
 
-    @ivar onUnknown: Called when the outcome of a batch is unknown: its new blobs are the sweeper's,
-        and the node needs a new lease.
-    @ivar meters: Called for each batch, with the number of its mutations and the seconds it took.
-    @ivar isFenced: Whether batches lock their leases and see them alive; tests show what the fence
-        is for.
+    @ivar onUnknown: Called when the outcome of a batch is unknown: its new blobs are left to the
+        sweeper, and the node needs a new lease.
+    @ivar meters: Called for each batch, with its number of mutations and its duration in seconds.
+    @ivar isFenced: Whether batches lock and check their leases. Only tests disable the fence, to
+        show its purpose.
     """
 
     _log = Logger()
@@ -174,12 +177,14 @@ class Writer:
     isFenced = True
 
     def __init__(self, reactor: Any, primary: Primary, locks: Locks) -> None:
-        """@param locks: Those with which each batch begins."""
+        """
+        @param locks: The locks that each batch takes first.
+        """
         self.onUnknown: Callable[[], object] = lambda: None
         self.meters: tuple[Callable[[int], object], Callable[[float], object]] | None = None
         self._reactor = reactor
         self._queue: deque[PendingMutation] = deque()
-        # Batches that are made already: what is tried again, one by one.
+        # Prepared batches: mutations that are retried one by one.
         self._ready: deque[list[PendingMutation]] = deque()
         self._claims = _Claims()
         self._inFlight = 0
@@ -196,7 +201,7 @@ class Writer:
         self._idle: list[Connection] = []
 
     def open(self) -> None:
-        """Begin to connect. Once."""
+        """Start connecting. Call once."""
         for each in self._connections:
             each.open()
 
@@ -207,11 +212,11 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """How many mutations have no outcome yet."""
+        """The number of mutations without an outcome."""
         return len(self._queue) + self._inFlight
 
     def submit(self, mutation: PendingMutation) -> Deferred[Any]:
-        """Queue a mutation; the Deferred fires when it is durable, or has failed."""
+        """Queue a mutation. The Deferred fires when the mutation is durable or has failed."""
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))
         if self.waiting >= MAX_WAITING:
@@ -220,14 +225,14 @@ class Writer:
         self._queue.append(mutation)
         if self._timer is None:
             self._timer = self._reactor.callLater(WAIT_SECONDS, self._expire)
-        # All of one reactor iteration go together.
+        # All mutations of one reactor iteration go together.
         if self._idle and not self._isScheduled:
             self._isScheduled = True
             self._reactor.callLater(0, self._dispatch)
         return mutation.done
 
     def close(self) -> Deferred[None]:
-        """Wait for all mutations, then close. Once."""
+        """Wait for all mutations, then close. Call once."""
         self._closed = Deferred() if self.waiting else succeed(None)
 
         def close(_: None) -> None:
@@ -255,7 +260,7 @@ class Writer:
             self._send(self._idle.pop(), batch)
 
     def _gather(self) -> list[PendingMutation]:
-        """Take a batch off the queue: the first of those that wait for no other."""
+        """Take a batch from the queue: the first mutations that need not wait for others."""
         batch: list[PendingMutation] = []
         passed: list[PendingMutation] = []
         skipped = _Claims()
@@ -263,8 +268,9 @@ class Writer:
         queue = self._queue
         most = BATCH
         if len(queue) >= _SHARED:
-            # Clients that were answered together come again together: in one batch they would
-            # leave the other connection idle for ever. Divided, 64 of them write 1.6 times as much.
+            # Clients that are answered together send their next requests together. A single batch
+            # of them would leave the other connection idle permanently. Divided, 64 clients write
+            # 1.6 times as much.
             most = min(most, -(-len(queue) // len(self._idle)))
         while queue and len(batch) < most and weight < BATCH_BYTES and len(passed) < SCANNED:
             mutation = queue.popleft()
@@ -286,7 +292,7 @@ class Writer:
     def _send(self, connection: Connection, batch: list[PendingMutation]) -> None:
         steps = self._prefix(batch)
         count = len(steps)
-        # A stable sort: those of one key stay in their order.
+        # The sort is stable, so mutations of one key keep their order.
         rows = [
             (mutation.bucket, key, mutation, index, step)
             for mutation in batch
@@ -308,7 +314,7 @@ class Writer:
         connection.run(steps, min(mutation.began for mutation in batch)).addBoth(finished)
 
     def _prefix(self, batch: list[PendingMutation]) -> list[Step]:
-        """Return the statements with which a batch takes its locks."""
+        """Return the statements that take a batch's locks."""
         leases: list[int] = []
         if self.isFenced:
             leases = sorted({lease for mutation in batch for lease in mutation.leases})
@@ -361,7 +367,7 @@ class Writer:
             self.onUnknown()
         elif isinstance(error, StatementRefused):
             if len(batch) > 1:
-                # Only its cause fails. They stay in their order.
+                # Only the mutation that caused the error fails. The retries keep their order.
                 for mutation, following in pairwise(batch):
                     mutation.following = following
                 self._ready.append(batch[:1])
@@ -381,11 +387,11 @@ class Writer:
         self._inFlight -= len(batch)
         self._ready += [[each.following] for each in batch if each.following is not None]
         if self._closed is not None and not self.waiting and not self._closed.called:
-            # After the Deferreds of the batch have fired.
+            # Fires after the Deferreds of the batch.
             self._reactor.callLater(0, self._closed.callback, None)
 
     def _expire(self) -> None:
-        """Refuse what has waited for too long; nothing of it was sent."""
+        """Refuse mutations that have waited too long. They were not sent."""
         self._timer = None
         oldest = self._reactor.seconds() - WAIT_SECONDS
         expired: list[PendingMutation] = []
@@ -406,7 +412,7 @@ class Writer:
 
 
 def _explain(error: StatementRefused) -> Exception:
-    """Return the store's error for that of a server which has done nothing."""
+    """Return the store's error for an error of a server that has applied nothing."""
     made: StoreError
     if error.state == _FENCED:
         made = StoreBusy("the lease of this node is over")
