@@ -8,7 +8,7 @@ The events, each with one line of JSON::
     jobs       {items}: at first, and when one of them changes
     metrics    {endMs, values}: the figures of a step, each five seconds
     dropped    {total}: how many events this stream has not received so far
-    signedout  {}: the session or the key is over; the stream ends
+    signedout  {}: the session or the key has ended; the stream ends
 
 A stream ends within two seconds of its key or session. For a client that does not read, it buffers
 at most L{MOST_BEHIND} bytes; further events are dropped and counted.

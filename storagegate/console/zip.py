@@ -1,9 +1,9 @@
 """
 Zip archives that are written while they are sent (APPNOTE.TXT 6.3.10)::
 
-    zip        = *(local header, bytes, data descriptor) directory [zip64 end, locator] end local
-    = "PK\\3\\4" version flags method time date crc=0 sizes names extra descriptor = "PK\\7\\8" crc
-    size size
+    zip        = *(local header, bytes, data descriptor) directory [zip64 end, locator] end
+    local      = "PK\\3\\4" version flags method time date crc=0 sizes names extra
+    descriptor = "PK\\7\\8" crc size size
 
 Members are stored, not compressed. Their CRC and size follow them, in 8 bytes (zip64): an object
 may be replaced between its listing and its reading. Names are UTF-8, relative and unique. The
