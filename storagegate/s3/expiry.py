@@ -255,8 +255,7 @@ class LifecycleScanner:
 
     async def _versions(self, name: str) -> bool:
         """
-        Evaluate a page of versions and remove those that are due; return whether it was the last
-        page.
+        Process a page of versions: remove those that are due; return whether it was the last page.
         """
         assert self._round is not None, "it runs"
         place = self._round.place
@@ -302,8 +301,7 @@ class LifecycleScanner:
 
     async def _uploads(self, name: str) -> bool:
         """
-        Evaluate a page of uploads and abort those that are due; return whether it was the last
-        page.
+        Process a page of uploads: abort those that are due; return whether it was the last page.
         """
         assert self._round is not None, "it runs"
         bucket, rules = await self._rules(name)

@@ -748,7 +748,7 @@ def isSignedForm(fields: Mapping[str, str]) -> bool:
 
 
 def missingField(name: str) -> S3Error:
-    """Make the error for a required form field that is absent."""
+    """Make the error for a missing required form field."""
     text = f"Bucket POST must contain a field named '{name}'."
     hint = "  If it is specified, please check the order of the fields."
     return invalidArgument(name, "", text + hint)
