@@ -167,7 +167,7 @@ def _nodeLine(row: NodeRow) -> str:
 
 
 def fsck(invocation: Invocation) -> int:
-    """Compare the catalog of a cluster with its blobs; exit code 1 if problems are left."""
+    """Compare the catalog of a cluster with its blobs; exit code 1 if problems remain."""
     from storagegate.cluster.fsck import check
 
     flags, output = invocation.options, invocation.output

@@ -13,7 +13,7 @@ from storagegate.cli.output import formatTime
 
 
 def fsck(invocation: Invocation) -> int:
-    """Check the data; exit code 1 if problems are left."""
+    """Check the data; exit code 1 if problems remain."""
     refuseCluster(invocation, "use storagegate cluster fsck")
     from storagegate.storage.commandresults import noting
     from storagegate.storage.fsck import check

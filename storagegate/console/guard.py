@@ -91,7 +91,7 @@ class Guard:
         """
         Refuse a host that is not the console's.
 
-        @raise ServiceError: With the status 421.
+        @raise ServiceError: C{MISDIRECTED}, with the status 421.
         """
         host = (urlsplit("//" + (request.get("host") or "")).hostname or "").lower()
         ours = (self._named, request.raw.serverHost.removeprefix("::ffff:"))

@@ -53,7 +53,7 @@ _ROLES = {"requests": "none", "health": "auditor", "jobs": "none", "metrics": "a
 _CHECK_SECONDS = 1.0
 
 _ABORT_SECONDS = 0.4
-"""With the poll of the keys and the check: less than two seconds."""
+"""Together with the key poll and the check, less than two seconds."""
 
 
 class EventsQuery(Struct, forbid_unknown_fields=True):

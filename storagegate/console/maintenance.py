@@ -50,7 +50,7 @@ class Damaged(Struct, kw_only=True):
 
     @ivar bucket: Empty if only the blob is known.
     @ivar versionId: Empty if it is unknown or there are no versions.
-    @ivar blob: Empty for bytes in the catalog.
+    @ivar blob: Empty if the bytes are in the catalog.
     """
 
     bucket: str

@@ -48,7 +48,7 @@ class ConsoleMonitor:
     """
     Counts requests, and passes them to streams. Must run in the reactor thread.
 
-    @ivar tap: To be added to the observers of requests of this process.
+    @ivar tap: The tap, which observes the requests of this process.
     @ivar history: The metrics of all processes.
     @ivar publish: Called with the requests of all processes, while a stream is open in this one.
     """

@@ -57,7 +57,7 @@ class UploadView(Struct, kw_only=True):
 
     @ivar size: Size of the file; L{None}, like the next two, if the upload was begun without it.
     @ivar lastModifiedMs: Modification time of the file.
-    @ivar partBytes: The size of each part but the last.
+    @ivar partBytes: The size of each part except for the last.
     """
 
     id: str
@@ -128,7 +128,7 @@ class UploadCompletion(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletedUpload(Struct, kw_only=True):
-    """The object that was made."""
+    """The completed object."""
 
     key: str
     size: int

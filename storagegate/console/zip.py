@@ -97,7 +97,7 @@ class ZipWriter:
         Begin a member.
 
         @param name: The name in UTF-8.
-        @param modifiedMs: Time of its last change, in milliseconds since the epoch.
+        @param modifiedMs: Time of the last change, in milliseconds since the epoch.
         @return: The local header.
         """
         self._name, self._stamp = name, _stampOf(modifiedMs)

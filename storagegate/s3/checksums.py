@@ -5,8 +5,8 @@ Values travel in Base64, CRCs as big-endian numbers. A request declares them in 
 
     x-amz-checksum-<algorithm>: <Base64>        the value, in a header
     x-amz-trailer: x-amz-checksum-<algorithm>   the value follows the body
-    x-amz-sdk-checksum-algorithm: <ALGORITHM>   has to agree with either
-    Content-MD5: <Base64>                       besides, or instead
+    x-amz-sdk-checksum-algorithm: <ALGORITHM>   must agree with either
+    Content-MD5: <Base64>                       in addition, or instead
 
 For an object in parts, a C{COMPOSITE} checksum is the checksum of the parts' checksums; a
 C{FULL_OBJECT} checksum is the checksum of the data itself, which only CRCs can be combined to. S3's

@@ -1,4 +1,4 @@
-"""Multipart uploads: begun, filled part by part, completed into an object or aborted."""
+"""Multipart uploads: creation, parts, completion and abortion."""
 
 import secrets
 from collections.abc import Sequence

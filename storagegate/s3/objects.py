@@ -616,7 +616,8 @@ class ObjectService:
         lock: ObjectLock = UNLOCKED,
     ) -> ObjectRecord:
         """
-        Give an object's bytes a second name; the ETag stays, for it names the same bytes.
+        Copy an object by giving its content a second name; the ETag is kept, because the bytes are
+        the same.
 
         @param owner: From L{checkWrite}; a copy does not inherit the ACL of its source.
         @param source: The object as it was looked up.

@@ -51,11 +51,11 @@ class S3RequestRecord(Struct, eq=False):
     A record does not keep the request itself: the requests of a waiting batch would displace the
     data of later requests from the processor's cache.
 
-    @ivar began: Start by C{time.perf_counter}.
+    @ivar began: Start of the request, by C{time.perf_counter}.
     @ivar traceId: The trace id, 32 hexadecimal digits.
     @ivar tracing: The trace that the client names, if any.
-    @ivar path: As it was sent.
-    @ivar queryString: As it was sent, without the question mark.
+    @ivar path: The raw path.
+    @ivar queryString: The raw query, without the question mark.
     @ivar agent: C{User-Agent}.
     @ivar operation: Amazon's name, such as C{GetObject}; see L{UNKNOWN}.
     @ivar accessKey: The authenticated access key.

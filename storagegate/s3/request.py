@@ -192,13 +192,13 @@ def _checkedType(text: str) -> bytes:
 
 def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEADERS) -> bytes:
     """
-    Write the header fields of a read that describe the object, without length and checksum.
+    Return the header fields of a read that describe the object, without length and checksum.
 
     C{X-Content-Type-Options} stops a browser from interpreting an upload as a page.
 
     @param changed: From L{overrides}.
     @return: The encoded lines.
-    @raise ValueError: If an attribute has a control character.
+    @raise ValueError: An attribute has a control character.
     """
     attributes = record.attributes
     contentType = changed.get(b"Content-Type") or _checkedType(attributes.contentType)

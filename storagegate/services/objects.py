@@ -108,7 +108,7 @@ _COPY_REQUEST = _object(
 _READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE, versionId=_TEXT)
 _READ_ITEM = _object(object=_OBJECT, chunk=_CHUNK)
 
-# One schema for the first item and the others: a gRPC method has one message.
+# One schema for the first and all other items, because a gRPC method has one message type.
 _WRITE_ITEM = _object(
     bucket=_TEXT,
     key=_TEXT,

@@ -89,7 +89,7 @@ async def beginUpload(
     """
     Read the first item of an upload, which names the object.
 
-    @param requests: The items of the call, of which the first has no C{chunk}.
+    @param requests: The items of the call; the first has no C{chunk}.
     @param needsEnd: Whether the client must declare a size or mark the last item, because a
         truncated stream may look complete.
     @raise ServiceError: C{INVALID_ARGUMENT} if the first item is absent or misplaced.

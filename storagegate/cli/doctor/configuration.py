@@ -125,7 +125,7 @@ _CERTIFICATES = Check("certificates")
 
 def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
-    Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
+    Check the certificate of an C{ssl:} endpoint, or all certificates of a C{tls:} endpoint.
 
     @param description: The endpoint; other types have no certificates to check.
     @param days: A certificate that expires within this time is a warning.

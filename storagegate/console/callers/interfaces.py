@@ -4,7 +4,7 @@ The common interface of the callers of all wires: a call, its listener, and its 
 A caller is an asynchronous generator function of a L{CallTarget} and a L{MethodCall}, which yields
 L{Answer}: C{(data, bytes)} of the result, or of each item of a stream. It raises
 L{ServiceError<storagegate.core.errors.ServiceError>} if the call fails, and closes its connection
-when it is closed.
+when the generator is closed.
 """
 
 import os
@@ -82,8 +82,8 @@ class CallTarget:
     @ivar isSecure: Whether the listener uses TLS.
     @ivar tls: The TLS options, if it was configured with certificate files.
     @ivar apiKeyHeader: The header field of API keys.
-    @ivar methods: The methods of gRPC by service and name, an
-        L{RPCMethod<storagegate.rpc.protos.RPCMethod>} each.
+    @ivar methods: The gRPC methods by service and name, each an
+        L{RPCMethod<storagegate.rpc.protos.RPCMethod>}.
     """
 
     reactor: Any

@@ -14,7 +14,7 @@ their verification::
     query:  X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders
             X-Amz-Signature and, if the payload is signed too, X-Amz-Content-Sha256 in any case
     form:   x-amz-algorithm x-amz-credential x-amz-date x-amz-signature policy
-            signature = HMAC-SHA256(signing key, policy as it was sent)
+            signature = HMAC-SHA256(signing key, policy as sent)
     date:   20130524T000000Z
 
 S3's variant: the path is encoded once and never normalised, because C{//}, C{.} and C{..} are parts
@@ -450,7 +450,7 @@ _SIGNS = b"=&" * 100
 
 class SignedRequest(Struct, frozen=True, eq=False):
     """
-    The signed pieces of a request.
+    The signed parts of a request.
 
     @ivar path: The raw path, with escapes.
     @ivar queryString: The raw query, without the question mark.
