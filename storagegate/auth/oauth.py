@@ -196,7 +196,7 @@ Fetch = Callable[[DocumentURL], Awaitable[bytes]]
 
 class JWKSCache:
     """
-    The keys of an issuer. All calls that wait for keys share one fetch, which no call can cancel.
+    The keys of an issuer. All calls that wait for keys share one fetch, which none can cancel.
     """
 
     def __init__(

@@ -46,9 +46,7 @@ Document = dict[str, Any]
 
 
 class Administration(Protocol):
-    """
-    Manages keys and buckets. All methods block, and raise L{CommandError} if the change is refused.
-    """
+    """Manages keys and buckets. All methods block; a refused change raises L{CommandError}."""
 
     def keys(self) -> list[Document]:
         """List all keys."""
@@ -129,9 +127,7 @@ class RemoteAdministration:
 
 @define
 class LocalAdministration:
-    """
-    Manages keys and buckets in the catalog, with the rights of the root pair; a daemon may run.
-    """
+    """Manages the catalog with the rights of the root pair; a daemon may run."""
 
     _invocation: Invocation
 

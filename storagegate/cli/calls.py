@@ -1,6 +1,4 @@
-"""
-C{storagegate call}: calls a method of a service through the daemon, over one of its own wires.
-"""
+"""C{storagegate call}: calls a method of a service through one of the daemon's own wires."""
 
 import json
 import sys

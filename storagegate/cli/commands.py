@@ -18,9 +18,7 @@ from storagegate.version import __version__
 _PACKAGE = "storagegate.cli"
 
 CERTIFICATE_DAYS = 14
-"""
-Days until expiry below which a certificate gets a warning: two weeks to repair a failed renewal.
-"""
+"""Certificates that expire within these days get a warning: time to repair a failed renewal."""
 
 
 class CommandPlace(Enum):

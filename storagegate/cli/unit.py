@@ -107,9 +107,7 @@ def _isAtHome(path: Path) -> bool:
 
 
 def pythonWarning(user: str) -> str | None:
-    """
-    Return a warning if the user of the service may be unable to run this Python; else L{None}.
-    """
+    """Return a warning if the service's user may be unable to run this Python; else L{None}."""
     if os.geteuid() or user == "root" or not _isAtHome(Path(sys.executable)):
         return None
     return f"the user {user} may be unable to read {sys.executable}: install it below /opt"

@@ -48,9 +48,7 @@ _MOST_FAILED_TEXT = 8192
 
 _BEAT_SECONDS = 5.0
 _DEAD_SECONDS = 30.0
-"""
-How often a running job is written, and after how long without a write it counts as interrupted.
-"""
+"""Interval between writes of a running job, and time without a write until it is interrupted."""
 
 _LONGEST_PAUSE_SECONDS = 1.0
 

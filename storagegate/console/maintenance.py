@@ -203,9 +203,7 @@ async def _damaged(services: ConsoleServices) -> list[Damaged]:
 
 
 async def _ofBlobs(services: ConsoleServices, blobs: list[str]) -> list[Damaged]:
-    """
-    Find the objects whose bytes are in damaged blobs; a blob without an object is listed alone.
-    """
+    """Find the objects with bytes in damaged blobs; a blob without an object is listed alone."""
     now = services.reactor.seconds()
     kept: dict[str, Any] = services.keep("damagedNames", dict)
     if kept.get("blobs") == blobs and now - kept["at"] < _NAMED_SECONDS:

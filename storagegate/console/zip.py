@@ -83,9 +83,7 @@ class ZipWriter:
     _checked: tuple[int, int] = field(default=(0, 0), init=False)
 
     def isCheckDue(self) -> bool:
-        """
-        Return whether enough was sent since the last check of the key; if so, start counting again.
-        """
+        """Return whether a check of the key is due; if so, restart the count."""
         offset, count = self._checked
         if self._offset - offset < _CHECKED_BYTES and self._count - count < _CHECKED_MEMBERS:
             return False

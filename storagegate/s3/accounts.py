@@ -276,15 +276,12 @@ class AccessKeyStore:
 
     def isAccountId(self, accountId: str) -> bool:
         """
-        Return whether a canonical id belongs to the root account or to the account of an issued
-        key.
+        Return whether a canonical id belongs to the root account or the account of an issued key.
         """
         return accountId in self._accounts()
 
     def hasAccount(self, account: str) -> bool:
-        """
-        Return whether an account of this name exists: the root account or the account of a key.
-        """
+        """Return whether an account of this name exists: the root account, or a key's account."""
         return canonicalId(account) in self._accounts()
 
     def hasUser(self, account: str, accessKey: str) -> bool:

@@ -213,7 +213,7 @@ def _evaluate(
     headers: Mapping[bytes, bytes], prefix: bytes, etag: str, modifiedMs: int
 ) -> bytes | None:
     """
-    Evaluate all conditions; return the name of the condition that proves the copy fresh, if any.
+    Evaluate all conditions; return the name of a condition that proves the copy fresh, if any.
     """
     name = prefix + b"if-match"
     value = headers.get(name)

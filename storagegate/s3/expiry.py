@@ -88,7 +88,7 @@ _decodeRound = msgspec.json.Decoder(Round).decode
 
 def _loadCache() -> "type[SettingsCache]":
     """
-    Import the compiler of settings, which an idle daemon does not load. May run in any thread.
+    Import the compiler of settings, which an idle daemon does not load. Any thread may call it.
     """
     from storagegate.s3.settings import SettingsCache
 
@@ -255,7 +255,7 @@ class LifecycleScanner:
 
     async def _versions(self, name: str) -> bool:
         """
-        Process a page of versions: remove those that are due; return whether it was the last page.
+        Process a page of versions, removing those that are due; return whether it was the last.
         """
         assert self._round is not None, "it runs"
         place = self._round.place
@@ -301,7 +301,7 @@ class LifecycleScanner:
 
     async def _uploads(self, name: str) -> bool:
         """
-        Process a page of uploads: abort those that are due; return whether it was the last page.
+        Process a page of uploads, aborting those that are due; return whether it was the last.
         """
         assert self._round is not None, "it runs"
         bucket, rules = await self._rules(name)

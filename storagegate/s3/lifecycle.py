@@ -94,8 +94,7 @@ class Calendar(Struct, frozen=True):
 
     def after(self, sinceMs: int, days: int) -> int:
         """
-        Return the time a number of days after the next midnight, but at most the end of the year
-        9999.
+        Return the time some days after the next midnight, but at most the end of the year 9999.
         """
         return min((sinceMs // self.dayMs + 1 + days) * self.dayMs, LAST_SECOND * 1000)
 
@@ -276,9 +275,7 @@ class Judge(Struct, frozen=True):
 
 
 def searchedPrefix(rules: Iterable[LifecycleRule]) -> str | None:
-    """
-    Return the common prefix of all versions that rules may remove; L{None} if no rule removes any.
-    """
+    """Return the common prefix of all versions that rules may remove; L{None} for no versions."""
     prefixes = [
         rule.prefix or ""
         for rule in rules

@@ -43,9 +43,7 @@ _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def checkBucketName(name: str) -> None:
-    """
-    Reject names that violate Amazon's rules for general purpose buckets: C{InvalidBucketName}.
-    """
+    """Reject names that break Amazon's rules for general purpose buckets: C{InvalidBucketName}."""
     if (
         _NAME.fullmatch(name) is None
         or _ADDRESS.fullmatch(name) is not None

@@ -392,7 +392,7 @@ class ObjectService:
 
     async def deleteBucket(self, caller: "Caller", name: str) -> None:
         """
-        Remove a bucket that has no versions or delete markers, and abort its uploads in progress.
+        Remove a bucket without versions and delete markers, and abort its uploads in progress.
         """
         await self.bucket(caller, name)
         if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
@@ -474,10 +474,7 @@ class ObjectService:
         return home, record
 
     async def _absent(self, bucket: Bucket, key: bytes, versionId: str | None) -> S3Error:
-        """
-        Return the error for a missing object; the error of a deleted object names its delete
-        marker.
-        """
+        """Return the error for a missing object; for a deleted one, it names the delete marker."""
         fields = {"Key": key.decode()}
         if versionId is not None:
             return S3Error("NoSuchVersion", fields={**fields, "VersionId": versionId})
@@ -585,10 +582,7 @@ class ObjectService:
         ingested: IngestedBody,
         condition: WriteCondition,
     ) -> ObjectRecord:
-        """
-        Store an object if its bucket has not changed since access was decided; otherwise decide
-        again.
-        """
+        """Store an object if its bucket is unchanged since the decision; otherwise decide again."""
         checked = replace(condition, revision=owner.revision)
         try:
             return await self.store.putObject(record, ingested.sink, checked)

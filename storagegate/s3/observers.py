@@ -202,10 +202,7 @@ class RequestTracer:
 
 
 def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
-    """
-    Describe a request by OpenTelemetry's conventions, without its query, which may carry a
-    signature.
-    """
+    """Describe a request by OpenTelemetry's conventions, without its query, which may be signed."""
     attributes: dict[str, Any] = {
         "rpc.system.name": "aws-api",
         "rpc.method": f"S3/{record.operation}",

@@ -80,7 +80,7 @@ def rejectUnsupported(
     Reject a write that requests a feature that is not implemented.
 
     @param headers: Values by lower-case name.
-    @param account: The owner, to whom a grant of full control changes nothing.
+    @param account: The owner; a grant of full control to the owner changes nothing.
     @param obeyed: The names of the headers that this operation implements.
     @raise S3Error: C{NotImplemented}, naming the header; C{InvalidArgument} for an ACL that S3 does
         not define.

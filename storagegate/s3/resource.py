@@ -42,10 +42,7 @@ _EXPECTED_OWNER = b"x-amz-expected-bucket-owner"
 
 
 def _joined(fields: Pairs) -> dict[bytes, bytes]:
-    """
-    Join repeated fields with C{", "}, as they are stored and returned; the signed form has no
-    space.
-    """
+    """Join repeated fields by a comma and a space, as they are stored; signing uses no space."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
         headers[name] = value if name not in headers else headers[name] + b", " + value

@@ -146,9 +146,7 @@ def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
 
 
 def _rowShape(row: ObjectRecord | ListedObject) -> Result:
-    """
-    Describe an object as in a listing: without its metadata, which requires the right to read it.
-    """
+    """Describe an object without its metadata, which requires the right to read it."""
     if isinstance(row, ListedObject):
         key, contentType = row.key, row.contentType
     else:
@@ -692,9 +690,7 @@ class _ServiceCaller(Struct, frozen=True):
 
     @property
     def secure(self) -> bool:
-        """
-        Always false: TLS is unknown for a call, so a policy that requires it refuses the call.
-        """
+        """Always false: TLS is unknown for a call, so a policy that requires it refuses it."""
         return False
 
     @property

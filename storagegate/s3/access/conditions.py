@@ -290,9 +290,7 @@ class Condition:
     values: tuple[str, ...]
 
     def parts(self) -> tuple[str, str, bool]:
-        """
-        Return the qualifier or an empty text, the bare operator, and whether the suffix is present.
-        """
+        """Return the qualifier, if any, the bare operator, and whether the suffix is present."""
         qualifier, colon, rest = self.operator.rpartition(":")
         if colon and qualifier not in _QUALIFIERS:
             raise ValueError(f"Invalid Condition type : {self.operator}")
