@@ -18,7 +18,7 @@ from storagegate.version import __version__
 _PACKAGE = "storagegate.cli"
 
 CERTIFICATE_DAYS = 14
-"""Certificates that expire within these days get a warning: time to repair a failed renewal."""
+"""Days before expiry at which a certificate gets a warning: time to repair a failed renewal."""
 
 
 class CommandPlace(Enum):

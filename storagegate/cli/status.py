@@ -46,7 +46,7 @@ def _state(invocation: Invocation) -> str:
     try:
         found = _read(invocation)
     except Exception as error:
-        # The purpose is the list of commands: the error of a broken store is one line above it.
+        # The list of commands matters here: a broken store only changes the first line.
         return " ".join(str(error).split()) or type(error).__name__
     output = invocation.output
     word = output.paint(found["status"], _COLOURS.get(found["status"], "red"))

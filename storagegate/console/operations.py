@@ -94,7 +94,7 @@ class APIOperation:
 def _decoded(segment: str) -> str:
     """
     Decode a segment. Browsers resolve C{.} and C{..}, escaped or not, as steps in the path, so both
-    may be written with a leading tilde; a name that already looks so gets one more.
+    may be written with a leading tilde; a name that already has this form gets one more.
 
     @raise ValueError: The segment is not UTF-8.
     """

@@ -141,7 +141,7 @@ class Authenticated(Struct, frozen=True, eq=False):
         limit: int = PUT_LIMIT,
     ) -> BodyExpectation:
         """
-        Collect what the request declares about its body.
+        Collect the declarations of a request about its body.
 
         @param headers: Values by lower-case name.
         @param contentLength: The parsed C{Content-Length}, used if the header is present.
