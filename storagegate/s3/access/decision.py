@@ -1,15 +1,15 @@
 """
 The access decision on a request, in this order.
 
-1. The front end authenticates the request, or establishes that it is anonymous.
-2. The limits of the access key apply; nothing widens them
-   (L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}).
-3. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root key,
-   and the unlimited keys of the bucket's account can always change the policy.
-4. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
-5. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
-   object the object's account; an allow statement; a grant of an ACL.
-6. Otherwise the access is denied.
+  1. The front end authenticates the request, or establishes that it is anonymous.
+  2. The limits of the access key apply; nothing widens them
+     (L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}).
+  3. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
+     key, and the unlimited keys of the bucket's account can always change the policy.
+  4. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
+  5. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
+     object the object's account; an allow statement; a grant of an ACL.
+  6. Otherwise the access is denied.
 
 As in S3, an allow statement does not open an object of another account: only its own account can.
 An object that the root key writes in the bucket of another account is that account's to use. Under
