@@ -1,1 +1,1 @@
-"""Tokens, providers and the keys that verify them."""
+"""Tokens, their providers, and the keys that verify them."""

@@ -1,5 +1,5 @@
 """
-Authentication of calls: the providers of tokens and keys, and which of them each transport uses::
+Authentication of calls: the token and key providers, and the rules of each transport::
 
     readAuthentication({
         "providers": {
@@ -9,11 +9,11 @@ Authentication of calls: the providers of tokens and keys, and which of them eac
         "rules": {"http": ["jwt", "apikey"], "tcp": ["apikey"]},
     }, defaults)
 
-The providers of a transport are tried in the order of its rule; the first one that recognises the
-credentials decides. Credentials that none recognises count as missing.
+The providers of a transport are tried in the order of its rule; the first provider that recognises
+the credentials decides. Unrecognised credentials count as missing.
 
-Both C{jwt} and C{oauth} verify JSON Web Tokens. Where both are allowed, C{oauth} verifies those
-whose C{iss} is its issuer, and C{jwt} all others, in either order.
+Both C{jwt} and C{oauth} verify JSON Web Tokens. If both are allowed, in either order, C{oauth}
+verifies the tokens whose C{iss} is its issuer, and C{jwt} all others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ Rules = Mapping[str, tuple[str, ...]]
 """The names of the providers of each transport, in their order."""
 
 INVALID = "Invalid token"
-"""The message for an invalid token: a reason would help to forge a better one."""
+"""The message for an invalid token: a reason would help to forge one."""
 
 _log = Logger()
 
@@ -54,8 +54,8 @@ class Authentication:
 
     @ivar providers: The providers by name.
     @ivar rules: The names of the providers of each transport, in their order.
-    @ivar ownKeys: By service, the provider that replaces C{apikey} for it.
-    @ivar throttle: Slows down who guesses; C{None} before the gateway serves.
+    @ivar ownKeys: The provider that replaces C{apikey}, by service.
+    @ivar throttle: Slows down guessing; C{None} before the gateway serves.
     """
 
     def __init__(self, providers: Mapping[str, TokenProvider], rules: Rules) -> None:
@@ -72,8 +72,9 @@ class Authentication:
         """
         Authenticate a call.
 
-        @param methods: The providers that the service allows; empty for those of the transport.
-        @return: The user, C{None} if no provider recognised the credentials, or an awaitable of it.
+        @param methods: The providers that the service allows; empty for all providers of the
+            transport.
+        @return: The user, an awaitable of it, or C{None} if no provider recognised the credentials.
         @raise ServiceError: C{UNAUTHENTICATED} if the credentials are invalid.
         """
         if credentials.token is not None and len(credentials.token) > MAX_TOKEN_LENGTH:
@@ -99,7 +100,7 @@ class Authentication:
         return None
 
     def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
-        """Return whether a JSON Web Token is left to the other one of its two providers."""
+        """Return whether the other JSON Web Token provider must verify a token."""
         if name == "apikey" or self._oauthIssuer is None:
             return False
         if "jwt" not in self.providers or "jwt" not in names or "oauth" not in names:
@@ -121,7 +122,7 @@ class Authentication:
                 return self._refuseLater(refusal, delay)
             raise refusal
         finally:
-            # Its traceback refers to this frame.
+            # The traceback of the error refers to this frame.
             del refusal
 
     async def _verifyLater(self, waiting: Any, context: RequestContext) -> Any:
@@ -135,7 +136,7 @@ class Authentication:
             del refusal
 
     def _delayOf(self, refusal: Exception, context: RequestContext) -> float:
-        """Count an invalid token; return the seconds by which its refusal is delayed."""
+        """Count an invalid token; return the delay of its refusal, in seconds."""
         if self.throttle is None or asServiceError(refusal).code != "UNAUTHENTICATED":
             return 0.0
         return self.throttle.failed(context.client.address)
@@ -149,7 +150,7 @@ class Authentication:
             del refusal
 
     def _errorFor(self, error: Exception) -> Exception:
-        """Return the error for callers: that of an outage differs from that of an invalid token."""
+        """Return the error for callers, which distinguishes an outage from an invalid token."""
         if isinstance(error, ServiceError | GrpcError | CancelledError):
             return error
         if isinstance(error, TokenError):
@@ -167,11 +168,11 @@ def _checkUser(user: Any) -> Any:
 
 def readRules(given: Any, defaults: Rules) -> dict[str, tuple[str, ...]]:
     """
-    Read which providers each transport may use; one that is not named keeps its default.
+    Read the providers of each transport; an unnamed transport keeps its default.
 
     @param given: Names of providers by transport.
     @param defaults: The rules of all transports.
-    @raise OptionError: If a name is unknown.
+    @raise OptionError: A name is unknown.
     """
     rules = dict(defaults)
     if not isinstance(given, Mapping):
@@ -210,7 +211,7 @@ class RulesDict(TypedDict, total=False):
 
 
 class AuthenticationDict(TypedDict, total=False):
-    """The keywords of a configuration of authentication."""
+    """The keywords of the authentication configuration."""
 
     providers: ProvidersDict
     rules: RulesDict
@@ -220,11 +221,11 @@ def readAuthentication(
     config: Any, defaults: Rules, oauth: Callable[[Any], TokenProvider] | None = None
 ) -> Authentication:
     """
-    Read the whole configuration: C{providers} and C{rules}.
+    Read the authentication configuration: C{providers} and C{rules}.
 
-    @param defaults: The rules of all transports, where the configuration has none.
-    @param oauth: Reads the options of the provider C{oauth}; C{None} for the usual one.
-    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
+    @param defaults: The rules of all transports that the configuration does not set.
+    @param oauth: Reads the options of the provider C{oauth}; C{None} for the default reader.
+    @raise OptionError: An option is unknown, or its value is invalid or unsafe.
     """
     if not isinstance(config, Mapping):
         raise OptionError("the option authentication is a mapping of providers and rules")
@@ -249,7 +250,7 @@ def readAuthentication(
     rules = readRules(config.get("rules", {}), defaults)
     for protocol in config.get("rules", {}):
         for name in rules[protocol]:
-            # A service may have its own API keys; tokens without a provider are a mistake.
+            # A service may have its own API keys; a token provider without options is a mistake.
             if name != "apikey" and name not in providers:
                 raise OptionError(
                     f"authentication.rules.{protocol} names {name}, "
@@ -263,7 +264,7 @@ def _readProvider(
 ) -> TokenProvider:
     if name == "apikey":
         return readAPIKey(options)
-    # PyJWT and the client that fetches keys take megabytes, of no use without such tokens.
+    # PyJWT and the key-fetching client take megabytes, so they are imported only if needed.
     if name == "jwt":
         from storagegate.auth.jwt import readJWT
 

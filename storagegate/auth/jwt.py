@@ -1,9 +1,8 @@
 """
 JSON Web Tokens (RFC 7519) with configured keys, and public keys in PEM and JWK form (RFC 7517).
 
-PyJWT verifies signatures and claims. This module adds what it does not enforce: an expiry, a
-minimum length of keys, and algorithms that are chosen by the configuration and the key, never by
-the token.
+PyJWT verifies signatures and claims. This module adds requirements: an expiry, a minimum key
+length, and algorithms that the configuration and the key choose, never the token.
 """
 
 import json
@@ -40,13 +39,13 @@ MIN_RSA_BITS = 2048
 """The minimum of RFC 7518 section 3.3."""
 
 MAX_RSA_BITS = 8192
-"""With such a key a verification takes half a millisecond of the reactor thread."""
+"""A verification with such a key takes half a millisecond of the reactor thread."""
 
 MAX_RSA_EXPONENT = 1 << 32
 """The usual exponent is 65537; the time of a verification grows with its length."""
 
 MAX_KEYS = 100
-"""Keys of a set: issuers have two or three, or dozens with a key for each client."""
+"""Keys of a set: issuers have two or three, or dozens with one key per client."""
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "RSA": RSAAlgorithm.from_jwk,
@@ -60,8 +59,8 @@ class VerificationKey:
     """
     A public key.
 
-    @ivar kid: Its identifier, C{None} if it has none.
-    @ivar algorithms: The algorithms that it may be used with.
+    @ivar kid: The identifier of the key; C{None} for none.
+    @ivar algorithms: The algorithms that the key may be used with.
     """
 
     kid: str | None
@@ -77,10 +76,9 @@ class KeySet:
 
     def find(self, kid: str | None, algorithm: str) -> VerificationKey | None:
         """
-        Return the key that a token names; C{None} if there is none.
+        Return the key that a token names; C{None} if it is absent.
 
-        @param kid: The identifier in the token; C{None} if it names none: then the only key of the
-            algorithm is returned.
+        @param kid: The identifier in the token; C{None} selects the only key of the algorithm.
         @param algorithm: The algorithm of the token.
         """
         found = [key for key in self.keys if algorithm in key.algorithms]
@@ -90,7 +88,7 @@ class KeySet:
 
 
 def fittingAlgorithms(key: Any) -> tuple[str, ...]:
-    """Return the algorithms that a public key may be used with; L{ValueError} if there are none."""
+    """Return the algorithms for a public key; raise L{ValueError} if there are none."""
     if isinstance(key, RSAPublicKey):
         if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
             raise ValueError(
@@ -107,7 +105,7 @@ def fittingAlgorithms(key: Any) -> tuple[str, ...]:
 
 
 def readPublicKey(value: Any) -> VerificationKey:
-    """Read a public key in PEM."""
+    """Read a public key in PEM; raise L{ValueError} if it is invalid."""
     if not isinstance(value, str | bytes):
         raise ValueError("is a public key in PEM")
     pem = value.encode() if isinstance(value, str) else value
@@ -124,9 +122,9 @@ def readKeySet(document: bytes) -> KeySet:
     """
     Parse a set of JSON Web Keys.
 
-    Keys for other purposes and weak ones are left out, as in RFC 7517 section 5.
+    Weak keys and keys for other purposes are ignored, as in RFC 7517 section 5.
 
-    @raise ValueError: If it is no such set, or too large.
+    @raise ValueError: The document is not a key set, or is too large.
     """
     try:
         given = json.loads(document)
@@ -141,7 +139,7 @@ def readKeySet(document: bytes) -> KeySet:
 
 
 def _readKey(entry: Any) -> VerificationKey | None:
-    # Keys for verifying signatures are marked by RFC 7517 section 4.
+    # RFC 7517 section 4 defines the markers of keys for verifying signatures.
     if not isinstance(entry, Mapping) or entry.get("use", "sig") != "sig":
         return None
     operations = entry.get("key_ops", ["verify"])
@@ -149,7 +147,7 @@ def _readKey(entry: Any) -> VerificationKey | None:
         return None
     parser = _PARSERS.get(str(entry.get("kty")))
     if parser is None:
-        # Above all a shared secret, which is none once it is published.
+        # Above all a shared secret, which a publication would disclose.
         return None
     try:
         key = parser(dict(entry))
@@ -164,17 +162,17 @@ def _readKey(entry: Any) -> VerificationKey | None:
     return VerificationKey(kid, key, algorithms)
 
 
-# RFC 7518 section 3.2: a key is at least as long as the hash.
+# RFC 7518 section 3.2: a key is at least as long as the hash output.
 _SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 SYMMETRIC = tuple(_SECRET_BYTES)
 
 LEEWAY_SECONDS = 5
-"""How far clocks may differ: more than NTP leaves."""
+"""Tolerated clock difference: more than NTP leaves."""
 
 MAX_LEEWAY_SECONDS = 300
-"""Kerberos's five minutes; with more, the end of a token means little."""
+"""Kerberos's five minutes; with a larger leeway, the expiry of a token means little."""
 
-# Base64url whose unused bits are zero: one token has one spelling (RFC 4648 section 3.5).
+# Base64url with zero padding bits, so that each token has only one encoding (RFC 4648 section 3.5).
 _PART = r"(?:[\w-]{4})*(?:[\w-][AQgw]|[\w-]{2}[AEIMQUYcgkosw048])?"
 _EXACT = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
 
@@ -182,13 +180,13 @@ _EXACT = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
 @frozen
 class JWTProvider:
     """
-    The provider C{jwt}: tokens that are signed with a configured key. The user is their claims.
+    The provider C{jwt}: tokens that are signed with a configured key. The claims are the user.
 
     @ivar key: A shared secret, or a public key.
     @ivar algorithms: The allowed algorithms; all for a secret, or all for a public key.
     @ivar audience: The accepted values of C{aud}; C{None} accepts all.
     @ivar issuer: The accepted value of C{iss}; C{None} accepts all.
-    @ivar leeway: Seconds that clocks may differ by.
+    @ivar leeway: Tolerated clock difference, in seconds.
     @ivar extract: Extracts the token, see L{readExtract}.
     """
 
@@ -205,14 +203,14 @@ class JWTProvider:
         return VerifiedTokenCache(self.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Return the token, if it has the form of a JSON Web Token."""
+        """Return the token if it has the form of a JSON Web Token."""
         return extractedJWT(self.extract, context.protocol, credentials)
 
     def verify(self, token: str, context: RequestContext) -> dict[str, Any]:
         """
         Return the claims.
 
-        @raise TokenError: If the token is invalid.
+        @raise TokenError: The token is invalid.
         """
         return self._checked.claims(
             token,
@@ -238,8 +236,8 @@ def verifiedClaims(
     @param algorithms: The allowed algorithms.
     @param audience: The accepted values of C{aud}; C{None} accepts all.
     @param issuer: The accepted value of C{iss}; C{None} accepts all.
-    @param leeway: Seconds that clocks may differ by.
-    @raise TokenError: If it is invalid.
+    @param leeway: Tolerated clock difference, in seconds.
+    @raise TokenError: The token is invalid.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise TokenError("it is too long")
@@ -253,7 +251,7 @@ def verifiedClaims(
             audience=audience,
             issuer=issuer,
             leeway=leeway,
-            # Without a configured name, an audience cannot be compared.
+            # An audience can only be compared with a configured name.
             options={
                 "require": ["exp"],
                 "verify_aud": audience is not None,
@@ -261,13 +259,13 @@ def verifiedClaims(
             },
         )
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-        # Not its text, which may quote the token.
+        # The error's text may quote the token.
         raise TokenError(type(error).__name__) from None
     return claims
 
 
 def readLeeway(value: Any) -> float:
-    """Read how many seconds clocks may differ by."""
+    """Read the tolerated clock difference, in seconds."""
     isNumber = isinstance(value, int | float) and not isinstance(value, bool)
     if not isNumber or not 0 <= value <= MAX_LEEWAY_SECONDS:
         raise ValueError(f"is a number of seconds from 0 to {MAX_LEEWAY_SECONDS}")
@@ -275,7 +273,7 @@ def readLeeway(value: Any) -> float:
 
 
 def readAudience(value: Any) -> str | tuple[str, ...]:
-    """Read the audience of tokens: a name, or a list of names of which one is enough."""
+    """Read the audience of tokens: a name, or a list of names, one of which must match."""
     names = [value] if isinstance(value, str) else value
     isList = isinstance(names, list | tuple) and len(names) > 0
     if not isList or not all(isinstance(name, str) and name for name in names):
@@ -305,7 +303,7 @@ def _readSecret(value: Any) -> bytes:
     if not isinstance(value, str | bytes):
         raise ValueError("is text")
     secret = value.encode() if isinstance(value, str) else value
-    # A public key as a shared secret would let its holders sign tokens.
+    # With a public key as shared secret, its holders could sign tokens.
     if b"-----BEGIN" in secret or secret.startswith((b"ssh-", b"ecdsa-")):
         raise ValueError("is a shared secret; a key in PEM is a publicKey")
     return secret
@@ -316,16 +314,16 @@ class JWTOptions:
     """
     The options of the provider C{jwt}.
 
-    @ivar secret: The shared secret, at least as many bytes as the algorithm's hash has, 32 for
+    @ivar secret: The shared secret, at least as long as the algorithm's hash output, 32 bytes for
         C{HS256}; either this or C{publicKey}.
     @ivar publicKey: The public key of the signer, in PEM.
-    @ivar algorithms: Those that tokens may be signed with, all for secrets or all for public keys;
-        without it C{HS256} for a secret, and for a public key the first that fits it.
-    @ivar audience: The audience of tokens; without it C{aud} is not checked.
-    @ivar issuer: The issuer of tokens; without it C{iss} is not checked.
-    @ivar leeway: Seconds that clocks may differ by.
+    @ivar algorithms: The allowed signature algorithms, all for secrets or all for public keys; by
+        default C{HS256} for a secret, and the first suitable algorithm for a public key.
+    @ivar audience: The audience of tokens; if absent, C{aud} is not checked.
+    @ivar issuer: The issuer of tokens; if absent, C{iss} is not checked.
+    @ivar leeway: Tolerated clock difference, in seconds.
     @ivar extractToken: Extracts the token from the request, message or call of a transport; a
-        mapping has one such function for each protocol.
+        mapping has one such function per protocol.
     """
 
     secret: bytes | None = field(default=None, converter=optional(_readSecret), repr=False)

@@ -11,14 +11,14 @@ RFC 8414::
 
     issuer -> /.well-known/openid-configuration -> jwks_uri -> a set of keys
 
-They are fetched at the first use, again after a while, and when a token names an unknown key, but
-never more often than the cooldown allows. Documents come from these URLs only::
+They are fetched on first use, refreshed periodically, and fetched when a token names an unknown
+key, but never more often than the cooldown allows. Only these URLs are allowed::
 
     https://host[:port]/path        any allowed address
     http://localhost[:port]/path    this machine: also 127.0.0.0/8 and [::1]
 
-The document of an issuer names another URL, and a name may resolve to any address: so the address
-that is connected to is checked. Redirections are not followed.
+The document of an issuer names another URL, and a name may resolve to any address, so the address
+of each connection is checked. Redirections are not followed.
 """
 
 import json
@@ -63,13 +63,13 @@ from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.net.tls import ClientTLSOptions
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""Bytes of a response: a hundred keys with certificates have half of it."""
+"""Bytes of a response: a hundred keys with certificates take half of it."""
 
 TIMEOUT_SECONDS = 10.0
-"""Seconds for one document: calls wait for it, and an issuer that takes longer is down."""
+"""Timeout of one document, in seconds: calls wait for it, and a slower issuer counts as down."""
 
-# The metadata services of clouds, which serve credentials, besides the link-local 169.254.169.254:
-# of AWS over IPv6, Alibaba, Oracle and Azure.
+# Cloud metadata services, which serve credentials, besides the link-local 169.254.169.254: AWS over
+# IPv6, Alibaba, Oracle and Azure.
 _METADATA = frozenset(
     map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
 )
@@ -81,7 +81,7 @@ _URL = re.compile(
 
 
 class FetchError(Exception):
-    """A document cannot be used; the text is the reason."""
+    """A document is unusable; the text is the reason."""
 
 
 @frozen
@@ -89,7 +89,7 @@ class DocumentURL:
     """
     The URL of a document.
 
-    @ivar text: The URL as it was given.
+    @ivar text: The URL in its original form.
     @ivar host: The name or address, without brackets, in lower case.
     """
 
@@ -99,7 +99,7 @@ class DocumentURL:
 
 
 def readURL(value: Any) -> DocumentURL:
-    """Read a URL that documents may be fetched from; L{ValueError} if it is none."""
+    """Read a URL from which documents may be fetched; raise L{ValueError} if it is invalid."""
     match = _URL.fullmatch(value) if isinstance(value, str) else None
     if match is None or "#" in value or "\\" in value or int(match[3] or 1) > 65535:
         raise ValueError("is an https URL")
@@ -115,9 +115,9 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
     """
     Return whether a document may be fetched from an address of the URL's host.
 
-    @param text: The address that the host was resolved to.
+    @param text: The resolved address of the host.
     @param url: The URL of the document.
-    @param trusted: The hosts of the configuration, which may be in a private network.
+    @param trusted: The configured hosts, which may be in a private network.
     """
     address = _bare(text)
     if url.host in trusted and _asAddress(url.host) == address:
@@ -130,7 +130,7 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
 
 
 def _bare(text: str) -> Address:
-    """Read an address; return the IPv4 address that it carries, by 6to4 too, if there is one."""
+    """Read an address; if it embeds an IPv4 address, also by 6to4, return that address."""
     address = readAddress(text)
     return (isinstance(address, IPv6Address) and address.sixtofour) or address
 
@@ -149,9 +149,9 @@ class MetadataFetcher:
         self, reactor: Any, trusted: frozenset[str], tls: ClientTLSOptions | None = None
     ) -> None:
         """
-        @param reactor: C{None} for that of the process at the first fetch.
-        @param trusted: The hosts of the configuration, which may be in a private network.
-        @param tls: The trust roots; C{None} for those of the system.
+        @param reactor: C{None} for the process's reactor at the first fetch.
+        @param trusted: The configured hosts, which may be in a private network.
+        @param tls: The trust roots; C{None} for the system's.
         """
         self._reactor = reactor
         self._trusted = trusted
@@ -161,8 +161,8 @@ class MetadataFetcher:
         """
         Fetch a document.
 
-        @raise HTTPStatusError: If the status of the response is not 200.
-        @raise HTTPClientError: If there is no response from an allowed address.
+        @raise HTTPStatusError: The status of the response is not 200.
+        @raise HTTPClientError: No allowed address sent a response.
         """
         client = HTTPClient(
             self._reactor or processReactor(),
@@ -178,16 +178,16 @@ class MetadataFetcher:
 
 
 REFRESH_SECONDS = 300.0
-"""The age at which keys are fetched again, while the old ones are still used."""
+"""The age at which keys are fetched again, while the old keys remain in use."""
 
 MAX_AGE_SECONDS = 600.0
 """The age at which calls wait for new keys: a revoked key is accepted for this time."""
 
 MAX_STALE_SECONDS = 24 * 3600.0
-"""How long keys are used if the issuer cannot be reached: the outage of a night."""
+"""How long keys are used if the issuer is unreachable: an outage overnight."""
 
 COOLDOWN_SECONDS = 15.0
-"""The time between two fetches, after which a new key is known."""
+"""The shortest time between two fetches, after which a new key is known."""
 
 _log = Logger()
 
@@ -196,7 +196,7 @@ Fetch = Callable[[DocumentURL], Awaitable[bytes]]
 
 class JWKSCache:
     """
-    The keys of an issuer. All calls that wait for keys share one fetch, which none of them cancels.
+    The keys of an issuer. All calls that wait for keys share one fetch, which none can cancel.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class JWKSCache:
         self._waiting: list[Deferred[None]] = []
 
     def known(self, kid: str | None, algorithm: str) -> VerificationKey | None:
-        """Return a key of the cache; C{None} if it is not in it, or too old."""
+        """Return a key from the cache; C{None} if it is absent or too old."""
         age = self._seconds() - self._fetchedAt
         if age >= MAX_AGE_SECONDS:
             return None
@@ -233,16 +233,16 @@ class JWKSCache:
 
     async def find(self, kid: str | None, algorithm: str) -> VerificationKey | None:
         """
-        Fetch the keys unless that was tried within the cooldown, and return one of them.
+        Fetch the keys, unless a fetch was tried within the cooldown, and return one of them.
 
         @param kid: See L{KeySet.find}.
         @param algorithm: The algorithm of the token.
         @return: C{None} if there is no such key.
-        @raise ServiceError: C{UNAVAILABLE} if the keys cannot be fetched, and none are known.
+        @raise ServiceError: C{UNAVAILABLE} if the keys cannot be fetched and no keys are cached.
         """
         self._begin()
         if self._fetching:
-            # Each has a Deferred of its own: cancelling it leaves the fetch alone.
+            # Each waiter has its own Deferred, so cancelling it does not affect the fetch.
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)
             await waiter
@@ -251,7 +251,7 @@ class JWKSCache:
         return self._keys.find(kid, algorithm)
 
     def _begin(self) -> None:
-        """Start to fetch, unless that was tried within the cooldown."""
+        """Start a fetch, unless one was tried within the cooldown."""
         now = self._seconds()
         if self._fetching or now - self._triedAt < COOLDOWN_SECONDS:
             return
@@ -278,7 +278,7 @@ class JWKSCache:
         except HTTPStatusError as error:
             if error.status != 404:
                 raise
-            # RFC 8414 section 3.1: before the path.
+            # RFC 8414 section 3.1: the well-known segment precedes the path.
             url = readURL(f"{root}/.well-known/oauth-authorization-server{path}")
             document = await self._fetch(url)
         try:
@@ -328,15 +328,15 @@ class OAuthOptions:
     """
     The options of the provider C{oauth}.
 
-    @ivar issuer: Its URL, exactly as tokens have it in C{iss}; its keys are fetched, and again when
-        they change.
-    @ivar audience: The audience of tokens; without it those for other services would be accepted.
-    @ivar algorithms: Those that tokens may be signed with.
-    @ivar leeway: Seconds that clocks may differ by.
-    @ivar jwksUri: The URL of the keys, for an issuer without metadata, or whose keys are in a
-        private network.
+    @ivar issuer: The URL of the issuer, exactly as in the C{iss} of its tokens; its keys are
+        fetched, and fetched again when they change.
+    @ivar audience: The audience of tokens; without it, tokens for other services would be accepted.
+    @ivar algorithms: The allowed signature algorithms.
+    @ivar leeway: Tolerated clock difference, in seconds.
+    @ivar jwksUri: The URL of the keys, for an issuer without metadata or with keys in a private
+        network.
     @ivar extractToken: Extracts the token from the request, message or call of a transport; a
-        mapping has one such function for each protocol.
+        mapping has one such function per protocol.
     """
 
     issuer: DocumentURL = field(converter=_readIssuer)
@@ -349,9 +349,9 @@ class OAuthOptions:
 
 class OAuthProvider:
     """
-    The provider C{oauth}: tokens of an issuer. The user is their claims.
+    The provider C{oauth}: tokens of an issuer. The claims are the user.
 
-    @ivar issuer: Their C{iss}.
+    @ivar issuer: The C{iss} of the tokens.
     """
 
     def __init__(self, options: OAuthOptions, keys: JWKSCache) -> None:
@@ -361,23 +361,23 @@ class OAuthProvider:
         self._checked = VerifiedTokenCache(options.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Return the token, if it has the form of a JSON Web Token."""
+        """Return the token if it has the form of a JSON Web Token."""
         return extractedJWT(self._options.extractToken, context.protocol, credentials)
 
     def verify(self, token: str, context: RequestContext) -> Any:
         """
         Return the claims, synchronously if the key is in the cache.
 
-        @raise TokenError: If the token is invalid.
+        @raise TokenError: The token is invalid.
         @raise ServiceError: C{UNAVAILABLE} if the keys of the issuer cannot be fetched.
         """
         header = unverified(token, 0)
         kid, algorithm = header.get("kid"), header.get("alg")
-        # Other keys in a header are those of the caller, and ignored: jku, x5u, jwk, x5c.
+        # The header's own keys come from the caller and are ignored: jku, x5u, jwk, x5c.
         if algorithm not in self._options.algorithms or not isinstance(kid, str | None):
             raise TokenError("it names no algorithm, or a key by no name")
         if unverified(token, 1).get("iss") != self.issuer:
-            # Checked first: the issuer has no keys of others.
+            # Checked first: the issuer's keys never verify tokens of others.
             raise TokenError("it is of another issuer")
         key = self._keys.known(kid, algorithm)
         if key is not None:
@@ -410,7 +410,7 @@ def readOAuth(
 
     @param fetch: Fetches a document; C{None} for HTTP.
     @param seconds: Returns seconds of a monotonic clock.
-    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
+    @raise OptionError: An option is unknown, or its value is invalid or unsafe.
     """
     options = readOptions(OAuthOptions, given, "oauth")
     if fetch is None:

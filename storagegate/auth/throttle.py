@@ -1,4 +1,4 @@
-"""The throttle of failed authentications, for S3 and every transport of the gateway."""
+"""The throttle of failed authentications, for S3 and all transports of the gateway."""
 
 from collections import OrderedDict
 
@@ -11,36 +11,37 @@ WINDOW_SECONDS = 60.0
 """Failures older than this are forgotten."""
 
 FREE_FAILURES = 100
-"""Failures of a source in one window before it is slowed: misconfigured clients retry."""
+"""Failures of a source per window before it is slowed down: misconfigured clients retry."""
 
 DELAY_SECONDS = 0.25
-"""Time between the responses to further failures: four guesses a second and source."""
+"""Interval between the responses to further failures: four guesses per second and source."""
 
 LONGEST_SECONDS = 60.0
-"""The longest delay: clients wait no longer. 240 guesses at once still have four a second."""
+"""The longest delay. 240 simultaneous guesses still get four responses per second."""
 
 SOURCES = 10_000
-"""Sources in memory; the one without a failure for the longest time is dropped first."""
+"""Sources in memory; the source without a failure for the longest time is evicted first."""
 
 
 class AuthFailureThrottle:
     """
-    Count failed authentications by source, and delay their responses. Successes are never slowed.
+    Counts failed authentications by source, and delays their responses. Successes are never
+    delayed.
 
-    A source is an IPv4 address or a network of IPv6, over all its connections and calls.
+    A source is an IPv4 address or an IPv6 network, with all its connections and calls.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        # By source: the begin of its window, its failures, the time of its last response.
+        # By source: the start of its window, its failures, the time of its last response.
         self._sources: OrderedDict[str, tuple[float, int, float]] = OrderedDict()
 
     def failed(self, address: str) -> float:
         """
-        Count one failure.
+        Count a failure.
 
-        @param address: The client's.
-        @return: Seconds by which its response must be delayed.
+        @param address: The address of the client.
+        @return: The delay of its response, in seconds.
         """
         source = rateLimitKey(address)
         now = self._clock.seconds()

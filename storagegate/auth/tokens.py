@@ -1,4 +1,4 @@
-"""Tokens: their extraction and form, a cache of verified ones, and the provider of API keys."""
+"""Tokens: extraction and form, the cache of verified tokens, and the provider of API keys."""
 
 import hmac
 import json
@@ -22,31 +22,31 @@ from storagegate.core.options import OptionError, makeOptions, readFieldName
 _Options = TypeVar("_Options", bound=AttrsInstance)
 
 EXTRACT = "is a plain function, or a mapping of protocols to such functions"
-"""What L{readExtract} takes, as errors say it."""
+"""The values that L{readExtract} accepts, for error messages."""
 
-# A JSON object begins with a brace and a quotation mark or a space, or a brace and a line's end.
+# A JSON object begins with a brace, followed by a quotation mark, a space or a line end.
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
 
-# The name of the scheme is case-insensitive, and followed by spaces (RFC 9110 section 11.4).
+# The scheme name is case-insensitive, and followed by spaces (RFC 9110 section 11.4).
 _BEARER = re.compile(r"bearer(?: +|\Z)", re.IGNORECASE)
 
 
 def bearerToken(value: str) -> str:
-    """Return the token of an C{Authorization} field, which may come without its scheme."""
+    """Return the token of an C{Authorization} field; its scheme is optional."""
     value = value.strip()
     scheme = _BEARER.match(value)
     return value if scheme is None else value[scheme.end() :]
 
 
 class TokenError(ValueError):
-    """A token is invalid; the reason, which quotes nothing of it, is for the log only."""
+    """A token is invalid; the reason, which never quotes the token, is for the log only."""
 
 
 class TokenProvider(Protocol):
     """Verifies one kind of token."""
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Return the token or key of the kind of this provider; C{None} if there is none."""
+        """Return the token or key for this provider; C{None} if the call has none."""
 
     def verify(self, token: str, context: RequestContext) -> Any:
         """
@@ -58,14 +58,14 @@ class TokenProvider(Protocol):
 
 def unverified(token: str, part: int) -> Mapping[str, Any]:
     """
-    Decode a part of a JSON Web Token without verifying it: good for choosing its provider.
+    Decode a part of a JSON Web Token without verifying it, only to choose its provider.
 
     @param part: 0 for the header, 1 for the claims.
-    @return: An empty mapping if it cannot be decoded.
+    @return: The decoded part; empty if it is malformed.
     """
     text = token.split(".")[part]
     try:
-        # The parser of PyJWT: both take the same value of a name that occurs twice.
+        # PyJWT uses the same parser, so both read the same value of a duplicate name.
         value = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, RecursionError):
         return {}
@@ -74,9 +74,9 @@ def unverified(token: str, part: int) -> Mapping[str, Any]:
 
 def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str | None:
     """
-    Return the token of a call; C{None} if there is none.
+    Return the token of a call; C{None} if it has none.
 
-    @param extract: The configured function, see L{readExtract}; C{None} takes the token of the
+    @param extract: The configured function, see L{readExtract}; C{None} uses the token of the
         credentials.
     @param protocol: The transport of the call.
     """
@@ -86,7 +86,7 @@ def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str 
     try:
         token = function(credentials.native)
     except (LookupError, AttributeError, TypeError):
-        # A function that indexes a message fails if it has no token.
+        # A function that indexes a message fails if the message has no token.
         return None
     return token if isinstance(token, str) and token else None
 
@@ -107,9 +107,9 @@ def readOptions(options: type[_Options], given: Any, provider: str) -> _Options:
     """
     Read the options of a provider.
 
-    @param options: Their class.
-    @param provider: Its name, for errors.
-    @raise OptionError: If an option is unknown, invalid or unsafe.
+    @param options: The class of the options.
+    @param provider: The name of the provider, for errors.
+    @raise OptionError: An option is unknown, invalid or unsafe.
     """
     name = f"authentication.providers.{provider}"
     if not isinstance(given, Mapping):
@@ -119,7 +119,8 @@ def readOptions(options: type[_Options], given: Any, provider: str) -> _Options:
 
 def readExtract(value: Any) -> Any:
     """
-    Read a function that extracts the token: C{(native)}, or a mapping of protocols to such.
+    Read a function C{(native)} that extracts the token, or a mapping of protocols to such
+    functions.
 
     C{native} is the request, message or call of the transport.
     """
@@ -132,12 +133,12 @@ def readExtract(value: Any) -> Any:
 
 def noteKind(log: Logger, logged: set[str], error: Exception) -> None:
     """
-    Log an exception of a provider, at a visible level only if it is the first of its class.
+    Log an exception of a provider; only the first of its class gets a visible level.
 
-    It may be a bug of the provider; invalid tokens occur every day. Neither its text nor its
-    traceback is logged: they may quote the token.
+    The exception may be a bug of the provider, while invalid tokens are routine. Its text and
+    traceback are not logged, because they may quote the token.
 
-    @param logged: The names of the classes that were logged.
+    @param logged: The names of classes that have been logged.
     """
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if kind in logged:
@@ -148,19 +149,19 @@ def noteKind(log: Logger, logged: set[str], error: Exception) -> None:
 
 
 MAX_CHECKED = 1024
-"""Tokens of one provider; each takes about 200 bytes, and only valid ones are cached."""
+"""Cached tokens per provider; each takes about 200 bytes, and only valid tokens are cached."""
 
 
 class VerifiedTokenCache:
     """
-    A cache of verified tokens, by their digests: the tokens themselves are not kept.
+    A cache of verified tokens by digest; the tokens themselves are not stored.
 
     A look-up takes a tenth of the time of a verification, which costs more than most calls.
     """
 
     def __init__(self, leeway: float, now: Callable[[], float] = time.time) -> None:
         """
-        @param leeway: Seconds after its end for which a token is valid.
+        @param leeway: How long a token remains valid after its expiry, in seconds.
         @param now: Returns seconds since 1970.
         """
         self._leeway = leeway
@@ -170,8 +171,8 @@ class VerifiedTokenCache:
         """
         Return the claims of a token, in a new mapping.
 
-        @param key: The key that verifies it; entries of other keys are ignored.
-        @param check: Verifies it, and returns the claims.
+        @param key: The key that verifies the token; entries of other keys are ignored.
+        @param check: Verifies the token, and returns the claims.
         """
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         if self._checked.get(digest) is key:
@@ -182,16 +183,16 @@ class VerifiedTokenCache:
 
 
 HEADER = "x-api-key"
-"""The field of C{CallCredentials.apiKey}; another one is looked up in the context."""
+"""The field of C{CallCredentials.apiKey}; other fields are looked up in the context."""
 
 
 class APIKeyProvider:
     """
     The provider C{apikey}: keys that a configured function verifies.
 
-    A key has a header field of its own; in messages without fields it is in the place of the token.
+    A key has its own header field; a message without fields carries it in place of the token.
 
-    @ivar header: The name of that field, as it was given.
+    @ivar header: The name of that field, as configured.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class APIKeyProvider:
         self._extract = extract
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Return the key."""
+        """Return the API key of the call."""
         if self._extract is not None:
             key = extracted(self._extract, context.protocol, credentials)
         elif not credentials.hasFields:
@@ -225,16 +226,16 @@ class APIKeyProvider:
 
 def staticKeys(keys: Mapping[str, Any]) -> Callable[[str, RequestContext], Any]:
     """
-    Make a C{validate} of known keys.
+    Make a C{validate} function for known keys.
 
-    All keys are compared, each in constant time: the time reveals nothing.
+    All keys are compared, each in constant time, so the time reveals nothing.
 
     @param keys: The users by key.
-    @raise ValueError: If a key is empty, or its user is falsy.
+    @raise ValueError: A key is empty, or its user is falsy.
     """
     if not all(keys) or not all(keys.values()):
         raise ValueError("every key has text and a user")
-    # Digests, because keys of different lengths are not compared in constant time.
+    # Digests, because the comparison is constant-time only for equal lengths.
     known = [(sha256(key.encode()).digest(), user) for key, user in keys.items()]
 
     def validate(apiKey: str, context: RequestContext) -> Any:
@@ -262,9 +263,9 @@ class APIKeyOptions:
     The options of the provider C{apikey}.
 
     @ivar validate: C{(apiKey, context)}, plain or C{async}: returns the user, or C{None}.
-    @ivar header: The field of HTTP and the metadata of gRPC that a key is in.
-    @ivar extractToken: Extracts the key from the request, message or call of a transport; a
-        mapping has one such function for each protocol.
+    @ivar header: The HTTP header field or gRPC metadata key that carries the API key.
+    @ivar extractToken: Extracts the key from the request, message or call of a transport; a mapping
+        has one such function per protocol.
     """
 
     validate: Callable[..., Any] = field(converter=_readValidate)

@@ -1,7 +1,7 @@
 """
-What commands change and list, in one shape for both places where they work.
+Changes and listings of keys and buckets, over the API or on the local catalog.
 
-Documents are those of the API of the console, as C{dict}: a key as
+Documents have the shape of the console's API, as C{dict}: a key as
 L{KeyView<storagegate.console.keys.KeyView>}, a bucket as
 L{BucketView<storagegate.console.buckets.BucketView>}.
 """
@@ -46,9 +46,7 @@ Document = dict[str, Any]
 
 
 class Administration(Protocol):
-    """
-    Changes keys and buckets. All methods block, and raise L{CommandError} for what is refused.
-    """
+    """Manages keys and buckets. All methods block; a refused change raises L{CommandError}."""
 
     def keys(self) -> list[Document]:
         """List all keys."""
@@ -79,8 +77,8 @@ class Administration(Protocol):
         """
         Create a bucket.
 
-        @param locked: Whether it has object lock, and with it versioning.
-        @param ownership: The object ownership; empty for that of all new buckets.
+        @param locked: Whether the bucket has object lock, which implies versioning.
+        @param ownership: The object ownership; empty for the configured default.
         """
 
     def deleteBucket(self, name: str) -> None:
@@ -89,7 +87,7 @@ class Administration(Protocol):
 
 @define
 class RemoteAdministration:
-    """Works over the API."""
+    """Manages keys and buckets over the API of the console."""
 
     _api: ConsoleClient
 
@@ -117,7 +115,7 @@ class RemoteAdministration:
         return self._api.items("buckets", prefix=prefix)
 
     def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
-        """Create a bucket of the account of the caller's key."""
+        """Create a bucket that the account of the caller's key owns."""
         wanted = {"name": name, "locked": locked, "ownership": ownership}
         created: Document = self._api.request("POST", "buckets", wanted)
         return created
@@ -129,7 +127,7 @@ class RemoteAdministration:
 
 @define
 class LocalAdministration:
-    """Works on the catalog, with the rights of the root pair; a daemon may run."""
+    """Manages the catalog with the rights of the root pair; a daemon may run."""
 
     _invocation: Invocation
 
@@ -180,7 +178,7 @@ class LocalAdministration:
         return [_document(viewBucket(root, each, usage.get(each.name, NO_USAGE))) for each in found]
 
     def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
-        """Create a bucket of the account of the root pair."""
+        """Create a bucket that the root account owns."""
         s3 = self._invocation.configuration.s3
         versioning = VERSIONING_ENABLED if locked else ""
         owned = ownership or s3.ownership
@@ -201,7 +199,7 @@ class LocalAdministration:
         """
         Delete an empty bucket.
 
-        A running daemon does it itself: it keeps buckets in memory.
+        A running daemon must delete it itself, because it caches buckets.
         """
         if runningDaemon(self._invocation.configuration) is not None:
             RemoteAdministration(apiOf(self._invocation)).deleteBucket(name)
@@ -216,9 +214,8 @@ class LocalAdministration:
         """
         Refuse to create or revoke a key with the name of the root key.
 
-        @raise CommandError: It is the root key: an issued key of that name would
-            be valid once the root pair is changed, and revoking it would seem to revoke the root
-            key.
+        @raise CommandError: The name is the root key's. An issued key of that name would become
+            valid when the root pair changes, and revoking it would appear to revoke the root key.
         """
         invocation = self._invocation
         configured = invocation.configuration.s3.root
@@ -264,7 +261,7 @@ class LocalAdministration:
 
 def administrationOf(invocation: Invocation) -> Administration:
     """
-    Return what changes keys and buckets.
+    Return the administration for a command: remote or local.
 
     @raise CommandError: There is no key pair for C{--url}.
     """
@@ -275,9 +272,9 @@ def administrationOf(invocation: Invocation) -> Administration:
 
 def refuseCluster(invocation: Invocation, instead: str) -> None:
     """
-    Refuse a command that works on a data directory.
+    Refuse a command on a data directory if the store is a cluster's.
 
-    @param instead: What to do.
+    @param instead: The alternative to suggest.
     @raise CommandError: The store is a cluster's.
     """
     if invocation.configuration.cluster is not None:
@@ -288,8 +285,8 @@ def catalogPath(invocation: Invocation) -> str:
     """
     Return the path of the catalog's file.
 
-    @raise CommandError: If it is absent. A mistyped directory must not become a new store.
-    @raise CatalogUnusable: If it is lost.
+    @raise CommandError: The file is absent: a mistyped directory must not become a new store.
+    @raise CatalogUnusable: The file is lost.
     """
     path = Path(invocation.data).absolute() / "catalog.sqlite"
     if not path.exists():
@@ -312,7 +309,7 @@ def _document(view: msgspec.Struct) -> Document:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn errors of services into the text that the API's client has for them."""
+    """Turn errors of services into L{CommandError} with the text that the API client shows."""
     try:
         yield
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The commands C{storagegate buckets}, and C{storagegate share}."""
+"""The commands C{storagegate buckets} and C{storagegate share}."""
 
 from storagegate.cli.administration import administrationOf
 from storagegate.cli.client import escapeSegment
@@ -48,7 +48,7 @@ def delete(invocation: Invocation) -> int:
 
 
 def usage(invocation: Invocation) -> int:
-    """Print what each bucket holds, and all together."""
+    """Print the usage of each bucket, and the total."""
     found = administrationOf(invocation).buckets(invocation.options.prefix or "")
     shown = [{name: each[name] for name in ("name", *_SUMS)} for each in found]
     total = {name: sum(each[name] for each in found) for name in _SUMS}

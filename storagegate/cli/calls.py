@@ -1,4 +1,4 @@
-"""C{storagegate call}: a method of a service, called by the daemon over one of its own wires."""
+"""C{storagegate call}: calls a method of a service through one of the daemon's own wires."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from storagegate.cli.output import escape
 from storagegate.gateway.transports.registry import TransportName
 
 _LINE_LIMIT = 1 << 20
-"""Characters of a request: the API takes a mebibyte in all."""
+"""Characters of a request; the API accepts 1 MiB in total."""
 
 
 def call(invocation: Invocation) -> int:
@@ -56,9 +56,9 @@ def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, A
 
 def _requests(texts: list[str]) -> Iterator[Any]:
     """
-    Yield the requests of the flags, and of standard input where a hyphen stands for it.
+    Yield the requests of the flags, reading standard input for a hyphen.
 
-    @raise CommandError: One is no JSON.
+    @raise CommandError: A request is not JSON.
     """
     for text in texts:
         if text != "-":

@@ -1,8 +1,8 @@
 """
-A client of the API of the console.
+A client of the console's API.
 
-The key pair is sent with each request, so the connection is TLS, or ends on this machine. Errors of
-the API are one line; a daemon that cannot be reached has its own exit code.
+Each request carries the key pair, so the connection uses TLS or stays on this machine. Errors of
+the API become one line; an unreachable daemon has its own exit code.
 """
 
 import json
@@ -27,13 +27,13 @@ _ACCESS_HEADER, _SECRET_HEADER = "x-storage-access-key", "x-storage-secret-key"
 _TRACE_HEADER = "x-trace-id"
 
 _SECONDS = 60.0
-"""Four times the pause between the comments of an event stream."""
+"""Timeout: four times the interval of comments in an event stream."""
 
 _DOCUMENT_LIMIT = 64 << 20
-"""Bytes of a document: a page of 1,000 items has one."""
+"""Largest document, in bytes: a page of 1,000 items fits."""
 
 _LINE_LIMIT = 16 << 20
-"""Bytes of a line of a stream: the items of a call have a mebibyte, escaped."""
+"""Longest line of a stream, in bytes: the items of a call have at most 1 MiB, before escaping."""
 
 _PAGE = 1_000
 
@@ -43,8 +43,8 @@ class ConsoleClient:
     """
     A client of one daemon. Blocks.
 
-    @ivar url: That of the admin listener, or of the console where a proxy has it elsewhere.
-    @ivar caFile: Certificates of trusted authorities, PEM; empty for those of the system.
+    @ivar url: The URL of the admin listener, or of the console behind a proxy.
+    @ivar caFile: Certificates of trusted authorities, PEM; empty for the system's.
     """
 
     url: str
@@ -62,7 +62,7 @@ class ConsoleClient:
         except ValueError:
             parts = urlsplit("")
         if "@" in parts.netloc:
-            # The text is not repeated: it has a password.
+            # The message omits the URL, which contains a password.
             raise CommandError("a URL has no user name and no password here", MISUSED)
         if parts.scheme not in DEFAULT_PORTS or not self._host:
             raise CommandError(f"{self.url}: expected a URL such as http://127.0.0.1:9001", MISUSED)
@@ -74,7 +74,7 @@ class ConsoleClient:
             each.isascii() and each.isprintable()
             for each in (self._pair.accessKey, self._pair.secretKey)
         ):
-            # The error of the library would show it.
+            # The library's own error would reveal the key pair.
             raise CommandError(f"one half of the key pair is not {CREDENTIAL}", MISUSED)
         path = parts.path.rstrip("/")
         self._base = f"{path or '/console'}/{_API}"
@@ -83,9 +83,9 @@ class ConsoleClient:
         """
         Read a document.
 
-        @param path: Below the API, escaped.
-        @param query: Parameters; L{None} and empty ones are left out.
-        @raise CommandError: The request was refused, or the daemon not reached.
+        @param path: The escaped path below the API.
+        @param query: Query parameters; L{None} and empty values are omitted.
+        @raise CommandError: The request was refused, or the daemon is unreachable.
         """
         return self.request("GET", path, None, query)
 
@@ -106,8 +106,8 @@ class ConsoleClient:
         """
         Send a request; return the document of the response, L{None} for an empty one.
 
-        @param body: Sent as JSON, unless it is L{None}.
-        @raise CommandError: It was refused, or the daemon not reached.
+        @param body: Sent as JSON; L{None} for no body.
+        @raise CommandError: The request was refused, or the daemon is unreachable.
         """
         with self._exchange(method, path, body, query) as response:
             content = response.read(_DOCUMENT_LIMIT)
@@ -117,9 +117,9 @@ class ConsoleClient:
         self, method: str, path: str, body: Any = None, query: Mapping[str, Any] = {}
     ) -> Iterator[str]:
         """
-        Send a request; return the lines of the response as they arrive, without their ends.
+        Send a request; yield the lines of the response as they arrive, without line endings.
 
-        @raise CommandError: It was refused, or the connection is lost.
+        @raise CommandError: The request was refused, or the connection was lost.
         """
         with self._exchange(method, path, body, query) as response:
             while line := response.readline(_LINE_LIMIT):
@@ -147,11 +147,12 @@ class ConsoleClient:
             if not 200 <= response.status < 300:
                 raise _refusal(response, self.url)
             if response.headers[_TRACE_HEADER] is None:
-                # Each answer of a console has it; other servers answer with success, too.
+                # Each response of a console has this header; other servers may also answer with
+                # success.
                 raise _stranger(response, self.url)
             yield response
         except (OSError, HTTPException) as error:
-            # Some errors have no text.
+            # Some errors have an empty text.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CommandError(f"{self.url}: {reason}", UNREACHED) from error
         finally:
@@ -168,7 +169,7 @@ class ConsoleClient:
 
 
 def escapeSegment(text: str) -> str:
-    """Escape one segment of a path."""
+    """Escape a path segment."""
     return quote(text, safe="")
 
 
@@ -180,7 +181,7 @@ def _isLoopback(host: str) -> bool:
 
 
 def _refusal(response: HTTPResponse, url: str) -> CommandError:
-    """Make the error of a response that is none of success."""
+    """Return the error for a response with an error status."""
     try:
         document = json.loads(response.read(_DOCUMENT_LIMIT))
         code = document["error"]
@@ -190,6 +191,6 @@ def _refusal(response: HTTPResponse, url: str) -> CommandError:
 
 
 def _stranger(response: HTTPResponse, url: str) -> CommandError:
-    """Make the error of a response of another server."""
+    """Return the error for a response of another kind of server."""
     status = f"{response.status} {response.reason}"
     return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)

@@ -1,4 +1,4 @@
-"""The commands C{storagegate cluster}: each works beside the nodes, or without one."""
+"""The commands C{storagegate cluster}; each works beside running nodes, or without any."""
 
 import os
 import time
@@ -31,7 +31,7 @@ from storagegate.storage.identity import storeId
 
 
 def init(invocation: Invocation) -> int:
-    """Make a cluster, and print its root key pair, this once."""
+    """Initialise a cluster, and print its root key pair, only once."""
     options, root = _options(invocation), invocation.configuration.s3.root
     pair = root or generateKeyPair()
     store, made = initialise(options, pair.accessKey, pair.secretKey, chooseReactor(None))
@@ -59,9 +59,9 @@ def status(invocation: Invocation) -> int:
 
 def _options(invocation: Invocation) -> ClusterOptions:
     """
-    Return the table of the cluster.
+    Return the C{[cluster]} options.
 
-    @raise CommandError: The configuration has none.
+    @raise CommandError: The configuration has no table C{[cluster]}.
     """
     cluster = invocation.configuration.cluster
     if cluster is None:
@@ -167,7 +167,7 @@ def _nodeLine(row: NodeRow) -> str:
 
 
 def fsck(invocation: Invocation) -> int:
-    """Compare the catalog of a cluster with its blobs; exit code 1 if problems are left."""
+    """Compare the catalog of a cluster with its blobs; exit code 1 if problems remain."""
     from storagegate.cluster.fsck import check
 
     flags, output = invocation.options, invocation.output
@@ -211,7 +211,7 @@ def backup(invocation: Invocation) -> int:
 
 
 def restore(invocation: Invocation) -> int:
-    """Make a cluster out of a backup; exit code 1 if it has problems."""
+    """Restore a cluster from a backup; exit code 1 if it has problems."""
     from storagegate.cluster.backup import restore
     from storagegate.cluster.migration.command import runInReactor
 
@@ -237,7 +237,7 @@ def restore(invocation: Invocation) -> int:
 
 
 def _check(options: ClusterOptions, verify: bool, output: CommandOutput) -> int:
-    """Compare what was restored with itself."""
+    """Check the restored cluster for consistency."""
     from storagegate.cluster.fsck import check
 
     return check(options, False, verify, output.line, chooseReactor(None))
@@ -269,7 +269,7 @@ def _migrate(invocation: Invocation, directory: str, isTarget: bool, isAbandoned
 
     @param directory: An absolute path.
     @param isTarget: Whether the store is moved to the cluster.
-    @param isAbandoned: Whether an unfinished move is given up instead.
+    @param isAbandoned: Whether to abandon an unfinished move instead.
     @return: The exit code.
     """
     from storagegate.cluster.migration import command
@@ -296,14 +296,14 @@ def _migrate(invocation: Invocation, directory: str, isTarget: bool, isAbandoned
     if code == 0 and pair is None:
         with closing(openForTools(options.catalog, evenMoved=True)) as admin:
             found = admin.root()
-        # Without one the daemon makes one.
+        # If the cluster has none, the daemon makes one.
         if found is not None:
             save(path, KeyPair(*found))
     return code
 
 
 def addShard(invocation: Invocation) -> int:
-    """Make a database the next shard of a cluster."""
+    """Add a database as the next shard of a cluster."""
     try:
         servers = readServers(invocation.options.conninfos)
     except ValueError as error:
@@ -317,12 +317,12 @@ def addShard(invocation: Invocation) -> int:
 
 
 def openShard(invocation: Invocation) -> int:
-    """Let a shard take new buckets."""
+    """Open a shard for new buckets."""
     return _openShard(invocation, True)
 
 
 def closeShard(invocation: Invocation) -> int:
-    """Let a shard take no new buckets."""
+    """Close a shard for new buckets."""
     return _openShard(invocation, False)
 
 
@@ -356,7 +356,7 @@ def _migrateBucket(invocation: Invocation) -> int:
 
     flags, options = invocation.options, _options(invocation)
     try:
-        # Variables are of the cluster that has the bucket.
+        # Environment variables apply to the source cluster only.
         to = loadConfiguration({"config": flags.toConfig}, {}).cluster
     except ConfigurationError as error:
         raise CommandError(str(error)) from error

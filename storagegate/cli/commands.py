@@ -1,9 +1,8 @@
 """
-The commands: one table, of which the parser, the page of the documentation, the completion of
-shells and the tests are made.
+The commands: one table, from which the parser, the documentation page, the shell completion and the
+tests are generated.
 
-A command's function is imported with its first use: C{storagegate --help} imports this table and
-no more.
+A command's function is imported on first use: C{storagegate --help} imports only this table.
 """
 
 import argparse
@@ -19,20 +18,20 @@ from storagegate.version import __version__
 _PACKAGE = "storagegate.cli"
 
 CERTIFICATE_DAYS = 14
-"""A certificate that expires sooner is a warning: two weeks to repair a failed renewal."""
+"""Days before expiry at which a certificate gets a warning: time to repair a failed renewal."""
 
 
 class CommandPlace(Enum):
-    """Where a command works: which flags it has for that."""
+    """The scope of a command, which determines its common flags."""
 
     NOWHERE = 0
-    """On nothing: it has none."""
+    """No scope: the command has no common flags."""
     DATA = 1
-    """On the data directory, or with the configuration."""
+    """The data directory, or the configuration."""
     EITHER = 2
-    """The same, or over the API of a daemon."""
+    """The same, or the API of a daemon."""
     DAEMON = 3
-    """As the daemon itself: it has the daemon's flags."""
+    """The daemon itself: the command has the daemon's flags."""
 
 
 @frozen
@@ -40,8 +39,8 @@ class Argument:
     """
     An argument of a command.
 
-    @ivar names: Of a flag, with hyphens; or of a position.
-    @ivar settings: Those of C{add_argument}.
+    @ivar names: The names of a flag, with hyphens; or the name of a positional argument.
+    @ivar settings: The keyword arguments of C{add_argument}.
     """
 
     names: tuple[str, ...]
@@ -54,10 +53,10 @@ class Command:
     A row of the table.
 
     @ivar path: The words of the command.
-    @ivar function: C{module:function} in this package; called with an
-        L{Invocation<storagegate.cli.invocation.Invocation>}, returns the exit code.
-    @ivar meaning: What it does, in the imperative.
-    @ivar isStream: Whether it prints one object for each record, not one in all.
+    @ivar function: C{module:function} in this package; it takes an
+        L{Invocation<storagegate.cli.invocation.Invocation>} and returns the exit code.
+    @ivar meaning: The description of the command, in the imperative.
+    @ivar isStream: Whether C{--json} prints one object per record instead of one in total.
     """
 
     path: str
@@ -69,7 +68,7 @@ class Command:
 
     @property
     def run(self) -> Callable[[Any], int]:
-        """The function, imported now."""
+        """The function, imported on first use."""
         found: Callable[[Any], int] = resolve_name(f"{_PACKAGE}.{self.function}")
         return found
 
@@ -78,7 +77,7 @@ def reader(name: str) -> Callable[[str], Any]:
     """
     Make the type of an argument from a reader that raises C{ValueError}.
 
-    @param name: C{module:function} in C{storagegate}, imported with the first use.
+    @param name: C{module:function} in C{storagegate}, imported on first use.
     """
 
     def convert(value: str) -> Any:
@@ -119,9 +118,9 @@ _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
 
 def _keyFields(emptied: str) -> tuple[Argument, ...]:
     """
-    Return the flags of what may be changed of a key.
+    Return the flags for the fields of a key.
 
-    @param emptied: How a text is removed, for the help.
+    @param emptied: Appended to the help of a text that an empty value removes.
     """
     rows = (
         ("--email", "readName", "ADDRESS", "shown by keys list"),
@@ -498,7 +497,7 @@ GROUPS = {
     "cluster": "operate a store over several machines",
     "cluster shard": "spread the buckets over several PostgreSQL databases",
 }
-"""What the first words of several commands stand for."""
+"""The help of the first words that several commands share."""
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "init", "config", "doctor", "completion"),
@@ -588,20 +587,20 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """
     Make the parser of the command line.
 
-    @param words: The command line; only the command that it names has its arguments then. L{None}
-        for all commands with theirs.
+    @param words: The command line, which limits the arguments to the command that it names; L{None}
+        adds the arguments of all commands.
     """
     script = _ScriptParser(prog="storagegate", allow_abbrev=False)
     _addVersion(script)
     script.set_defaults(command=None, json=False)
     if words is not None and list(words) == list(_JSON.names):
-        # Before a command it would be forgotten: a command has its own.
+        # Before a command, the flag would be lost: each command has its own.
         script.add_argument(*_JSON.names, **_JSON.settings)
     first = script.add_subparsers(metavar="COMMAND", parser_class=argparse.ArgumentParser)
     groups: dict[str, Any] = {"": first}
 
     def actions(group: str) -> Any:
-        """Return what a group's commands are added to."""
+        """Return the subparsers of a group."""
         if group not in groups:
             outer, _, name = group.rpartition(" ")
             made = actions(outer).add_parser(name, help=GROUPS[group], allow_abbrev=False)
@@ -627,7 +626,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
 
 def argumentsOf(command: Command) -> Iterator[Argument]:
-    """Yield all arguments of a command: its own, and those of its place."""
+    """Yield all arguments of a command: its own, and the flags of its place."""
     if command.place is CommandPlace.DAEMON:
         yield from _daemonFlags()
     if command.place in (CommandPlace.DATA, CommandPlace.EITHER):
@@ -644,7 +643,7 @@ def _addVersion(parser: argparse.ArgumentParser) -> None:
 
 
 def _daemonFlags() -> Iterator[Argument]:
-    """Yield the flags of the daemon, whose keys parse the values, with their own messages."""
+    """Yield the flags of the daemon; the configuration keys parse the values and report errors."""
     from storagegate.daemon.config import KEYS
 
     yield _DATA_FLAGS[1]

@@ -1,9 +1,9 @@
 """
-C{storagegate completion}: the completion of shells, generated from the parser of the command line.
+C{storagegate completion}: shell completion, generated from the parser of the command line.
 
-The generated scripts run nothing: words are completed without a start of Python. Each finds the
-command among the words before the cursor, and offers its flags, or the values of the flag before
-the cursor: words, files or directories.
+The generated scripts complete words without starting Python. Each script finds the command among
+the words before the cursor, and offers its flags, or the values of the preceding flag: words, files
+or directories.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from storagegate.cli.invocation import Invocation
 
 _DIRECTORIES = ("DIR", "DATA")
 _FILES = ("FILE",)
-"""What the arguments of flags are called that are paths."""
+"""The names of flag arguments that are paths."""
 
 
 @frozen
@@ -25,7 +25,7 @@ class Flag:
     A flag.
 
     @ivar kind: C{none} for a switch, C{words}, C{file}, C{directory}, or C{text}.
-    @ivar values: The words.
+    @ivar values: The words to offer.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Flag:
 @frozen
 class Level:
     """
-    What may follow some words.
+    The possible continuations of some words.
 
-    @ivar path: The words, C{""} for none.
-    @ivar words: Further commands, or the values of a position; with their meanings.
+    @ivar path: The preceding words, C{""} for none.
+    @ivar words: Subcommands, or the values of a positional argument, with their meanings.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Level:
 
 
 def completion(invocation: Invocation) -> int:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     shell = invocation.options.shell
     script = {"bash": bash, "zsh": zsh, "fish": fish}[shell]()
     invocation.output.result({"shell": shell, "script": script}, script.splitlines())
@@ -57,7 +57,7 @@ def completion(invocation: Invocation) -> int:
 
 
 def levels() -> list[Level]:
-    """Return what may follow each beginning of a command line."""
+    """Return the possible continuations of each prefix of a command line."""
     return list(_walk(parser(), ""))
 
 
@@ -101,7 +101,7 @@ def _quote(text: str) -> str:
 
 
 def _cases(all: list[Level]) -> Iterator[str]:
-    """Yield the branches that both bash and zsh have: commands, flags, and values of flags."""
+    """Yield the branches that bash and zsh share: commands, flags, and values of flags."""
     for level in all:
         yield f"        {_quote(level.path)})"
         yield f"            words={_quote(' '.join(name for name, _ in level.words))}"
@@ -117,7 +117,7 @@ def _cases(all: list[Level]) -> Iterator[str]:
 
 
 def _groups(all: list[Level]) -> str:
-    """Return the pattern of beginnings: commands, and words of commands."""
+    """Return the pattern of all command prefixes."""
     return " | ".join(_quote(level.path) for level in all if level.path)
 
 
@@ -127,7 +127,7 @@ def _flagsWithValues(all: list[Level]) -> str:
 
 
 def bash() -> str:
-    """Write the script of bash, for C{~/.local/share/bash-completion/completions/storagegate}."""
+    """Return the bash script, for C{~/.local/share/bash-completion/completions/storagegate}."""
     all = levels()
     lines = [
         "# Completion of storagegate for bash: storagegate completion bash",
@@ -164,7 +164,7 @@ def bash() -> str:
 
 
 def zsh() -> str:
-    """Write the script of zsh, for a file C{_storagegate} in a directory of C{fpath}."""
+    """Return the zsh script, for a file C{_storagegate} in a directory of C{fpath}."""
     all = levels()
     lines = [
         "#compdef storagegate",
@@ -200,7 +200,7 @@ def zsh() -> str:
 
 
 def fish() -> str:
-    """Write the script of fish, for C{~/.config/fish/completions/storagegate.fish}."""
+    """Return the fish script, for C{~/.config/fish/completions/storagegate.fish}."""
     all = levels()
     lines = [
         "# Completion of storagegate for fish: storagegate completion fish",

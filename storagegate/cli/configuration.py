@@ -27,7 +27,7 @@ def show(invocation: Invocation) -> int:
 
 
 def check(invocation: Invocation) -> int:
-    """Say every error of the configuration; exit code 1 if there is one."""
+    """Print all errors of the configuration; exit code 1 if there are any."""
     from storagegate.daemon.config import everyError
 
     errors = everyError(invocation.flags, invocation.environment)
@@ -41,7 +41,7 @@ def check(invocation: Invocation) -> int:
 
 
 def reload(invocation: Invocation) -> int:
-    """Have the daemon read its configuration again."""
+    """Make the daemon reload its configuration."""
     found = apiOf(invocation).request("POST", "config/reload")
     lines = [f"applied: {', '.join(found['applied']) or 'nothing'}"]
     if found["needRestart"]:

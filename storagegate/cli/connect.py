@@ -1,8 +1,8 @@
 """
-C{storagegate connect}: what a client of S3 needs, and where it belongs.
+C{storagegate connect}: the settings for an S3 client, and the files that hold them.
 
-The access key is that of the flag, the profile or the environment. The secret key is written only
-where that is requested, for a terminal keeps what it has shown.
+The access key comes from the flag, the profile or the environment. The secret key is printed only
+on request, because a terminal keeps its output.
 """
 
 import re
@@ -17,7 +17,7 @@ from storagegate.core.httpurls import schemeOf
 from storagegate.net.endpoints import ENCRYPTED
 
 _ACCESS_KEY, _SECRET_KEY = "ACCESS-KEY", "SECRET-KEY"
-"""What stands for a half of the pair that is not known."""
+"""Placeholders for an unknown half of the pair."""
 
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -25,9 +25,9 @@ _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 @frozen
 class ClientAccess:
     """
-    What a client needs.
+    The settings of a client.
 
-    @ivar bucket: That of the examples.
+    @ivar bucket: The bucket of the examples.
     """
 
     endpoint: str
@@ -40,7 +40,7 @@ class ClientAccess:
 @frozen
 class Snippet:
     """
-    A text, and where it belongs.
+    A text and its place.
 
     @ivar place: The path of a file; C{shell} for commands of a shell.
     """
@@ -50,7 +50,7 @@ class Snippet:
 
 
 def connect(invocation: Invocation) -> int:
-    """Print what a client needs."""
+    """Print the settings of a client."""
     options = invocation.options
     pair = invocation.pair
     if options.with_secret and pair is None:
@@ -89,14 +89,14 @@ def _service(invocation: Invocation) -> tuple[str, str]:
     """
     Return the URL of S3 and its region.
 
-    @raise CommandError: The URL is not known.
+    @raise CommandError: The URL is unknown.
     """
     given = invocation.options.endpoint
     if invocation.isRemote:
         api = apiOf(invocation)
         values = {row["key"]: row["value"] for row in api.get("config")}
         s3 = str(values["s3"] or "")
-        # The listener is on that machine; another one has to be named.
+        # The listener is on that machine; a different host must be configured.
         configured = (
             given or values.get("s3Url") or _ofDescription(s3, urlsplit(api.url).hostname or "")
         )
@@ -113,9 +113,9 @@ def _service(invocation: Invocation) -> tuple[str, str]:
 
 def checkedAddress(text: str) -> str:
     """
-    Accept a URL or a region that commands of a shell may have.
+    Validate a URL or a region for use in shell commands.
 
-    @raise CommandError: It has other characters, which a daemon elsewhere may have sent.
+    @raise CommandError: The text has other characters, which a remote daemon may have sent.
     """
     if not re.fullmatch(r"[A-Za-z0-9._~:/%@\[\]-]+", text):
         raise CommandError(f"the URL of S3 or its region is none: {text!a}")
@@ -124,9 +124,9 @@ def checkedAddress(text: str) -> str:
 
 def _ofDescription(description: str, machine: str) -> str:
     """
-    Return the URL of a listener; empty if its description does not say it.
+    Return the URL of a listener; empty if its description does not determine it.
 
-    @param machine: Its host, if it listens on all addresses.
+    @param machine: The host of a listener on all addresses.
     """
     fields = description.split(":")
     port = next((each for each in fields[1:] if each.isdecimal()), "0")
@@ -151,7 +151,7 @@ def _variables(access: ClientAccess) -> str:
 
 
 def _aws(access: ClientAccess) -> Iterator[Snippet]:
-    """Of aws-cli 2.13 and newer, and of all tools with Amazon's libraries."""
+    """Settings for aws-cli 2.13 and newer, and for all tools with Amazon's libraries."""
     yield Snippet(
         "~/.aws/credentials",
         f"[storagegate]\naws_access_key_id = {access.accessKey}\n"
@@ -175,7 +175,7 @@ def _rclone(access: ClientAccess) -> Iterator[Snippet]:
 
 
 def _mc(access: ClientAccess) -> Iterator[Snippet]:
-    # mc asks for both halves: neither is seen in ps, or kept by the shell.
+    # mc prompts for both halves, so neither appears in ps or in the shell's history.
     yield Snippet(
         "shell",
         f"printf '%s\\n%s\\n' '{access.accessKey}' '{access.secretKey}' |"

@@ -18,7 +18,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def serve(invocation: Invocation) -> int:
-    """Run the daemon; return when it has ended."""
+    """Run the daemon until it ends."""
     # Imported late: it installs the reactor.
     from twisted.scripts import twistd
 
@@ -28,14 +28,14 @@ def serve(invocation: Invocation) -> int:
         if value is not None
         for each in (value if isinstance(value, list) else [value])
     ]
-    # A process in the foreground needs no pid file, and one left behind would prevent a start.
+    # A foreground process needs no pid file, and a stale one would prevent a start.
     sys.argv[1:] = ["--nodaemon", "--pidfile=", "storagegate", *flags]
     twistd.run()
     return 0
 
 
 def doctor(invocation: Invocation) -> int:
-    """Run all checks; exit code 1 with a problem."""
+    """Run all checks; exit code 1 if there is a problem."""
     output = invocation.output
     found = []
     for finding in _findings(invocation):
@@ -61,10 +61,10 @@ def examine(
     flags: Mapping[str, object], environment: Mapping[str, str], days: int
 ) -> Iterator[Finding]:
     """
-    Run all checks of the doctor, which change nothing.
+    Run all checks of the doctor, which are read-only.
 
-    @param flags: Those of the daemon, by key.
-    @param days: A certificate that expires sooner is a warning.
+    @param flags: The flags of the daemon, by key.
+    @param days: A certificate that expires within this time is a warning.
     """
     from storagegate.cli.doctor import configuration as checks
     from storagegate.cli.doctor import system
@@ -91,7 +91,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
         yield from system.checkSecretFile(path, "the configuration with a secret")
     daemon = network.daemonOf(directory)
     if configuration.cluster is not None:
-        # Nothing that matters lies on this machine.
+        # A cluster keeps no essential data on this machine.
         yield from checks.checkCluster(configuration.cluster)
     else:
         yield from system.checkSpace(directory)
@@ -103,9 +103,9 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
         yield from network.checkListener(listener, daemon)
         yield from checks.checkEndpoint(listener.description, days)
     yield from checks.checkTables(configuration.gateway, days)
-    # Services may print while they are imported.
+    # Services may print during their import.
     with redirect_stdout(sys.stderr):
-        # As the daemon does: services are imported from its working directory.
+        # The daemon, too, imports services from its working directory.
         sys.path.insert(0, os.getcwd())
         try:
             found = list(checks.checkGateway(configuration))

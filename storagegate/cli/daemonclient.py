@@ -1,9 +1,9 @@
 """
-The daemon that a command works with: the one that C{--url} or C{--profile} names, or that of the
-data directory, whose console is found by the configuration.
+The daemon of a command: the one that C{--url} or C{--profile} names, or the local daemon of the
+data directory, whose console is found from the configuration.
 
-Requests to the latter have the root pair, so they go to a process that is known to be the daemon:
-one that has the data directory open, behind a port that no other process is seen to have.
+Requests to a local daemon carry the root pair, so they go only to a verified process: the process
+has the data directory open, and no other process is seen to hold its port.
 """
 
 import os
@@ -26,9 +26,10 @@ from storagegate.s3.issuedkeys import KeyPair
 
 def apiOf(invocation: Invocation) -> ConsoleClient:
     """
-    Make a client of the console of the daemon.
+    Make a client of the daemon's console.
 
-    @raise CommandError: None runs, its console cannot be reached so, or there is no key pair.
+    @raise CommandError: No daemon runs, its console is unreachable this way, or there is no key
+        pair.
     """
     if invocation.isRemote:
         return _remote(invocation)
@@ -56,7 +57,7 @@ def _remote(invocation: Invocation) -> ConsoleClient:
 
 
 def runningDaemon(configuration: Configuration) -> int | None:
-    """Return the process that has the data directory open; L{None} if there is none."""
+    """Return the process that has the data directory open; L{None} for none."""
     return daemonOf(os.path.abspath(configuration.store.directory))
 
 
@@ -64,7 +65,7 @@ def _consoleUrl(configuration: Configuration) -> tuple[str, int]:
     """
     Return the URL of the admin listener, and its port.
 
-    @raise CommandError: There is none, or none that can be derived.
+    @raise CommandError: There is no such URL, or it cannot be derived.
     """
     if not configuration.values["console"]:
         raise CommandError("the daemon has no console: console is false", UNREACHED)
@@ -87,7 +88,7 @@ def _rootPair(configuration: Configuration) -> KeyPair:
     """
     Return the root pair.
 
-    @raise CommandError: There is none that may be read.
+    @raise CommandError: There is no readable root pair.
     """
     pair = configuration.s3.root
     try:

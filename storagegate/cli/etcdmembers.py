@@ -1,9 +1,10 @@
 """
-The members of the etcd that Patroni uses, for C{storagegate cluster status}. All functions block.
+The members of the etcd cluster that Patroni uses, for C{storagegate cluster status}. All functions
+block.
 
-A member whose machine came back with an empty disk never joins by itself, while the other two keep
-everything running: only the next failure shows it. So each member is asked for its health, and one
-that answers for the list of members.
+A member whose machine returns with an empty disk never rejoins by itself. The other two members
+keep the cluster running, so only the next failure reveals it. The functions therefore query the
+health of each member, and the member list from one that answers.
 """
 
 import json
@@ -17,13 +18,13 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 _SECONDS = 2.0
-"""For each request. A healthy member answers within milliseconds."""
+"""Timeout per request; a healthy member answers within milliseconds."""
 
 _THREADS = 16
-"""More members than any etcd has."""
+"""More threads than any etcd cluster has members."""
 
 _LIMIT = 1 << 20
-"""Bytes of an answer: a member has some 200."""
+"""Largest response, in bytes; a member takes some 200."""
 
 _LIST = "/v3/cluster/member/list"
 
@@ -31,11 +32,11 @@ _LIST = "/v3/cluster/member/list"
 @frozen
 class EtcdMember:
     """
-    A member, or a URL of the configuration that belongs to none.
+    A member, or a configured URL that belongs to no member.
 
-    @ivar name: Empty for a member that never started, and for a URL without a member.
-    @ivar url: Its client URL; its peer URL if it never started.
-    @ivar problem: Why it does not take part; L{None} if it does.
+    @ivar name: The name; empty for a member that never started, and for a URL without a member.
+    @ivar url: The client URL; the peer URL of a member that never started.
+    @ivar problem: The reason why the member does not take part; L{None} if it does.
     """
 
     name: str
@@ -65,7 +66,7 @@ def readMembers(urls: Iterable[str]) -> list[EtcdMember]:
     problems.update(_problems(unknown))
     members = [_member(each, problems) for each in listed]
     known = {url for each in listed for url in _urls(each, "clientURLs")}
-    # An added member that never started has its peer URL alone.
+    # An added member that never started has only its peer URL.
     added = {urlsplit(each.url).hostname for each in members if not each.name}
     members += [
         EtcdMember("", url, problems[url] or ("is no member" if listed else None))
@@ -78,7 +79,7 @@ def readMembers(urls: Iterable[str]) -> list[EtcdMember]:
 def _member(found: Mapping[str, Any], problems: Mapping[str, str | None]) -> EtcdMember:
     clients = _urls(found, "clientURLs")
     if not clients:
-        # A member tells its name and its client URLs when it starts.
+        # A member reports its name and its client URLs when it starts.
         peers = _urls(found, "peerURLs")
         return EtcdMember("", peers[0] if peers else "", "was added and has never started")
     url = next((each for each in clients if each in problems), clients[0])
@@ -90,7 +91,7 @@ def _urls(member: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _problems(urls: Iterable[str]) -> dict[str, str | None]:
-    """Ask members for their health, all at once: those that are away take the whole time."""
+    """Query the health of members in parallel: an unreachable member takes the whole timeout."""
     asked = list(urls)
     if not asked:
         return {}
@@ -107,7 +108,7 @@ def _problem(url: str) -> str | None:
 
 
 def _request(url: str, path: str, message: Mapping[str, Any] | None = None) -> Any:
-    """Send a request, a POST if it has a message; return the document of the answer."""
+    """Send a request, a POST if it has a message; return the document of the response."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if parts.scheme == "https":

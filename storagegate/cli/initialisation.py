@@ -1,8 +1,8 @@
 """
-C{storagegate init}: a data directory, a configuration and a unit of systemd.
+C{storagegate init}: creates a data directory, a configuration and a systemd unit.
 
-Nothing that exists is changed: where all is there already, the command does nothing, and can be
-repeated. Questions are asked on a terminal only, and have the flags' meanings.
+Existing files and directories are not changed, so the command can be repeated. Questions are asked
+only on a terminal, and correspond to the flags.
 """
 
 import os
@@ -33,7 +33,7 @@ _FILE_LIMIT = 1 << 20
 
 @define
 class _Made:
-    """What was made, and what was there."""
+    """The paths that were created, and the paths that existed."""
 
     made: list[str] = field(factory=list)
     kept: list[str] = field(factory=list)
@@ -43,7 +43,7 @@ class _Made:
 
 
 def init(invocation: Invocation) -> int:
-    """Make what is missing; print the root key pair, if it was made now."""
+    """Create the missing files; print the root key pair, if it was generated now."""
     options, output = invocation.options, invocation.output
     isAsked = isAsking() and not options.yes and not output.isJSON
     config = Path(_answer(isAsked, options.config, "configuration", _CONFIG)).absolute()
@@ -56,14 +56,14 @@ def init(invocation: Invocation) -> int:
             continue
         meaning = {"data": "data directory", "s3": "S3 listener", "admin": "admin listener"}[name]
         values[name] = _answer(isAsked, getattr(options, name), meaning, default)
-    # The file may be used from anywhere.
+    # The file may be used from any working directory.
     values["data"] = str(Path(values["data"]).absolute())
     _check(values)
     made = _Made()
     data = Path(values["data"])
     text = user = ""
     if options.unit:
-        # Before anything is made: a unit may be impossible.
+        # Checked before any change: a unit may be impossible.
         user = serviceUser(data, options.user)
         text = unitText(config, data, user)
         if ensureUser(user, data):
@@ -99,7 +99,7 @@ def _readValues(config: Path) -> dict[str, Any]:
     """
     Return the keys of the configuration, if it exists.
 
-    @raise CommandError: It is none.
+    @raise CommandError: The file is unreadable or invalid.
     """
     try:
         return tomllib.loads(readSmallFile(str(config), _FILE_LIMIT).decode("utf-8"))
@@ -111,7 +111,7 @@ def _readValues(config: Path) -> dict[str, Any]:
 
 def _check(values: dict[str, Any]) -> None:
     """
-    Refuse what would stop the daemon's start.
+    Refuse values with which the daemon would not start.
 
     @raise CommandError: A value is invalid.
     """
@@ -122,7 +122,7 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
-    """Return the root pair, and whether it was made now."""
+    """Return the root pair, and whether it was generated now."""
     if "accessKey" in values:
         return KeyPair(str(values["accessKey"]), str(values.get("secretKey"))), False
     path = str(data / ROOT_FILE)
@@ -130,7 +130,7 @@ def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
         pair = loadPair(path)
         if pair is not None:
             return pair, False
-        # A daemon that serves the directory has another pair.
+        # A daemon that serves the directory has a different pair.
         lock = DirectoryLock.take(str(data))
         try:
             return loadOrCreate(path)
@@ -141,7 +141,7 @@ def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
 
 
 def _write(path: Path, text: str, mode: int) -> bool:
-    """Write a file, unless it exists; return whether it was written."""
+    """Write a file unless it exists; return whether it was written."""
     makeDirectory(str(path.parent), 0o755)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -161,7 +161,7 @@ def _configurationText(values: dict[str, Any]) -> str:
 
 
 def _toml(value: str) -> str:
-    """Write a text in TOML, which has the escapes of JSON."""
+    """Encode a text as TOML, which shares JSON's escapes."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

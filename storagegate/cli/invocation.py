@@ -1,11 +1,11 @@
 """
-One run of a command: its flags, its output, and where it works.
+One run of a command: its flags, its output, and the store that it works on.
 
 A command works on a store in one of two ways: on the data directory that the daemon's configuration
-names, beside a running daemon or without one; or, with C{--url} or C{--profile}, over the API of
-the console of a daemon anywhere, with a key pair from a profile or the environment. What only a
-running daemon can do goes over the API in both cases: that of the data directory is found by the
-configuration, and is used with the root pair.
+names, with or without a running daemon; or, with C{--url} or C{--profile}, over the console's API
+of any daemon, with a key pair from a profile or the environment. An operation that requires a
+running daemon uses the API in both cases: the local daemon's console is found from the
+configuration, and used with the root pair.
 """
 
 import argparse
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from storagegate.s3.issuedkeys import KeyPair
 
 FAILED = 1
-"""The exit code of a command that failed, or has found problems."""
+"""Exit code of a command that failed or found problems."""
 
 MISUSED = 2
-"""That of a command line that is wrong."""
+"""Exit code for an invalid command line."""
 
 UNREACHED = 3
-"""That of a command whose daemon does not run or cannot be reached."""
+"""Exit code if the daemon does not run or is unreachable."""
 
 _CONFIG_VARIABLE = "STORAGEGATE_CONFIG"
 
 PAIR_VARIABLES = ("STORAGEGATE_ACCESS_KEY", "STORAGEGATE_SECRET_KEY")
-"""The variables of the key pair: with C{--url} the one that is used there."""
+"""The environment variables of the key pair; C{--url} uses it."""
 
-# A dozen machines with four lines each.
+# A dozen daemons with four lines each.
 _FILE_LIMIT = 1 << 16
 
 
@@ -46,7 +46,7 @@ class CommandError(Exception):
     A command failed; the text is one line for the operator.
 
     @ivar code: The exit code.
-    @ivar error: The code of the API's error; empty for another one.
+    @ivar error: The error code of the API; empty for other errors.
     """
 
     def __init__(self, reason: str, code: int = FAILED, error: str = "") -> None:
@@ -60,7 +60,7 @@ class Invocation:
     A run of a command.
 
     @ivar options: The flags.
-    @ivar environment: The process's variables.
+    @ivar environment: The environment variables of the process.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Invocation:
 
     @cached_property
     def flags(self) -> dict[str, Any]:
-        """The flags of the daemon by name; L{None} for one that is absent."""
+        """The flags of the daemon by name; L{None} for an absent flag."""
         from storagegate.daemon.config import KEYS
 
         options = self.options
@@ -83,9 +83,9 @@ class Invocation:
     @cached_property
     def configuration(self) -> "Configuration":
         """
-        The configuration that the daemon would have.
+        The configuration as the daemon would read it.
 
-        @raise CommandError: It would stop the daemon's start.
+        @raise CommandError: The daemon could not start with it.
         """
         from storagegate.daemon.config import ConfigurationError, load
 
@@ -107,9 +107,9 @@ class Invocation:
     @cached_property
     def pair(self) -> "KeyPair | None":
         """
-        The key pair of the profile, if one is named, else that of the environment.
+        The key pair of the profile, if it has one, otherwise of the environment.
 
-        @raise CommandError: Only one half of it is set.
+        @raise CommandError: Only one half of the pair is set.
         """
         from storagegate.s3.issuedkeys import KeyPair
 
@@ -128,14 +128,14 @@ class Invocation:
         """
         The profile that C{--profile} names; empty without it.
 
-        @raise CommandError: It cannot be used.
+        @raise CommandError: The profile is absent or invalid.
         """
         name = getattr(self.options, "profile", None)
         return _readProfile(profilesPath(self.environment), name) if name else {}
 
 
 def profilesPath(environment: Mapping[str, str]) -> Path:
-    """Return the path of the file with the profiles."""
+    """Return the path of the profiles file."""
     base = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "storagegate" / "profiles.toml"
 
@@ -145,9 +145,9 @@ _PROFILE_KEYS = ("url", "accessKey", "secretKey", "caFile")
 
 def _readProfile(path: Path, name: str) -> Mapping[str, str]:
     """
-    Read a table of the file.
+    Read a profile from the file.
 
-    @raise CommandError: It is absent, invalid, or others may read the file.
+    @raise CommandError: The profile is absent or invalid, or other users may read the file.
     """
     try:
         mode = path.stat().st_mode

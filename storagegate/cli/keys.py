@@ -19,7 +19,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 
-# A line of 128 characters; what is longer is no secret.
+# A secret has at most 128 characters; a longer line is invalid.
 _SECRET_LIMIT = 1024
 
 _HEADINGS = (
@@ -113,7 +113,7 @@ def revoke(invocation: Invocation) -> int:
 
 
 def judge(invocation: Invocation) -> int:
-    """Judge an access; exit code 1 if it is refused."""
+    """Check an access; exit code 1 if it is refused."""
     options = invocation.options
     wanted = {"access": options.access, "bucket": options.bucket, "key": options.key or ""}
     path = f"keys/{escapeSegment(options.accessKey)}/judge"
@@ -129,12 +129,12 @@ def judge(invocation: Invocation) -> int:
 
 def readExpires(text: str) -> int:
     """
-    Read when a key ends.
+    Read the time of expiry of a key.
 
     @param text: A duration such as C{90d}, a day such as C{2030-12-31} (its end, in UTC), a time in
         ISO 8601, or C{never}.
     @return: Milliseconds since 1970; 0 for never.
-    @raise ValueError: It is none of these.
+    @raise ValueError: The text has another form.
     """
     if text == "never":
         return 0
@@ -155,8 +155,8 @@ def readDuration(text: str) -> int:
     """
     Read a duration such as C{90s}, C{30m}, C{12h} or C{7d}.
 
-    @return: Seconds.
-    @raise ValueError: It is none.
+    @return: The duration in seconds.
+    @raise ValueError: The text is not a duration.
     """
     found = _DURATION.fullmatch(text)
     if found is None:
@@ -166,9 +166,9 @@ def readDuration(text: str) -> int:
 
 def _readSecret() -> str:
     """
-    Read a secret from standard input, without an echo on a terminal.
+    Read a secret from standard input, without echo on a terminal.
 
-    @raise CommandError: It is none.
+    @raise CommandError: The secret is invalid.
     """
     if sys.stdin.isatty():
         text = getpass.getpass("secret key: ")

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has enough: what is left must not fail at the end of the process.
+        # The reader of the pipe has closed it: flushing at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
@@ -53,19 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _openClosed() -> None:
-    """Give a process that was started with a closed output one that leads nowhere."""
+    """Open C{/dev/null} in place of a closed standard output or error."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _reasonOf(error: Exception) -> str | None:
-    """Return an error as one line for the operator; L{None}: it is a defect."""
+    """Return an error as one line for the operator; L{None} for a bug."""
     if isinstance(error, ImportError):
         return missingExtra(error)
     from storagegate.storage.errors import StoreError
 
-    # Arguments may be no UTF-8.
+    # Arguments may contain invalid UTF-8.
     expected = CommandError | StoreError | sqlite3.Error | OSError | UnicodeEncodeError
-    # Some errors of the store have no text.
+    # Some errors of the store have an empty text.
     return (str(error) or type(error).__name__) if isinstance(error, expected) else None

@@ -13,7 +13,7 @@ from storagegate.cli.output import formatTime
 
 
 def fsck(invocation: Invocation) -> int:
-    """Check the data; exit code 1 if problems are left."""
+    """Check the data; exit code 1 if problems remain."""
     refuseCluster(invocation, "use storagegate cluster fsck")
     from storagegate.storage.commandresults import noting
     from storagegate.storage.fsck import check
@@ -36,7 +36,7 @@ def fsck(invocation: Invocation) -> int:
 
 
 def restore(invocation: Invocation) -> int:
-    """Make a data directory or a cluster out of a backup; exit code 1 if it has problems."""
+    """Restore a data directory or a cluster from a backup; exit code 1 if it has problems."""
     if invocation.options.to is None:
         from storagegate.cli.cluster import restore as restoreCluster
 
@@ -59,7 +59,7 @@ def restore(invocation: Invocation) -> int:
 
 @contextmanager
 def _ended() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does: the incomplete copy is removed."""
+    """Make SIGTERM end the command as Ctrl-C does, so that the incomplete copy is removed."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield
@@ -68,7 +68,7 @@ def _ended() -> Iterator[None]:
 
 
 def recover(invocation: Invocation) -> int:
-    """Copy the blobs that no catalog names; exit code 1 if one could not be copied."""
+    """Copy the blobs that no catalog references; exit code 1 if a copy failed."""
     refuseCluster(invocation, "restore PostgreSQL from its backup")
     from storagegate.storage.orphans import recover
 
@@ -79,7 +79,7 @@ def recover(invocation: Invocation) -> int:
 
 
 def confirmClock(invocation: Invocation) -> int:
-    """Have the daemon trust the clock of its machine."""
+    """Make the daemon trust the clock of its machine."""
     found = apiOf(invocation).request("POST", "clock/confirm")
     state = "removals by date go on" if found["wasStepped"] else "it was trusted already"
     invocation.output.result(found, [f"the clock is {formatTime(found['nowMs'])}: {state}"])

@@ -1,9 +1,9 @@
 """
-What commands print: one JSON object, or lines and tables for a person.
+The output of commands: one JSON object, or lines and tables for a person.
 
-Colours are used on a terminal only, and not where the variable C{NO_COLOR} is set. Progress is
-shown on standard error, and only if that is a terminal. Text of other origins, such as names of
-objects, is escaped before it is printed, for it may hold sequences that control a terminal.
+Colours are used only on a terminal, and not if the variable C{NO_COLOR} is set. Progress is shown
+on standard error, only if it is a terminal. Text from other sources, such as names of objects, is
+escaped before it is printed, because it may contain terminal control sequences.
 """
 
 import json
@@ -22,7 +22,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 _BAR_WIDTH = 30
 
 _PROGRESS_SECONDS = 0.1
-"""Between two drawings of the bar."""
+"""The shortest interval between redraws of the bar."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -32,7 +32,7 @@ class Cell:
     """
     A cell of a table.
 
-    @ivar colour: A name of a colour; empty for none.
+    @ivar colour: The name of a colour; empty for none.
     """
 
     text: str
@@ -43,13 +43,11 @@ class CommandOutput:
     """
     The output of one command.
 
-    @ivar isJSON: Whether one JSON object is printed in place of lines.
+    @ivar isJSON: Whether to print one JSON object instead of lines.
     """
 
     def __init__(self, isJSON: bool, environment: Mapping[str, str] = os.environ) -> None:
-        """
-        @param environment: The process's variables.
-        """
+        """@param environment: The environment variables of the process."""
         self.isJSON = isJSON
         self._environment = environment
         self._lines: list[str] = []
@@ -61,20 +59,20 @@ class CommandOutput:
         return sys.stdout.isatty() and not named
 
     def paint(self, text: str, colour: str) -> str:
-        """Return a text in a colour, where colours are used."""
+        """Return a text with colour codes, if colours are used."""
         if not colour or not self.hasColours:
             return text
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
     def line(self, text: str, colour: str = "") -> None:
-        """Print a line at once; where one object is printed, add it to the object's C{lines}."""
+        """Print a line at once; in JSON mode, add it to C{lines} of the object."""
         if self.isJSON:
             self._lines.append(text)
         else:
             print(self.paint(escape(text), colour), flush=True)
 
     def record(self, document: Mapping[str, Any], text: str) -> None:
-        """Print one of a stream of records: an object in a line, or a text."""
+        """Print a record of a stream: an object in one line, or a text."""
         print(json.dumps(document) if self.isJSON else text, flush=True)
 
     def note(self, text: str) -> None:
@@ -85,8 +83,8 @@ class CommandOutput:
         """
         Print the result.
 
-        @param document: The JSON object; lines that were printed before are added to it.
-        @param lines: The same for a person, escaped and painted already.
+        @param document: The JSON object, to which lines printed before are added.
+        @param lines: The lines for a person, already escaped and coloured.
         """
         if not self.isJSON:
             for text in lines:
@@ -97,7 +95,7 @@ class CommandOutput:
     def table(
         self, headings: Sequence[str], rows: Iterable[Sequence["str | Cell"]]
     ) -> Iterator[str]:
-        """Return the lines of a table, whose cells are escaped here."""
+        """Return the lines of a table; its cells are escaped here."""
         cells = [[_cell(each) for each in row] for row in rows]
         widths = [
             max([len(heading), *(len(row[number].text) for row in cells)])
@@ -114,7 +112,7 @@ class CommandOutput:
 
     @contextmanager
     def captured(self) -> Iterator[None]:
-        """Have what is printed within it be lines of the object, where one is printed."""
+        """Redirect standard output within the context to C{lines} of the object, in JSON mode."""
         if not self.isJSON:
             yield
             return
@@ -128,10 +126,10 @@ class CommandOutput:
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
         """
-        Show how far a command is.
+        Show the progress of a command.
 
-        @param title: A word or two.
-        @return: Takes what is done and what there is in all.
+        @param title: One or two words.
+        @return: A function of the amount done and the total amount.
         """
         bar = _Bar(title, sys.stderr)
         try:
@@ -141,7 +139,7 @@ class CommandOutput:
 
 
 class _Bar:
-    """A progress bar; nothing where there is no terminal."""
+    """A progress bar; draws nothing without a terminal."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
@@ -151,7 +149,7 @@ class _Bar:
         self._width = 0
 
     def show(self, done: int, total: int) -> None:
-        """Draw it, unless it was drawn just now."""
+        """Draw the bar, unless it was drawn just now."""
         now = time.monotonic()
         if not self._isShown or now - self._drawn < _PROGRESS_SECONDS:
             return
@@ -165,14 +163,14 @@ class _Bar:
         self._width = len(text)
 
     def clear(self) -> None:
-        """Remove it."""
+        """Erase the bar."""
         if self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
 
 
 def isAsking() -> bool:
-    """Return whether questions can be asked: at both ends is a terminal."""
+    """Return whether questions can be asked: input and standard error are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -184,14 +182,14 @@ def ask(question: str, default: str) -> str:
 
 
 def formatTime(ms: int) -> str:
-    """Return a time in UTC; a hyphen for none."""
+    """Format a time in UTC; a hyphen for none."""
     if not ms:
         return "-"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
 
 
 def formatBytes(size: int) -> str:
-    """Return a size with its unit."""
+    """Format a size with its unit."""
     value, number = float(size), 0
     while value >= 1024 and number < len(_UNITS) - 1:
         value, number = value / 1024, number + 1
@@ -209,7 +207,7 @@ def _join(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape what is not printable, and what changes the direction of text."""
+    """Escape unprintable characters, including those that change the text direction."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""C{storagegate status}, and what the script prints without a command."""
+"""C{storagegate status}, and the output of the script without a command."""
 
 import os
 import time
@@ -20,14 +20,14 @@ _MOST_BUCKETS = 10_000
 
 
 def status(invocation: Invocation) -> int:
-    """Print the state; exit code 3 if no daemon runs."""
+    """Print the state of the daemon; exit code 3 if no daemon runs."""
     found = _read(invocation)
     invocation.output.result(found, _lines(invocation.output, found))
     return UNREACHED if found["status"] == STOPPED else 0
 
 
 def overview(invocation: Invocation) -> int:
-    """Print the commands, and the state of the daemon in a line; the exit code is 0."""
+    """Print the commands, and the state of the daemon in one line; the exit code is 0."""
     output = invocation.output
     if output.isJSON:
         commands = [{"command": each.path, "meaning": each.meaning} for each in COMMANDS]
@@ -46,7 +46,7 @@ def _state(invocation: Invocation) -> str:
     try:
         found = _read(invocation)
     except Exception as error:
-        # The list of commands is what was asked for: a broken store is a word in its head.
+        # The list of commands matters here: a broken store only changes the first line.
         return " ".join(str(error).split()) or type(error).__name__
     output = invocation.output
     word = output.paint(found["status"], _COLOURS.get(found["status"], "red"))

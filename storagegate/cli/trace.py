@@ -1,4 +1,4 @@
-"""C{storagegate trace}: requests as the daemon handles them, from the events of its console."""
+"""C{storagegate trace}: live requests of the daemon, from the events of its console."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def readEvents(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """
     Yield the events of a stream, as names and documents.
 
-    @param lines: Of C{text/event-stream}; comments are left out.
+    @param lines: The lines of a C{text/event-stream}; comments are skipped.
     """
     name = ""
     data: list[str] = []
@@ -54,7 +54,7 @@ def readEvents(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _line(output: CommandOutput, event: dict[str, Any]) -> str:
-    """Return a request as a line."""
+    """Format a request as one line."""
     status = event["status"]
     colour = "red" if status >= 500 else "yellow" if status >= 400 else "green"
     at = event["atMs"]

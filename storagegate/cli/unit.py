@@ -1,8 +1,8 @@
 """
-The unit of systemd that C{storagegate init --unit} makes, and the user that its service runs as.
+The systemd unit that C{storagegate init --unit} writes, and the user of its service.
 
-It is the unit of C{deploy/}, with the places and the user of this installation: C{tests} compare
-both, line by line.
+The unit is the one in C{deploy/}, with the paths and the user of this installation; C{tests}
+compare both, line by line.
 """
 
 import os
@@ -14,22 +14,22 @@ from pathlib import Path
 from storagegate.cli.invocation import MISUSED, CommandError
 
 SERVICE_USER = "storagegate"
-"""The user of a unit that root makes, as in C{deploy/storagegate.sysusers}."""
+"""The user of a unit that root creates, as in C{deploy/storagegate.sysusers}."""
 
 _HOMES = ("/home", "/root", "/run/user")
-"""What C{ProtectHome=yes} hides."""
+"""The directories that C{ProtectHome=yes} hides."""
 
 _CREATE_SECONDS = 60.0
 
 
 def unitText(config: Path, data: Path, user: str) -> str:
     """
-    Write a unit of systemd that serves with this Python.
+    Return a systemd unit that runs the daemon with this Python.
 
     @param config: The configuration, an absolute path.
     @param data: The data directory, an absolute path.
     @param user: The user of the service.
-    @raise CommandError: A unit cannot have one of the paths.
+    @raise CommandError: One of the paths is invalid in a unit.
     """
     python, file = (_unitWord(str(each)).replace("$", "$$") for each in (sys.executable, config))
     isAtHome = any(_isAtHome(each) for each in (Path(sys.executable), config, data))
@@ -91,9 +91,10 @@ WantedBy=multi-user.target
 
 def _unitWord(text: str) -> str:
     """
-    Quote a word of a unit: percent signs and spaces have meanings there, dollar signs in commands.
+    Quote a word of a unit, in which percent signs and spaces are special; commands must also escape
+    dollar signs.
 
-    @raise CommandError: A unit cannot have it.
+    @raise CommandError: The word is invalid in a unit.
     """
     if not text.isprintable():
         raise CommandError(f"{text!a}: a unit cannot have this path", MISUSED)
@@ -106,7 +107,7 @@ def _isAtHome(path: Path) -> bool:
 
 
 def pythonWarning(user: str) -> str | None:
-    """Return why the user of the service may be unable to run this Python; L{None} if it can."""
+    """Return a warning if the service's user may be unable to run this Python; else L{None}."""
     if os.geteuid() or user == "root" or not _isAtHome(Path(sys.executable)):
         return None
     return f"the user {user} may be unable to read {sys.executable}: install it below /opt"
@@ -114,10 +115,10 @@ def pythonWarning(user: str) -> str | None:
 
 def serviceUser(data: Path, given: str | None) -> str:
     """
-    Return the name of the user that a unit made now runs as.
+    Return the user of a new unit.
 
     @param data: The data directory; it need not exist.
-    @param given: The user that was asked for.
+    @param given: The requested user; L{None} to choose one.
     """
     if given is not None:
         return given
@@ -133,11 +134,11 @@ def serviceUser(data: Path, given: str | None) -> str:
 
 def ensureUser(user: str, data: Path) -> bool:
     """
-    Create a system user, if this process is root's and there is none of that name.
+    Create a system user if the user is absent and this process runs as root.
 
-    @param data: Its home.
-    @return: Whether it was created.
-    @raise CommandError: It cannot be created.
+    @param data: The home directory.
+    @return: Whether the user was created.
+    @raise CommandError: The user cannot be created.
     """
     try:
         pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
@@ -160,10 +161,10 @@ def ensureUser(user: str, data: Path) -> bool:
 
 def giveData(data: Path, config: Path, user: str, isNew: bool) -> None:
     """
-    Let the user of the service have what root has made.
+    Give the files that root has created to the user of the service.
 
-    @param isNew: Whether the data directory was made now.
-    @raise CommandError: The data directory was root's before.
+    @param isNew: Whether the data directory was created now.
+    @raise CommandError: An existing data directory belongs to another user.
     """
     if os.geteuid():
         return
@@ -177,6 +178,6 @@ def giveData(data: Path, config: Path, user: str, isNew: bool) -> None:
     for path in (data, *data.iterdir()):
         os.chown(path, found.pw_uid, found.pw_gid, follow_symlinks=False)
     if config.stat().st_uid == 0:
-        # It is read by the service, and written by root.
+        # The service reads the file, and only root writes it.
         os.chown(config, 0, found.pw_gid)
         config.chmod(0o640)

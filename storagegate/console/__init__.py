@@ -1,1 +1,1 @@
-"""The console of the admin listener: its API and its pages; imported with its first request."""
+"""The console of the admin listener: its API and its pages, imported with its first request."""

@@ -1,8 +1,8 @@
 """
 The console as an application: guard, API, pages.
 
-An operation is found in the table, its principal by the halves of the session or by a key pair in
-the headers; then its handler runs.
+The application looks up the operation in the table, authenticates the principal by the two halves
+of the session or by a key pair in the headers, then runs the handler.
 """
 
 from typing import Any
@@ -33,17 +33,17 @@ COOKIE = "storagegate-console"
 TOKEN_HEADER = "x-console-token"
 
 _DOCUMENT_LIMIT = 1 << 20
-"""Bytes of a JSON document; bytes of objects are streamed."""
+"""Largest JSON document, in bytes; object contents are streamed instead."""
 
 
 class Console:
     """
-    The application and what it keeps.
+    The application of the console and its state.
 
     @ivar app: The application.
-    @ivar guard: Judges hosts and connections.
-    @ivar sessions: Those that have signed in.
-    @ivar throttle: Slows guessing down.
+    @ivar guard: Checks hosts and connections.
+    @ivar sessions: The sessions of signed-in clients.
+    @ivar throttle: Limits failed attempts to sign in.
     """
 
     _log = Logger()
@@ -65,7 +65,7 @@ class Console:
         servePages(self.app)
 
     async def close(self) -> None:
-        """End what is kept, and close the sessions' file."""
+        """Close streams, jobs and the file of sessions."""
         live = self.services.kept.pop("live", None)
         if live is not None:
             live.close()
@@ -116,7 +116,7 @@ class Console:
 
     async def _arguments(self, req: HTTPRequest, operation: APIOperation) -> dict[str, Any]:
         """
-        Read what a handler takes.
+        Read the arguments of a handler.
 
         @raise ServiceError: C{INVALID_ARGUMENT}.
         """
@@ -137,7 +137,7 @@ class Console:
 
     async def _principal(self, req: HTTPRequest, operation: APIOperation) -> Principal | None:
         """
-        Find the key that a request acts for.
+        Find the principal of a request.
 
         @raise ServiceError: C{UNAUTHENTICATED}.
         """
@@ -151,7 +151,7 @@ class Console:
         return found
 
     async def session(self, req: HTTPRequest) -> Principal | None:
-        """Return the principal of the session of a request; L{None} if it has no valid one."""
+        """Return the principal of the session of a request; L{None} without a valid session."""
         id, token = req.cookies.get(COOKIE), req.get(TOKEN_HEADER)
         if not id or not token:
             return None
@@ -161,7 +161,7 @@ class Console:
         return found
 
     async def cookiePrincipal(self, req: HTTPRequest) -> Principal | None:
-        """Return the principal of the cookie alone, which does not do without a ticket."""
+        """Return the principal of the cookie alone; its caller must also check a ticket."""
         id = req.cookies.get(COOKIE)
         session = await self.sessions.find(id) if id else None
         if session is None:
@@ -176,7 +176,7 @@ class Console:
         """
         Return the principal of a key pair.
 
-        @param address: Of the client, whose failures are counted.
+        @param address: The address of the client, whose failures are counted.
         @raise ServiceError: C{UNAUTHENTICATED} or C{RATE_LIMITED}.
         """
         await self.throttle.check(address)
@@ -190,10 +190,10 @@ class Console:
 
     def _logChange(self, call: ConsoleCall, trace: str, code: str = "") -> None:
         """
-        Log who has changed what, or tried to.
+        Log a change, or an attempt at one, with its principal.
 
-        @param trace: Its id, which the page shows with an error.
-        @param code: Of the error; empty if there was none.
+        @param trace: The trace id, which the page shows with an error.
+        @param code: The error code; empty for none.
         """
         if not call.operation.changes:
             return
@@ -210,7 +210,7 @@ class Console:
 
 
 def _asServiceError(error: Exception) -> ServiceError | None:
-    """Return the error that the client gets; L{None} for one that is ours."""
+    """Return the error that the client gets; L{None} for an internal error."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, S3Error | StoreError):
@@ -218,7 +218,7 @@ def _asServiceError(error: Exception) -> ServiceError | None:
         if found.status < 500:
             return ServiceError(found.code, found.message, found.status)
     if isinstance(error, HTTPError) and error.status < 500:
-        # Of the body: it is too long, or was cut short.
+        # The body is too long, or was cut short.
         code = "PAYLOAD_TOO_LARGE" if error.status == 413 else "INVALID_ARGUMENT"
         return ServiceError(code, error.message, error.status)
     return None

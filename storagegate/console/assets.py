@@ -1,12 +1,11 @@
 """
 The files of the console, made from their sources in C{web/}.
 
-The name of a file gets a hash of its content, so a browser may keep it for good; imports and the
-page refer to it by that name. The build of a wheel writes the files and their compressed forms to
+Each file name gets a hash of the content, so browsers may cache the file permanently; imports and
+the page refer to that name. The build of a wheel writes the files and their compressed forms to
 C{static/}. A checkout has only the sources, and a process that serves them makes the files itself.
 
-The build runs this module before anything is installed, so it imports nothing but the standard
-library.
+The build runs this module before anything is installed, so it imports only the standard library.
 """
 
 import gzip
@@ -27,13 +26,13 @@ BUILT = CONSOLE / "static"
 VENDOR = SOURCES / "vendor"
 
 LIBRARIES = VENDOR / "vendor.json"
-"""The versions, licences and hashes of the libraries, which are kept as they were published."""
+"""The versions, licences and hashes of the libraries, which are stored as published."""
 
 _IMPORT = re.compile(r'((?:\bfrom|\bimport|\bimport\()\s*)"(\./[\w.-]+|[\w/]+)"')
 """The specifier of an import, static or dynamic."""
 
 _ASSET = re.compile(r'"\./([\w-]+\.(?:txt|css))"')
-"""The name of a file that a script links to."""
+"""The name of a file that a script refers to."""
 
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
@@ -55,7 +54,7 @@ def sources() -> dict[str, str]:
     for path in VENDOR.glob("*.js"):
         found[path.name] = _SOURCE_MAP.sub("\n", path.read_text())
     found |= {path.name: path.read_text() for path in VENDOR.glob("*.css")}
-    # It is published as a script that makes a variable, or as a module of twice the size.
+    # uPlot is published as a script that sets a variable, or as a module of twice the size.
     found["uplot.js"] += "export default uPlot;\n"
     notices = []
     for library in readLibraries():
@@ -71,17 +70,17 @@ def sources() -> dict[str, str]:
 
 
 def _target(specifier: str, bare: Mapping[str, str]) -> str:
-    """Return the file that a specifier of an import names."""
+    """Return the file that an import specifier names."""
     return specifier[2:] if specifier.startswith("./") else bare[specifier]
 
 
 def makeAssets() -> dict[str, bytes]:
     """
-    Make each file that is served.
+    Make all served files.
 
-    @return: Their contents, uncompressed, by their paths below the root of the console.
-    @raise KeyError: An import names a file that does not exist.
-    @raise ValueError: Files import each other in a circle.
+    @return: Uncompressed contents by path below the root of the console.
+    @raise KeyError: An import names an unknown file.
+    @raise ValueError: The imports have a cycle, or a source is imported by nothing.
     """
     bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js", "uplot": "uplot.js"}
     texts = sources()
@@ -90,7 +89,7 @@ def makeAssets() -> dict[str, bytes]:
     open_: list[str] = []
 
     def make(name: str) -> str:
-        """Make a file, after all that it imports; return its name with the hash."""
+        """Make a file after its imports; return its hashed name."""
         if name in names:
             return names[name]
         if name in open_:
@@ -119,9 +118,9 @@ def makeAssets() -> dict[str, bytes]:
 
 def writeAssets(directory: Path) -> None:
     """
-    Write each file below a directory, and its form in gzip. Blocks for a tenth of a second.
+    Write each file below a directory, plain and compressed with gzip. Blocks for 0.1 s.
 
-    @param directory: Is made if it does not exist.
+    @param directory: Created if it does not exist.
     """
     for path, content in makeAssets().items():
         target = directory / path

@@ -1,4 +1,4 @@
-"""Buckets: their usage, their settings, and what the caller may do in them."""
+"""Buckets: usage, settings, and the caller's rights in them."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ class BucketView(Struct, kw_only=True):
     """
     A bucket.
 
-    @ivar uploadBytes: Of the parts of all uploads in progress.
-    @ivar may: The kinds of access that the caller's key has, before the bucket's settings.
+    @ivar uploadBytes: Bytes of the parts of all uploads in progress.
+    @ivar may: The access that the caller's key has, without regard to the bucket's settings.
     """
 
     name: str
@@ -40,7 +40,7 @@ class BucketView(Struct, kw_only=True):
 
 
 class BucketPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of buckets whose names begin with a prefix."""
+    """A page of buckets whose names begin with C{prefix}."""
 
     after: str = ""
     limit: int = 100
@@ -63,7 +63,7 @@ class NewBucket(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
-    """List buckets by name: those of the account, or all for an auditor."""
+    """List buckets by name: the account's own, or all buckets for an auditor."""
     limit = checkLimit(query.limit)
     catalog = call.services.store.catalog
     if call.who.has("auditor"):
@@ -77,7 +77,7 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
 
 
 async def _ownBuckets(call: ConsoleCall, prefix: str, after: str, limit: int) -> list[Bucket]:
-    """Return buckets of the account that the key may list, however many others there are."""
+    """Return buckets of the account that the key may list; read on until the page is full."""
     identity = call.caller("ListBuckets", "list").identity
     found: list[Bucket] = []
     while len(found) < limit:
@@ -90,7 +90,7 @@ async def _ownBuckets(call: ConsoleCall, prefix: str, after: str, limit: int) ->
 
 
 async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
-    """Create a bucket, of the caller's account."""
+    """Create a bucket that the caller's account owns."""
     call.note(bucket=body.name)
     if body.ownership and body.ownership not in OWNERSHIPS:
         raise codedError("INVALID_ARGUMENT", f"ownership is one of {', '.join(OWNERSHIPS)}")
@@ -118,12 +118,12 @@ async def deleteBucket(call: ConsoleCall) -> None:
 
 
 async def showSetting(call: ConsoleCall) -> Any:
-    """Read a setting as the JSON form of its document; 404 where it was never made."""
+    """Read a setting as the JSON form of its document; 404 if it was never made."""
     return await readSetting(call, Target(call.params["bucket"]), call.params["name"])
 
 
 async def putSetting(call: ConsoleCall, body: Any) -> None:
-    """Store a setting, checked as S3 checks it."""
+    """Store a setting, with the checks of S3."""
     await storeSetting(call, Target(call.params["bucket"]), call.params["name"], body)
 
 
@@ -144,7 +144,7 @@ def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> Bucket
     """
     Describe a bucket.
 
-    @param identity: For C{may}.
+    @param identity: The identity whose access C{may} describes.
     """
     may = {}
     for access in _ACCESSES:

@@ -1,4 +1,4 @@
-"""One request to the API, as its handler sees it."""
+"""A request to the API, as its handler receives it."""
 
 from collections.abc import Callable, Mapping
 from time import time
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from storagegate.http.response import HTTPResponse
 
 ANSWERED: Final = object()
-"""The result of a handler that has responded itself."""
+"""The result of a handler that has already responded."""
 
 
 def readKey(text: str) -> bytes:
     """
     Return the key of an object in UTF-8.
 
-    @raise ServiceError: C{INVALID_ARGUMENT}: It is empty.
-    @raise S3Error: It is too long.
+    @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
+    @raise S3Error: The key is too long.
     """
     if not text:
         raise codedError("INVALID_ARGUMENT", "A key is not empty")
@@ -37,10 +37,10 @@ def readKey(text: str) -> bytes:
 
 def placesFor(role: str, most: int) -> int:
     """
-    Return how many of some places one key may have: it leaves a quarter to others, but an
-    administrator need not.
+    Return how many of some slots one key may use. An administrator may use all; any other key
+    leaves a quarter to others.
 
-    @param most: The places of all keys.
+    @param most: The slots for all keys.
     """
     return most if ROLES.index(role) >= ROLES.index("admin") else most * 3 // 4
 
@@ -48,9 +48,9 @@ def placesFor(role: str, most: int) -> int:
 @frozen
 class Principal:
     """
-    Who a request acts for, as the keys are at this moment.
+    The identity of a request, from the current keys.
 
-    @ivar key: The key, which is valid.
+    @ivar key: The key, which was valid when the request began.
     @ivar session: L{None} for a request with a key pair in its headers.
     """
 
@@ -59,26 +59,26 @@ class Principal:
 
     @property
     def identity(self) -> Identity:
-        """The account and its rights."""
+        """The account and the rights of the key."""
         return self.key.identity
 
     @property
     def role(self) -> str:
-        """One of L{ROLES}."""
+        """The administration role: one of L{ROLES}."""
         return self.key.role
 
     def has(self, role: str) -> bool:
-        """Return whether the role is this one, or more than it."""
+        """Return whether the principal has a role, or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 @define(eq=False)
 class ConsoleCall:
     """
-    A request.
+    A request to an operation.
 
-    @ivar params: Those of the path, decoded.
-    @ivar principal: L{None} where the operation takes no session.
+    @ivar params: The decoded parameters of the path.
+    @ivar principal: L{None} if the operation requires no session.
     """
 
     request: "HTTPRequest"
@@ -91,7 +91,7 @@ class ConsoleCall:
 
     @property
     def who(self) -> Principal:
-        """The principal of an operation that takes a session."""
+        """The principal of an operation that requires a session."""
         assert self.principal is not None
         return self.principal
 
@@ -105,14 +105,14 @@ class ConsoleCall:
         """
         The parameter C{key} in UTF-8.
 
-        @raise ServiceError: C{INVALID_ARGUMENT}: It is empty.
-        @raise S3Error: It is too long.
+        @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
+        @raise S3Error: The key is too long.
         """
         return readKey(self.params["key"])
 
     def require(self, role: str) -> None:
         """
-        Refuse a principal whose role is less.
+        Refuse a principal whose role is lower.
 
         @raise ServiceError: C{PERMISSION_DENIED}.
         """
@@ -120,26 +120,26 @@ class ConsoleCall:
             raise codedError("PERMISSION_DENIED", f"This takes the role {role}", {"role": role})
 
     def note(self, **more: Any) -> None:
-        """Add to the line of the log; no secrets."""
+        """Add fields to the log line of a change; never secrets."""
         self._noted.update(more)
 
     @property
     def noted(self) -> Mapping[str, Any]:
-        """What the handler has noted."""
+        """The fields that the handler has added to the log line."""
         return self._noted
 
     def caller(
         self, name: str, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None
     ) -> "ConsoleCaller":
         """
-        Judge an access by the limits of the key; return the caller for all other decisions, as the
-        listener of S3 has it.
+        Check an access against the policy of the key; return the caller for all further decisions,
+        as the S3 listener does.
 
         @param name: Amazon's name of the operation.
         @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
         @param bucket: Empty for the service itself.
         @param key: Empty if the access concerns the bucket or the service.
-        @param prefix: That of a list; L{None} for no list.
+        @param prefix: The prefix of a list; L{None} for other operations.
         @raise S3Error: C{AccessDenied}.
         """
         if self.services.store.admit is not None:
@@ -151,7 +151,7 @@ class ConsoleCall:
 
 @define(eq=False)
 class ConsoleCaller:
-    """A request to the console, as the domain of S3 sees it: a L{Caller}."""
+    """A request to the console in the S3 domain: a L{Caller}."""
 
     identity: Identity
     operationName: str
@@ -176,25 +176,25 @@ class ConsoleCaller:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """None: those of S3 are not sent."""
+        """Always empty: the console receives no S3 headers."""
         return {}
 
     @property
     def query(self) -> Mapping[str, str]:
-        """What a policy may ask of a list."""
+        """The query that a bucket policy can check: the prefix of a list."""
         return {} if self._prefix is None else {"prefix": self._prefix}
 
     @property
     def signing(self) -> None:
-        """Nothing is signed."""
+        """Always L{None}: requests to the console are not signed."""
         return
 
     @property
     def tlsVersion(self) -> str | None:
-        """The version of TLS; L{None} without."""
+        """The version of TLS; L{None} without TLS."""
         return "1.2" if self.secure else None
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """None."""
+        """Always empty."""
         return {}

@@ -1,13 +1,13 @@
 """
 Calls of methods from the console, over a real wire: the daemon is a client of its own listener.
 
-The answer is lines of JSON, sent as they come::
+The response is a stream of JSON lines::
 
     {"at": "item", "data": ..., "ms": 1.5, "bytes": 20}                 the result, or an item
     {"at": "end", "data": null, "ms": 1.6, "bytes": 20}                 the end; all bytes together
     {"at": "error", "data": {error, message, details?}, "ms", "bytes"}  the end of a call that fails
 
-C{ms} is the time since the call began. The credentials are those of the request, never those of the
+C{ms} is the time since the call began. The credentials come from the request, never from the
 session.
 """
 
@@ -53,21 +53,21 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.lines import NDJSON
 
 MAX_ITEMS = 1000
-"""Requests of a call, and items of its answer: more than a person reads."""
+"""Requests of a call, and items of its response: more than a person reads."""
 
 MAX_DEADLINE_MS = 60_000
 
 _AT_ONCE = 16
-"""Calls of the console at a time."""
+"""Concurrent calls of the console."""
 
 _WATCH_SECONDS = 1.0
-"""Between two looks at the key and the session of a call in flight."""
+"""Interval between checks of the key and the session of a call in flight."""
 
 _GRACE_SECONDS = 0.5
-"""For the listener to say itself that the deadline has passed."""
+"""Time for the listener itself to report that the deadline has passed."""
 
 _CALLERS = "storagegate.console.callers.{}:makeCall"
-"""The caller of a wire, which is imported with the first call."""
+"""The caller of a wire, imported with the first call."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -79,9 +79,10 @@ class CallRequest(Struct, forbid_unknown_fields=True):
     A call.
 
     @ivar wire: The name of a transport.
-    @ivar requests: One, or those of a stream; none is one empty object.
+    @ivar requests: One request, or the requests of a stream; an empty list stands for one empty
+        object.
     @ivar metadata: See L{MethodCall}.
-    @ivar deadlineMs: 60,000 at most.
+    @ivar deadlineMs: At most 60,000.
     """
 
     wire: str
@@ -104,7 +105,8 @@ def findTarget(services: ConsoleServices, wire: str) -> CallTarget:
     """
     Find the listener of a wire.
 
-    @raise ServiceError: C{NOT_FOUND}: It is not open; C{INVALID_ARGUMENT}: There is no such wire.
+    @raise ServiceError: C{NOT_FOUND}: the listener is not open; C{INVALID_ARGUMENT}: the wire does
+        not exist.
     """
     if wire not in transportNames():
         raise codedError("INVALID_ARGUMENT", f"A wire is {', '.join(transportNames())}")
@@ -134,12 +136,13 @@ async def _findCaller(services: ConsoleServices, wire: str) -> WireCaller:
     """
     Return the caller of a wire.
 
-    @raise ServiceError: C{INVALID_ARGUMENT}: It is one of a plugin, which the console cannot call.
+    @raise ServiceError: C{INVALID_ARGUMENT}: a plugin provides the wire, and the console cannot
+        call it.
     """
     found: dict[str, WireCaller] = services.keep("callers", dict)
     if wire not in found:
         names = [name for name in transportNames() if name in services.daemon.gateway.gateway.ports]
-        # All of them, so that no call is measured while the code of another one is read.
+        # Import all callers, so that no measured call waits for an import.
         found.update(await callInThread(services.reactor, _loadCallers, names))
     if wire not in found:
         raise codedError("INVALID_ARGUMENT", f"The console has no client of {wire}")
@@ -147,7 +150,7 @@ async def _findCaller(services: ConsoleServices, wire: str) -> WireCaller:
 
 
 def _loadCallers(wires: Iterable[str]) -> dict[str, WireCaller]:
-    """Import callers. Runs in a thread: it takes a third of a second."""
+    """Import callers. May run in any thread: it takes a third of a second."""
     found = {}
     for wire in wires:
         reference = _CALLERS.format(wire)
@@ -172,7 +175,7 @@ def _makeCall(services: ConsoleServices, body: CallRequest) -> MethodCall:
     try:
         found = services.daemon.gateway.gateway.invoker.find(body.service, body.method)
     except ServiceError:
-        # The listener itself says that there is none.
+        # The listener itself reports the unknown method.
         pass
     else:
         streams = found.streamsRequests
@@ -194,7 +197,7 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
     Call a method over a wire.
 
     @raise ServiceError: Before the call: C{INVALID_ARGUMENT}, C{NOT_FOUND} for the wire,
-        C{RATE_LIMITED} with too many calls in flight. What the call itself fails with is a line.
+        C{RATE_LIMITED} with too many calls in flight. The call's own error is sent as a line.
     """
     call.note(wire=body.wire, service=body.service[:200], method=body.method[:200])
     target = findTarget(call.services, body.wire)
@@ -221,21 +224,21 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
 
 
 class _Answers:
-    """The lines of a call."""
+    """The response lines of a call."""
 
     def __init__(self, call: ConsoleCall, clock: Any) -> None:
         self._response = call.response
         self._response.header("Content-Type", NDJSON)
-        # A proxy must not hold lines back.
+        # A proxy must not buffer lines.
         self._response.header("X-Accel-Buffering", "no")
         self._clock = clock
         self._began = clock.seconds()
         self._bytes = self._items = 0
-        # Why the call may not go on.
+        # The reason why the call may not continue.
         self._refusal: ServiceError | None = None
 
     async def relay(self, caller: WireCaller, target: CallTarget, made: MethodCall) -> None:
-        """Make the call, and send what comes."""
+        """Make the call, and relay its results."""
         async with aclosing(caller(target, made)) as answers:
             async for data, size in answers:
                 self._bytes += size
@@ -248,7 +251,7 @@ class _Answers:
                 await self._send("item", data, size)
 
     async def watch(self, call: ConsoleCall, running: Deferred[None]) -> None:
-        """End the call with the key or the session that has made it."""
+        """Cancel the call when the key or the session that made it ends."""
         while True:
             await deferLater(self._clock, _WATCH_SECONDS)
             try:
@@ -267,7 +270,7 @@ class _Answers:
             return
         except (CancelledError, ConnectingCancelledError):
             if self._response.raw.disconnected:
-                # The browser has left.
+                # The browser has disconnected.
                 return
             problem = self._refusal or codedError("CANCELLED", "The call was cancelled")
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""The configuration: each key with its value and its origin, and reading it again."""
+"""The configuration: each key with its value and its origin, and the reload."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ class OptionView(Struct, kw_only=True):
     """
     A key of the configuration, or an option of one of its tables.
 
-    @ivar value: C{***} where it is a secret, or may be one.
-    @ivar origin: Where the value is from: a flag, a variable, the file or the default; empty if it
-        has none.
+    @ivar value: C{***} if it is a secret, or may be one.
+    @ivar origin: The origin of the value: a flag, a variable, the file or the default; empty if
+        there is no value.
     @ivar sighup: Whether a reload applies a change.
     """
 
@@ -29,11 +29,11 @@ class OptionView(Struct, kw_only=True):
 
 class Reloaded(Struct, kw_only=True):
     """
-    What a reload has done.
+    The result of a reload.
 
-    @ivar applied: The keys that have changed.
-    @ivar needRestart: The keys that differ from those of the start, and take a restart.
-    @ivar replacing: How many workers are being replaced, one after the other, which applies it.
+    @ivar applied: The changed keys that were applied.
+    @ivar needRestart: The keys that have changed since the start and require a restart.
+    @ivar replacing: The number of workers that are being replaced one by one to apply the changes.
     """
 
     applied: list[str]
@@ -48,9 +48,9 @@ async def showConfiguration(call: ConsoleCall) -> list[OptionView]:
 
 async def reloadConfiguration(call: ConsoleCall) -> Reloaded:
     """
-    Read the configuration again, as SIGHUP does. The file is never written.
+    Reload the configuration, as SIGHUP does. The file is never written.
 
-    @raise ServiceError: C{FAILED_PRECONDITION}: It was refused; nothing has changed.
+    @raise ServiceError: C{FAILED_PRECONDITION}: the configuration was refused; nothing has changed.
     """
     found = await call.services.daemon.reload()
     if found["error"]:

@@ -1,4 +1,4 @@
-"""Discovery: the instances of services that are elsewhere, and the registration of those here."""
+"""Discovery: the instances of remote services, and the registration of this daemon's services."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from storagegate.console.call import ConsoleCall
 
 class InstanceView(Struct):
     """
-    An instance, as this process sees it.
+    The state of an instance in this process.
 
     @ivar state: C{healthy}, C{unhealthy} or C{ejected}.
-    @ivar inFlight: Its calls in flight.
-    @ivar checkedMs: When its last check ended; C{None} without one.
-    @ivar isCheckGood: The result of that.
-    @ivar ejectedUntilMs: Until when it gets no calls; C{None} if it gets them.
+    @ivar inFlight: The number of calls in flight.
+    @ivar checkedMs: The end of the last health check; C{None} without one.
+    @ivar isCheckGood: The result of that check.
+    @ivar ejectedUntilMs: The time until which the instance gets no calls; C{None} if it gets calls.
     """
 
     id: str
@@ -32,7 +32,7 @@ class InstanceView(Struct):
 
 class RemoteServiceView(Struct):
     """
-    A service whose instances are elsewhere.
+    A service whose instances are remote.
 
     @ivar queued: Calls that wait for an instance.
     @ivar healthCheck: The path of health checks; empty without them.
@@ -46,7 +46,7 @@ class RemoteServiceView(Struct):
 
 
 class EntryView(Struct):
-    """A service of this daemon, as it is registered."""
+    """A service of this daemon in the registry."""
 
     service: str
     id: str
@@ -75,7 +75,7 @@ class DiscoveryView(Struct):
     """
     Discovery.
 
-    @ivar provider: Where instances are looked up; empty without one.
+    @ivar provider: The provider of instances; empty without one.
     @ivar problem: Empty if there is none.
     """
 
@@ -86,7 +86,7 @@ class DiscoveryView(Struct):
 
 
 async def showDiscovery(call: ConsoleCall) -> DiscoveryView:
-    """List services, instances and the registration, as this process has them."""
+    """List services, instances and the registration, as known to this process."""
     daemon = call.services.daemon.gateway
     if daemon is None or daemon.gateway.discovery is None:
         return DiscoveryView("", "", [], None)
@@ -115,7 +115,7 @@ def _instance(member: Any, now: float, passed: float) -> InstanceView:
     """
     Describe an instance.
 
-    @param passed: What is added to the reactor's clock for seconds since the epoch.
+    @param passed: Offset from the reactor's clock to seconds since the epoch.
     """
     wait = member.breaker.waitSeconds
     checked = member.lastCheck

@@ -1,4 +1,4 @@
-"""The gateway as the console shows it: services, methods, wires and rate limits."""
+"""The gateway in the console: services, methods, wires and rate limits."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,9 +21,10 @@ _REFLECTION_SECONDS = 5.0
 
 class GatewayQuery(Struct, forbid_unknown_fields=True):
     """
-    What is shown.
+    Options of the gateway's description.
 
-    @ivar address: The client whose use of rate limits is shown; empty for that of the request.
+    @ivar address: The client whose use of rate limits is shown; empty for the client of the
+        request.
     """
 
     address: str = ""
@@ -33,10 +34,10 @@ class WireView(Struct):
     """
     A wire.
 
-    @ivar address: Of its listener; empty if it is not open.
-    @ivar path: Where the services are, for HTTP and WebSocket.
-    @ivar isSecure: Whether it speaks TLS.
-    @ivar providers: What authenticates its calls.
+    @ivar address: The address of the listener; empty if it is not open.
+    @ivar path: The path of the services, for HTTP and WebSocket.
+    @ivar isSecure: Whether the listener uses TLS.
+    @ivar providers: The token providers of its calls.
     """
 
     name: str
@@ -51,11 +52,10 @@ class RateLimitView(Struct):
     """
     A rate limit.
 
-    @ivar requests: Calls of a window, for each client.
-    @ivar used: Those of the client that is shown, in its present window.
-    @ivar endsMs: The end of that window; 0 if it has none.
-    @ivar refused: Calls of all clients that were refused, since the start; C{None} where calls are
-        not counted.
+    @ivar requests: Calls per window and client.
+    @ivar used: Calls of the shown client in its current window.
+    @ivar endsMs: The end of that window; 0 if there is none.
+    @ivar refused: Refused calls of all clients since the start; C{None} if calls are not counted.
     """
 
     requests: int
@@ -70,8 +70,8 @@ class MethodView(Struct):
     A method.
 
     @ivar streaming: C{none}, C{client}, C{server} or C{bidirectional}.
-    @ivar input: The schema of a request, which may refer to C{schemas}; empty for anything.
-    @ivar output: That of a response, or of an item.
+    @ivar input: The schema of a request, which may refer to C{schemas}; empty for any value.
+    @ivar output: The schema of a response, or of a stream's item.
     @ivar isPublic: Whether anonymous calls are allowed.
     """
 
@@ -88,10 +88,10 @@ class ServiceView(Struct):
     """
     A service.
 
-    @ivar providers: What may authenticate its calls; empty for those of the wire.
-    @ivar isAuthorized: Whether each call is judged for its user.
-    @ivar takesOthers: Whether it has methods that are not described.
-    @ivar isForwarded: Whether its instances are elsewhere.
+    @ivar providers: The token providers of its calls; empty for the providers of the wire.
+    @ivar isAuthorized: Whether each call is authorised for its user.
+    @ivar takesOthers: Whether the service accepts methods that it does not describe.
+    @ivar isForwarded: Whether calls are forwarded to instances elsewhere.
     """
 
     name: str
@@ -104,7 +104,7 @@ class ServiceView(Struct):
 
 class RPCMethodView(Struct):
     """
-    A method of gRPC.
+    A gRPC method.
 
     @ivar path: C{/package.Service/Method}.
     """
@@ -115,7 +115,7 @@ class RPCMethodView(Struct):
 
 
 class RPCServiceView(Struct):
-    """A service of gRPC."""
+    """A gRPC service."""
 
     name: str
     methods: list[RPCMethodView]
@@ -123,9 +123,9 @@ class RPCServiceView(Struct):
 
 class ReflectionView(Struct):
     """
-    What reflection tells.
+    The result of gRPC reflection.
 
-    @ivar problem: Why there is nothing; empty if there is.
+    @ivar problem: Why reflection failed; empty if it succeeded.
     """
 
     services: list[RPCServiceView]
@@ -136,7 +136,7 @@ class GatewayView(Struct):
     """
     The gateway.
 
-    @ivar schemas: Those of methods, by name.
+    @ivar schemas: The schemas of methods, by name.
     @ivar client: The address whose use of rate limits is shown.
     """
 
@@ -153,12 +153,12 @@ async def showGateway(call: ConsoleCall, query: GatewayQuery) -> GatewayView:
     """
     Describe the gateway.
 
-    @raise ServiceError: C{NOT_FOUND}: No listener of it is enabled.
+    @raise ServiceError: C{NOT_FOUND}: no listener of the gateway is enabled.
     """
     daemon = call.services.daemon.gateway
     if daemon is None:
         raise codedError("NOT_FOUND", "No listener of the gateway is enabled")
-    # Late: descriptions are rare.
+    # Imported late: descriptions are rare.
     from storagegate.gateway.asyncapi import describeMessages
     from storagegate.gateway.openapi import describeHTTP
 
@@ -200,7 +200,7 @@ async def showGateway(call: ConsoleCall, query: GatewayQuery) -> GatewayView:
 
 
 def _targets(call: ConsoleCall) -> dict[str, CallTarget]:
-    """Return the listeners that are open, by wire."""
+    """Return the open listeners by wire."""
     found = {}
     for row in transports():
         try:
@@ -246,7 +246,7 @@ def _method(
 async def _rateLimit(
     entry: MethodEntry, client: str, refusals: Mapping[tuple[str, str], int] | None
 ) -> RateLimitView | None:
-    """Describe the limit of a method, and its use by a client."""
+    """Describe the rate limit of a method, and its use by a client."""
     if entry.limit is None or entry.rates is None:
         return None
     count: Any = entry.rates.get(rateLimitKey(client))
@@ -258,7 +258,7 @@ async def _rateLimit(
 
 
 async def _refusals(call: ConsoleCall) -> Mapping[tuple[str, str], int] | None:
-    """Count the calls that were refused for their rate, by service and method; of all workers."""
+    """Count the calls that were refused for their rate, by service and method, in all workers."""
     families: Iterable[Any] = await askMeters(call.services.link, call.services.meters)
     for family in families:
         if family.name == "storagegate_requests_total":
@@ -275,7 +275,7 @@ async def _refusals(call: ConsoleCall) -> Mapping[tuple[str, str], int] | None:
 
 
 async def _reflected(target: CallTarget | None) -> ReflectionView:
-    """Ask the listener of gRPC for its services, by its reflection."""
+    """Query the gRPC listener for its services by reflection."""
     if target is None:
         return ReflectionView([], "There is no listener of gRPC")
     import time
@@ -289,7 +289,7 @@ async def _reflected(target: CallTarget | None) -> ReflectionView:
         fetching = Deferred.fromCoroutine(fetchServices(engine, deadline, False, None))
         found = await fetching.addTimeout(_REFLECTION_SECONDS, target.reactor)
     except Exception as error:
-        # The listener may not have reflection, or be stopping.
+        # The listener may lack reflection, or be stopping.
         return ReflectionView([], f"{error!s:.300}")
     finally:
         engine.close()

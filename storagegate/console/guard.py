@@ -1,9 +1,9 @@
 """
-What a request to the console must be before it is handled, and what each of its answers has.
+Checks of requests to the console before they are handled, and the header fields of its responses.
 
-The pages of another site must not reach it with this browser's cookie, under whatever name they
-give this machine (DNS rebinding): so its C{Host} is loopback, an address of the listener, or that
-of C{consoleUrl}.
+Pages of another site must not reach the console with this browser's cookie, under any name that
+they give this machine (DNS rebinding). C{Host} must therefore be loopback, an address of the
+listener, or the host of C{consoleUrl}.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ FIELDS = {
     "X-Frame-Options": "DENY",
     "X-Permitted-Cross-Domain-Policies": "none",
 }
-"""Of every answer."""
+"""Header fields of every response."""
 
 _FAILURES = 10
-"""Failed attempts to sign in within a minute, from one address."""
+"""Failed attempts to sign in per minute and address."""
 
 _WINDOW_MS = 60_000.0
 
@@ -53,7 +53,7 @@ def isLoopback(host: str) -> bool:
 
 
 def makeOriginCheck(options: ConsoleOptions) -> Callable[..., Any]:
-    """Make the middleware that refuses what other sites cause."""
+    """Make the middleware that refuses cross-site requests."""
     if not options.url:
         return sameOrigin()
     parts = urlsplit(options.url)
@@ -63,9 +63,9 @@ def makeOriginCheck(options: ConsoleOptions) -> Callable[..., Any]:
 @define(eq=False)
 class Guard:
     """
-    Judges requests by their host and their connection.
+    Checks the host and the connection of requests.
 
-    @ivar _options: Those of the console.
+    @ivar _options: The options of the console.
     """
 
     _options: ConsoleOptions
@@ -77,11 +77,11 @@ class Guard:
 
     @property
     def isSecure(self) -> bool:
-        """Whether browsers come over TLS, as the configuration says."""
+        """Whether browsers use TLS, according to the configuration."""
         return self._options.url.startswith("https:")
 
     def cookiePath(self, request: Any) -> str:
-        """Return the path of the console, as browsers see it."""
+        """Return the path of the console in the browser's URL."""
         if self._options.url:
             return urlsplit(self._options.url).path or "/"
         mounted: str = request.baseUrl.partition("/api/")[0]
@@ -89,9 +89,9 @@ class Guard:
 
     def checkHost(self, request: Any) -> None:
         """
-        Refuse a host that is none of ours.
+        Refuse a host that is not the console's.
 
-        @raise ServiceError: With the status 421.
+        @raise ServiceError: C{MISDIRECTED}, with the status 421.
         """
         host = (urlsplit("//" + (request.get("host") or "")).hostname or "").lower()
         ours = (self._named, request.raw.serverHost.removeprefix("::ffff:"))
@@ -112,7 +112,8 @@ class Guard:
         if request.secure or self.isSecure or self._options.allowsClearText:
             return
         host = urlsplit("//" + (request.get("host") or "")).hostname or ""
-        # A proxy on this machine may write its own Host; browsers say which one they have asked.
+        # A proxy on this machine may set its own Host; the browser's Origin names the requested
+        # host.
         origin = parseOrigin(request.get("origin") or "")
         asked = origin[1] if origin else host
         if all(isLoopback(each) for each in (host, asked, request.raw.clientHost)):
@@ -127,7 +128,7 @@ class Guard:
 @define(eq=False)
 class SignInThrottle:
     """
-    Counts attempts that failed, by the network of the client.
+    Counts failed attempts by the network of the client.
 
     @ivar _failures: Shared by all processes that serve the console.
     """

@@ -1,13 +1,13 @@
 """
-The figures of the last hour, in steps of five seconds, of all processes together.
+The metrics of the last hour, in steps of five seconds, of all processes together.
 
-Each process counts a step, and sends its counts to the others as the step ends; so each of them
-has the whole history, also of processes that have ended since. A series is a ring of 720 numbers:
-all that there may be take less than 1 MiB.
+Each process counts a step, and sends its counts to the others when the step ends, so each process
+has the whole history, including processes that have ended. A series is a ring of 720 numbers; all
+series together take less than 1 MiB.
 
-The series are C{WIRE.perSecond}, C{WIRE.errors} (a second), C{WIRE.p50Ms} and C{WIRE.p99Ms} of each
-wire that had requests; C{s3.bytesIn} and C{s3.bytesOut} (a second); C{cpu} (processors in use),
-C{memory} (bytes), C{lagMs} (how late a timer was, in the worst process) and C{workers}.
+The series are C{WIRE.perSecond}, C{WIRE.errors} (per second), C{WIRE.p50Ms} and C{WIRE.p99Ms} of
+each wire that had requests; C{s3.bytesIn} and C{s3.bytesOut} (per second); C{cpu} (processors in
+use), C{memory} (bytes), C{lagMs} (the delay of a timer in the slowest process) and C{workers}.
 """
 
 from array import array
@@ -29,19 +29,19 @@ _MOST_SERIES = 150
 """720 numbers of 8 bytes each: 860 kB."""
 
 _RECENT = 12
-"""Steps of the figures of the overview: a minute."""
+"""Steps for the figures of the overview: one minute."""
 
 
 class ProcessFigures(Struct):
     """
-    What a process counts in a step; it is sent to the others.
+    The counts of a process for a step, sent to the other processes.
 
     @ivar worker: The index of the process.
-    @ivar wires: By wire: requests, errors, bytes in and out, and pairs of a place in
-        L{WireCounts.durations} and a count that is not 0.
+    @ivar wires: By wire: requests, errors, bytes in and out, and pairs of an index in
+        L{WireCounts.durations} and a count other than 0.
     @ivar cpu: Seconds of processor time.
     @ivar memory: Resident bytes.
-    @ivar lag: Seconds by which the step was too long.
+    @ivar lag: Seconds by which the step overran.
     """
 
     worker: int
@@ -54,7 +54,7 @@ class ProcessFigures(Struct):
 def packCounts(
     counts: Mapping[str, WireCounts],
 ) -> dict[str, tuple[int, int, int, int, list[tuple[int, int]]]]:
-    """Return the C{wires} of L{ProcessFigures}."""
+    """Return counts as the C{wires} of L{ProcessFigures}."""
     return {
         name: (
             each.requests,
@@ -69,7 +69,7 @@ def packCounts(
 
 @define(eq=False)
 class StepFigures:
-    """The counts of a step, of the processes that have sent theirs."""
+    """The counts of a step, summed over the processes that have sent theirs."""
 
     wires: dict[str, WireCounts] = field(factory=dict)
     cpu: float = 0.0
@@ -78,7 +78,7 @@ class StepFigures:
     workers: set[int] = field(factory=set)
 
     def add(self, figures: ProcessFigures) -> None:
-        """Add those of a process."""
+        """Add the counts of a process."""
         for name, (requests, errors, bytesIn, bytesOut, durations) in figures.wires.items():
             counts = self.wires.setdefault(name, WireCounts())
             counts.requests += requests
@@ -97,10 +97,10 @@ class WireFigures(Struct):
     """
     The requests of a wire in the last minute.
 
-    @ivar perSecond: Requests a second.
+    @ivar perSecond: Requests per second.
     @ivar p50Ms: The median of their durations; 0 without requests.
-    @ivar p99Ms: What 99 of 100 were not slower than.
-    @ivar errors: Requests a second with a status of 400 or above.
+    @ivar p99Ms: The 99th percentile of their durations.
+    @ivar errors: Requests per second with a status of 400 or above.
     """
 
     perSecond: float
@@ -116,9 +116,9 @@ def percentile(durations: Iterable[int], share: float) -> float:
     """
     Estimate a percentile.
 
-    @param durations: Counts; see L{WireCounts}.
+    @param durations: Counts per bucket; see L{WireCounts}.
     @param share: 0.5 for the median.
-    @return: Milliseconds; within a fifth of the true value.
+    @return: Milliseconds, within 20 % of the true value.
     """
     sums = list(accumulate(durations))
     rank = sums[-1] * share
@@ -132,7 +132,7 @@ def percentile(durations: Iterable[int], share: float) -> float:
 
 
 def describeWire(counts: WireCounts, seconds: float) -> WireFigures:
-    """Describe the requests of a wire in some seconds."""
+    """Compute the figures of a wire from its counts in a number of seconds."""
     if not counts.requests:
         return NO_REQUESTS
     return WireFigures(
@@ -145,9 +145,9 @@ def describeWire(counts: WireCounts, seconds: float) -> WireFigures:
 
 class MetricsHistory:
     """
-    The history.
+    The history of metrics.
 
-    @ivar last: The number of the last step that is complete; 0 for none.
+    @ivar last: The number of the last complete step; 0 for none.
     """
 
     def __init__(self) -> None:
@@ -158,16 +158,16 @@ class MetricsHistory:
 
     def add(self, step: int, figures: ProcessFigures) -> None:
         """
-        Add what a process has counted.
+        Add the counts of a process.
 
-        @param step: Seconds since the epoch by L{STEP_SECONDS}; one that is complete is ignored.
+        @param step: Seconds since the epoch divided by L{STEP_SECONDS}; a complete step is ignored.
         """
-        # A process whose clock is elsewhere must not fill the memory.
+        # A process with a wrong clock must not fill the memory.
         if self.last < step <= self.last + STEPS or not self.last:
             self._recent.setdefault(step, StepFigures()).add(figures)
 
     def finish(self, step: int) -> None:
-        """Complete a step: all processes have sent what they have counted, or do not run."""
+        """Complete a step: all running processes have sent their counts."""
         if step <= self.last:
             return
         for passed in range(max(self.last + 1, step - STEPS + 1) if self.last else step, step):
@@ -180,9 +180,10 @@ class MetricsHistory:
 
     def series(self, seconds: int) -> dict[str, list[float | None]]:
         """
-        Return the numbers of the last steps, the last one at the end; L{None} for an unknown one.
+        Return the numbers of the last steps, oldest first; L{None} for an unknown number.
 
-        @param seconds: At most an hour; less is returned if less is known.
+        @param seconds: The length of the history, at most an hour; a shorter history is returned
+            whole.
         """
         if not self.last:
             return {}
@@ -209,11 +210,11 @@ class MetricsHistory:
         return {name: describeWire(counts, seconds) for name, counts in totals.items()}
 
     def plain(self) -> dict[str, Any]:
-        """Return the history for a process that has none yet."""
+        """Return the history in plain types, for a process that has just started."""
         return {"last": self.last, "series": self.series(STEPS * STEP_SECONDS)}
 
     def load(self, plain: Mapping[str, Any]) -> None:
-        """Take over the history of another process where that is longer."""
+        """Take over the history of another process if it goes back further."""
         last, series = plain["last"], plain["series"]
         count = max((len(each) for each in series.values()), default=0)
         if not count or (self.last and last - count + 1 >= self._first):

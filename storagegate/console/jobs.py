@@ -1,10 +1,10 @@
 """
-Jobs: deletions, copies and moves below a prefix, and the end of uploads, while others are served.
+Background jobs: delete, copy or move the objects below a prefix, or abort its uploads.
 
-They are kept in C{jobs.sqlite} of the data directory, which all workers read: any of them lists and
-cancels what another one runs. A job whose process has ended is interrupted: among workers, one that
-has not been written for half a minute. It is not resumed, for what it was to do may have changed
-since; the same job, started again, goes on with what is left.
+All workers share C{jobs.sqlite} in the data directory: each can list and cancel the jobs of
+another. A job is interrupted when its process has ended; with several workers, when it has not been
+written for 30 s. An interrupted job is not resumed, because its objects may have changed since; the
+same job, started again, continues with the remaining objects.
 """
 
 import os
@@ -34,21 +34,21 @@ from storagegate.storage.records import ObjectRecord, WriteCondition
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 
 _BATCH = 1000
-"""Objects of one turn, after which others come first."""
+"""Objects per batch; the job pauses between batches."""
 
 _MOST_RUNNING = 4
-"""Jobs that run at a time, in all processes."""
+"""Concurrent jobs, in all processes."""
 
 _MOST_KEPT = 200
-"""Jobs that are over and still listed."""
+"""Finished jobs that are kept and listed."""
 
 _MOST_FAILED = 100
 _MOST_FAILED_TEXT = 8192
-"""Failures that are kept of a job, and characters of their keys; the others are counted."""
+"""Failures kept per job, and characters of their keys; further failures are only counted."""
 
 _BEAT_SECONDS = 5.0
 _DEAD_SECONDS = 30.0
-"""How often a job is written while it runs, and after how long without that it is interrupted."""
+"""Interval between writes of a running job, and time without a write until it is interrupted."""
 
 _LONGEST_PAUSE_SECONDS = 1.0
 
@@ -58,7 +58,7 @@ Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"]
 
 
 class JobsUnusable(StoreError):
-    """The file of the jobs cannot be used."""
+    """The file of jobs is unusable."""
 
 
 _KIND = FileKind(
@@ -86,9 +86,9 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A job to start.
 
-    @ivar prefix: What it concerns; empty for the whole bucket.
-    @ivar toBucket: Of a copy or a move; empty for the same one.
-    @ivar toPrefix: What takes the place of C{prefix} in the keys.
+    @ivar prefix: The prefix of the keys; empty for the whole bucket.
+    @ivar toBucket: The target of a copy or a move; empty for the same bucket.
+    @ivar toPrefix: Replaces C{prefix} in the keys of a copy or a move.
     """
 
     kind: Kind
@@ -99,7 +99,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Failed(Struct):
-    """An object that a job has left as it was."""
+    """An object that a job failed to process."""
 
     key: str
     error: str
@@ -110,9 +110,9 @@ class JobView(Struct, kw_only=True):
     A job.
 
     @ivar state: C{running}, C{done}, C{cancelled}, C{failed} or C{interrupted}.
-    @ivar done: Objects or uploads that it is through with.
-    @ivar failures: How many of them it has left as they were; C{failed} has the first.
-    @ivar error: Why the whole job has ended early.
+    @ivar done: Objects or uploads that were processed, including failures.
+    @ivar failures: The number of failures; C{failed} has the first ones.
+    @ivar error: The reason why the job failed.
     """
 
     id: str
@@ -132,14 +132,14 @@ class JobView(Struct, kw_only=True):
 
 
 class Jobs(Struct):
-    """All that are kept, the newest first."""
+    """All jobs, newest first."""
 
     items: list[JobView]
 
 
 @define(eq=False)
 class JobManager:
-    """Runs jobs, and keeps them. Reactor thread; the file is used in threads."""
+    """Runs and stores jobs. Must run in the reactor thread; the file is used in threads."""
 
     _services: ConsoleServices
     _file: SQLiteFile = field(init=False)
@@ -156,7 +156,7 @@ class JobManager:
         """
         List jobs.
 
-        @param accessKey: Only of this key.
+        @param accessKey: Return only the jobs of this key.
         """
 
         def act() -> list[tuple[Any, ...]]:
@@ -175,9 +175,9 @@ class JobManager:
         """
         Start a job.
 
-        @param key: For which it acts.
-        @param run: Does it.
-        @raise ServiceError: C{RATE_LIMITED}: Too many are running, or too many of this key.
+        @param key: The key with whose rights the job runs.
+        @param run: The work of the job.
+        @raise ServiceError: C{RATE_LIMITED}: too many jobs are running, in total or for this key.
         """
         most = placesFor(key.role, _MOST_RUNNING)
         job = JobView(
@@ -206,7 +206,7 @@ class JobManager:
             execute(insert, job.id, job.accessKey, job.state, nowMs, document)
             return True
 
-        # Before it is in the file: it is no job of a process that has ended.
+        # Set before the job is in the file, so that it never looks interrupted.
         self._own.add(job.id)
         try:
             isStarted = await self._perform(act, True)
@@ -223,7 +223,7 @@ class JobManager:
         return job
 
     async def cancel(self, id: str) -> None:
-        """End a job; one that has ended is forgotten."""
+        """Cancel a running job, or delete the record of a finished job."""
 
         def act() -> None:
             select = "SELECT id, state, wroteMs FROM consoleJobs WHERE id = ?"
@@ -239,7 +239,7 @@ class JobManager:
             self._running[id].isCancelled = True
 
     async def write(self, job: JobView) -> bool:
-        """Write the state of a job; return whether it is to go on."""
+        """Write the state of a job; return whether the job may continue."""
 
         def act() -> bool:
             select = "SELECT state FROM consoleJobs WHERE id = ?"
@@ -254,7 +254,7 @@ class JobManager:
         return found
 
     async def close(self) -> None:
-        """End the jobs of this process, as interrupted, and close the file."""
+        """Interrupt the jobs of this process, and close the file."""
         for each in list(self._running.values()):
             each.isClosing = True
         for each in list(self._running.values()):
@@ -263,15 +263,15 @@ class JobManager:
         await self._lock.run(self._services.store.pool.run, self._file.close)
 
     def forget(self, id: str) -> None:
-        """Forget a job that does not run any more."""
+        """Remove a finished job from memory."""
         self._running.pop(id, None)
         self._own.discard(id)
 
     def _stateOf(self, id: str, state: str, wroteMs: int) -> str:
-        """Return the state of a job, of which its process may have ended."""
+        """Return the state of a job, whose process may have ended."""
         if state not in ("running", "cancelling"):
             return state
-        # Without workers there is no other process that may run it.
+        # Without workers, no other process can run the job.
         isOthers = self._services.link is not None
         # A date in the future was written before the clock was set back.
         isAlive = isOthers and abs(self._nowMs() - wroteMs) < _DEAD_SECONDS * 1000
@@ -286,7 +286,7 @@ class JobManager:
 
 
 class _Ended(Exception):
-    """The job is to end, by this state."""
+    """Ends the job with a state."""
 
     def __init__(self, state: str) -> None:
         super().__init__(state)
@@ -296,9 +296,10 @@ class _Ended(Exception):
 @define(eq=False)
 class _Run:
     """
-    One job that runs.
+    A running job.
 
-    @ivar request: What remains of its request for callers: the address and whether it was secure.
+    @ivar request: The attributes of the request that callers need: its address and whether it was
+        secure.
     """
 
     _manager: JobManager
@@ -315,7 +316,7 @@ class _Run:
     _log = Logger()
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Do it, and write how it has ended."""
+        """Run the job, and write its final state."""
         job = self.job
         self._turnSeconds = self._wroteSeconds = self.services.reactor.seconds()
         try:
@@ -348,13 +349,13 @@ class _Run:
     def caller(
         self, name: str, access: str, bucket: str, key: bytes = b"", prefix: str | None = None
     ) -> ConsoleCaller:
-        """Judge an access by the key, as it is now; see L{ConsoleCall.caller}."""
+        """Authorise an access with the current key; see L{ConsoleCall.caller}."""
         identity = self._key.identity
         identity.authorise(access, bucket, key, prefix)
         return ConsoleCaller(identity, name, self.request, prefix)
 
     def failed(self, key: str, error: Exception) -> None:
-        """Count an object that stays as it was."""
+        """Count an object that the job failed to process."""
         self.job.failures += 1
         kept = self.job.failed
         if len(kept) < _MOST_FAILED and sum(len(each.key) for each in kept) < _MOST_FAILED_TEXT:
@@ -362,10 +363,12 @@ class _Run:
 
     async def turn(self, isBatchOver: bool = True) -> None:
         """
-        Let other requests come first, for as long as the last batch took; write the progress.
+        Check whether the job may continue, and write its progress. After a batch, first pause for
+        as long as the batch took.
 
-        @param isBatchOver: Whether there is a pause.
-        @raise _Ended: The job was cancelled, its key is not valid any more, or the daemon stops.
+        @param isBatchOver: Whether a batch has ended.
+        @raise _Ended: The job was cancelled, or the daemon stops.
+        @raise ServiceError: C{UNAUTHENTICATED}: the key of the job is no longer valid.
         """
         seconds = self.services.reactor.seconds
         if isBatchOver:
@@ -388,7 +391,7 @@ class _Run:
             raise _Ended("cancelled")
 
     async def pages(self, take: Callable[[Sequence[str]], Awaitable[None]]) -> None:
-        """Take the keys of the job, page by page."""
+        """Process the keys of the job, page by page."""
         job, after = self.job, b""
         while True:
             caller = self.caller("ListObjectsV2", "list", job.bucket, prefix=job.prefix)
@@ -429,7 +432,7 @@ async def listJobs(call: ConsoleCall) -> Jobs:
 async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     """Start a job."""
     call.note(**msgspec.structs.asdict(body))
-    # All of them are listed together.
+    # One listing returns all jobs, so their keys are bounded.
     for each in (body.prefix, body.toPrefix):
         checkKey(each.encode())
     isCopy = body.kind in ("copyPrefix", "movePrefix")
@@ -438,7 +441,7 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
     if isCopy and isWithin:
         raise codedError("INVALID_ARGUMENT", "The target is within what is copied")
-    # Refused now rather than by a job that fails.
+    # Refuse now instead of starting a job that fails.
     name, access = _ACCESS[body.kind]
     caller = call.caller(name, access, body.bucket, prefix=body.prefix)
     await call.services.objects.bucket(caller, body.bucket)
@@ -454,7 +457,7 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
 
 
 async def cancelJob(call: ConsoleCall) -> None:
-    """Cancel a job that runs, or forget one that has ended."""
+    """Cancel a running job, or delete the record of a finished job."""
     manager = _manager(call)
     mine = None if call.who.has("admin") else call.who.identity.accessKey
     if not any(each.id == call.params["id"] for each in await manager.jobs(mine)):
@@ -463,7 +466,7 @@ async def cancelJob(call: ConsoleCall) -> None:
 
 
 async def _deletePrefix(run: _Run) -> None:
-    """Delete the objects; where the bucket has versions, they stay as older ones."""
+    """Delete the objects; a versioned bucket keeps them as older versions."""
     bucket = run.job.bucket
 
     async def take(keys: Sequence[str]) -> None:
@@ -481,7 +484,7 @@ async def _deletePrefix(run: _Run) -> None:
 
 
 def _allowed(run: _Run, access: str, bucket: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that the limits of the key allow; the others have failed."""
+    """Return the keys that the policy of the access key allows; count the others as failed."""
     found = []
     for key in keys:
         try:
@@ -493,7 +496,7 @@ def _allowed(run: _Run, access: str, bucket: str, keys: Sequence[str]) -> list[s
 
 
 async def _copyPrefix(run: _Run) -> None:
-    """Copy the objects; those that are there are replaced."""
+    """Copy the objects; existing targets are replaced."""
     await run.pages(lambda keys: _copyAll(run, keys, isMove=False))
 
 
@@ -521,7 +524,7 @@ async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
 
 
 async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
-    """Copy an object; return it as it was."""
+    """Copy an object; return the source."""
     job, objects = run.job, run.services.objects
     source = key.encode()
     copied = readKey(job.toPrefix + key[len(job.prefix) :])
@@ -539,7 +542,7 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
 
 
 async def _abortUploads(run: _Run) -> None:
-    """End the uploads in progress."""
+    """Abort the uploads in progress."""
     job, multipart = run.job, run.services.multipart
     after = ("", "")
     while True:

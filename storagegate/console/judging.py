@@ -1,4 +1,4 @@
-"""What one key may do, by the very rules that S3 applies, and which of them has decided."""
+"""Access checks for one key, by the rules of S3, with the rule that decided."""
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import codedError
@@ -12,19 +12,19 @@ _OPERATIONS = {
     "list": ("ListObjectsV2", False),
     "admin": ("PutBucketPolicy", False),
 }
-"""By the kind of access: the operation that stands for it, and whether it concerns a key."""
+"""The operation that represents a kind of access, and whether it concerns a key."""
 
 
 async def judge(
     call: ConsoleCall, key: AccessKey, access: str, bucket: str, name: str
 ) -> tuple[bool, str]:
     """
-    Judge an access.
+    Check an access.
 
     @param access: A kind of access.
     @param name: The key of the object; empty for the bucket, or for any object.
-    @return: Whether it is allowed, and what has decided.
-    @raise ServiceError: There is no such kind of access.
+    @return: Whether the access is allowed, and the rule that decided.
+    @raise ServiceError: The kind of access is unknown.
     """
     if access not in _OPERATIONS:
         raise codedError("INVALID_ARGUMENT", f"access is one of {', '.join(_OPERATIONS)}")
@@ -65,7 +65,7 @@ async def judge(
 
 
 def _limit(policy: KeyPolicy, access: str, bucket: str) -> str:
-    """Return which limit of a key refuses an access."""
+    """Return the limit of a key that refuses an access."""
     if not KeyPolicy(policy.kind).allows(access, bucket, None):
         return f"the policy {policy.kind} of the key does not include {access}"
     if not KeyPolicy(policy.kind, policy.bucketPattern).allows(access, bucket, None):

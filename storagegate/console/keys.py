@@ -1,4 +1,4 @@
-"""Access keys: who sees and changes which, and what one of them may do."""
+"""Access keys: listing, changes, and access checks for a key."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ class KeyView(Struct, kw_only=True):
 
     @ivar bucket: A glob; empty for every bucket.
     @ivar prefix: A glob; empty for every key.
-    @ivar lastUsedMs: 0 if it was never used.
+    @ivar lastUsedMs: 0 if the key was never used.
     """
 
     accessKey: str
@@ -52,13 +52,13 @@ class KeyView(Struct, kw_only=True):
 
 
 class NewKeyView(KeyView, kw_only=True):
-    """A key with its secret, which is shown this once."""
+    """A key with its secret, which is returned only once."""
 
     secretKey: str
 
 
 class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A key to issue; without C{accessKey} and C{secretKey} they are generated."""
+    """A key to issue; C{accessKey} and C{secretKey} are generated if they are absent."""
 
     account: str
     accessKey: str = ""
@@ -75,9 +75,9 @@ class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class KeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    What is changed of a key.
+    Changes of a key.
 
-    @ivar newSecret: Whether its secret is made anew, which ends its sessions.
+    @ivar newSecret: Whether to rotate the secret, which ends the sessions of the key.
     """
 
     role: str | UnsetType = UNSET
@@ -92,7 +92,7 @@ class KeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeyPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of keys; C{find} is part of the name, the account, the address or the note."""
+    """A page of keys; C{find} is part of the name, the account, the email address or the note."""
 
     after: str = ""
     limit: int = 100
@@ -107,7 +107,7 @@ class KeyPage(Struct):
 
 
 class Access(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An access to judge: C{read}, C{write}, C{list} or C{admin}."""
+    """An access to check: C{read}, C{write}, C{list} or C{admin}."""
 
     access: str
     bucket: str
@@ -115,14 +115,14 @@ class Access(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AccessJudgement(Struct):
-    """Whether an access is allowed, and by what it was decided."""
+    """Whether an access is allowed, and the rule that decided."""
 
     allowed: bool
     why: str
 
 
 async def listKeys(call: ConsoleCall, query: KeyPageQuery) -> KeyPage:
-    """List keys by name: all of them for an auditor, else the caller's own."""
+    """List keys by name: all keys for an auditor, otherwise the caller's own key."""
     uses = await call.services.store.catalog.keyUses()
     keys = call.services.store.accessKeys.keys
     own = call.who.identity.accessKey
@@ -164,8 +164,8 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
 
 
 async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
-    """Change a key; with a new secret the answer has it, once."""
-    # Another process may have changed it just now: that must not be undone.
+    """Change a key; a new secret is returned only in this response."""
+    # Another process may have changed the key just now; its change must not be undone.
     await call.services.store.accessKeys.refresh()
     key = _changeable(call)
     changes = readChanges(body)
@@ -189,7 +189,7 @@ async def revokeKey(call: ConsoleCall) -> None:
 
 
 async def judgeAccess(call: ConsoleCall, body: Access) -> AccessJudgement:
-    """Judge an access by the rules that S3 applies: the key, its policy, the bucket's settings."""
+    """Check an access by the rules of S3: the key, its policy, and the settings of the bucket."""
     from storagegate.console.judging import judge
 
     key = _visible(call)
@@ -198,9 +198,9 @@ async def judgeAccess(call: ConsoleCall, body: Access) -> AccessJudgement:
 
 def makeKey(body: NewKey, nowMs: int) -> AccessKey:
     """
-    Make a key of what was requested; its role is not judged.
+    Make a key from a request, without checking whether the caller may give its role.
 
-    @param nowMs: When it is created.
+    @param nowMs: The time of creation, in milliseconds since the epoch.
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
     if bool(body.accessKey) != bool(body.secretKey):
@@ -224,7 +224,8 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
 
 def readChanges(body: KeyChange) -> dict[str, Any]:
     """
-    Return the fields of an L{AccessKey} that a change sets; the role is not judged.
+    Return the fields of an L{AccessKey} that a change sets; whether the caller may give the role is
+    not checked.
 
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
@@ -248,7 +249,7 @@ def viewKey(key: AccessKey, lastUsedMs: int) -> KeyView:
     """
     Describe a key without its secret.
 
-    @param lastUsedMs: 0 if it was never used.
+    @param lastUsedMs: 0 if the key was never used.
     """
     return KeyView(
         accessKey=key.accessKey,
@@ -270,7 +271,7 @@ def viewNewKey(key: AccessKey, lastUsedMs: int = 0) -> NewKeyView:
     """
     Describe a key with its secret.
 
-    @param lastUsedMs: 0 if it was never used.
+    @param lastUsedMs: 0 if the key was never used.
     """
     shown = viewKey(key, lastUsedMs)
     fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
@@ -286,7 +287,7 @@ def _visible(call: ConsoleCall) -> AccessKey:
     """
     Return the key of the path.
 
-    @raise ServiceError: There is none, or it is not the caller's own and the caller no auditor.
+    @raise ServiceError: The key does not exist, or the caller is no auditor and does not own it.
     """
     name = call.params["key"]
     key = call.services.store.accessKeys.keys.get(name)
@@ -301,7 +302,7 @@ def _changeable(call: ConsoleCall) -> AccessKey:
     """
     Return the key of the path, whose role is no higher than the caller's.
 
-    @raise ServiceError: There is none, or it may not be changed.
+    @raise ServiceError: The key does not exist, or may not be changed.
     """
     key = _visible(call)
     if not call.who.has(key.role):
@@ -311,16 +312,16 @@ def _changeable(call: ConsoleCall) -> AccessKey:
 
 def _checkRole(call: ConsoleCall, role: str) -> None:
     """
-    Refuse to give a role.
+    Refuse to give a role that is too high.
 
-    @raise ServiceError: C{PERMISSION_DENIED}: It is higher than the caller's own.
+    @raise ServiceError: C{PERMISSION_DENIED}: the role is higher than the caller's own.
     """
     if ROLES.index(role) > ROLES.index(call.who.role):
         raise codedError("PERMISSION_DENIED", "The role is higher than one's own", {"role": role})
 
 
 def _changed(name: str, read: Callable[[str], str], value: str | UnsetType) -> str | UnsetType:
-    """Read a text that may be removed by an empty one, or left."""
+    """Read a text that may be unset or empty, which removes it."""
     return value if isinstance(value, UnsetType) or not value else _read(name, read, value)
 
 
@@ -331,7 +332,7 @@ def _read(name: str, read: Callable[[V], V], value: V) -> V:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Turn what a reader raises into the error of a field."""
+    """Turn the C{ValueError} of a reader into the error of a field."""
     try:
         yield
     except ValueError as error:

@@ -1,17 +1,17 @@
 """
-C{GET events}: what happens, as one stream of C{text/event-stream}, from all processes.
+C{GET events}: live events of all processes, as one C{text/event-stream}.
 
-The events, each with a line of JSON::
+The events, each with one line of JSON::
 
     requests   a RequestEvent, see storagegate.console.requesttap
     health     {status, error, parts, warnings}: at first, and when it changes
     jobs       {items}: at first, and when one of them changes
     metrics    {endMs, values}: the figures of a step, each five seconds
     dropped    {total}: how many events this stream has not received so far
-    signedout  {}: the session or the key is over; the stream ends
+    signedout  {}: the session or the key has ended; the stream ends
 
-A stream ends within two seconds with what it was opened with. One that is not read holds at most
-L{MOST_BEHIND} bytes; further events are dropped and counted.
+A stream ends within two seconds of its key or session. For a client that does not read, it buffers
+at most L{MOST_BEHIND} bytes; further events are dropped and counted.
 """
 
 from collections import deque
@@ -37,36 +37,36 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.storage.errors import StoreError
 
 MOST_STREAMS = 16
-"""In all processes: each is checked every second."""
+"""The limit for all processes: each stream is checked every second."""
 
 MOST_BEHIND = 1 << 20
-"""Bytes that a stream waits with for its client."""
+"""Bytes that a stream buffers for its client."""
 
 COMMENT_SECONDS = 15
-"""A proxy must not take a quiet stream for a dead one."""
+"""The interval of comments, so that a proxy does not close an idle stream."""
 
 _CHUNK = 64 * 1024
 
 _ROLES = {"requests": "none", "health": "auditor", "jobs": "none", "metrics": "auditor"}
-"""The topics, and the role that each takes."""
+"""The topics, and the role that each requires."""
 
 _CHECK_SECONDS = 1.0
 
 _ABORT_SECONDS = 0.4
-"""With the poll of the keys and the check: less than two seconds."""
+"""Together with the key poll and the check, less than two seconds."""
 
 
 class EventsQuery(Struct, forbid_unknown_fields=True):
     """
-    What a stream has; the fields but the first are for requests.
+    The filter of a stream; all fields but C{topics} apply to requests.
 
-    @ivar topics: With commas: C{requests}, C{health}, C{jobs}, C{metrics}.
+    @ivar topics: Separated by commas: C{requests}, C{health}, C{jobs}, C{metrics}.
     @ivar wire: C{s3}, C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
     @ivar operation: Amazon's name, or C{Service.method}.
     @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
     @ivar key: An access key.
-    @ivar prefix: Of the key of the object.
-    @ivar slowerThanMs: Only requests that took so long.
+    @ivar prefix: A prefix of the object's key.
+    @ivar slowerThanMs: Only requests with at least this duration.
     """
 
     topics: str = "requests"
@@ -101,7 +101,7 @@ async def streamEvents(call: ConsoleCall, query: EventsQuery) -> Any:
 @define(eq=False)
 class LiveStream:
     """
-    A stream.
+    A stream of events to one client.
 
     @ivar dropped: Events that were not sent.
     @ivar behind: Bytes that wait for the client.
@@ -126,11 +126,11 @@ class LiveStream:
     # Sending
 
     async def run(self) -> None:
-        """Send what there is, until the stream or the connection ends."""
+        """Send queued events until the stream or the connection ends."""
         response = self.call.response
         response.raw.onDisconnect(self.end)
         response.header(
-            # Else nginx would gather what it passes on.
+            # Otherwise nginx would buffer the stream.
             {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         )
         self._put(b": storagegate\n\n")
@@ -154,7 +154,7 @@ class LiveStream:
         self._put(b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value)))
 
     def end(self) -> None:
-        """End the stream after what waits; soon, if the client does not read."""
+        """End the stream after the queued events; abort it soon if the client does not read."""
         self._isOver = True
         self._awake()
         if self._isWriting and not self.call.response.raw.disconnected:
@@ -167,9 +167,9 @@ class LiveStream:
 
     def offer(self, events: list[RequestEvent], second: int) -> None:
         """
-        Send the requests that the stream has.
+        Send the requests that match the stream's filter.
 
-        @param second: The present one, which has L{MOST_EVENTS} of them at most.
+        @param second: The current second; each second has at most L{MOST_EVENTS} requests.
         """
         if second != self._second:
             self._second, self._sent = second, 0
@@ -193,7 +193,7 @@ class LiveStream:
         self._awake()
 
     def _take(self) -> bytes:
-        """Take what is sent next."""
+        """Take the next chunk to send."""
         pieces = [self._waiting.popleft()]
         size = len(pieces[0])
         while self._waiting and size + len(self._waiting[0]) <= _CHUNK:
@@ -206,16 +206,16 @@ class LiveStream:
         if wake is not None:
             wake.callback(None)
 
-    # Who may see what
+    # Permissions
 
     def _maySee(self, event: RequestEvent) -> bool:
-        """Return whether a request is one of those that the role shows."""
+        """Return whether the caller's role permits it to see a request."""
         principal = self.call.who
-        # Another key of the account may reach what this one does not.
+        # Another key of the account may have access that this key lacks.
         return principal.has("auditor") or event.accessKey == principal.identity.accessKey
 
     async def _present(self) -> Principal | None:
-        """Return the principal as it is now; L{None} if it is over."""
+        """Return the current principal; L{None} if its key or session has ended."""
         before = self.call.who
         services = self.call.services
         key = services.accounts.find(before.identity.accessKey)
@@ -228,10 +228,10 @@ class LiveStream:
             return None
         return Principal(key, session)
 
-    # Once a second
+    # Checks, once a second
 
     async def check(self) -> None:
-        """Send what has changed, or the end of the session."""
+        """Send the changes, or end the stream with the session."""
         if self._isChecking or self._isOver:
             return
         self._isChecking = True
@@ -243,13 +243,13 @@ class LiveStream:
             self.call.principal = principal
             await self._sendChanges()
         except (StoreError, ServiceError):
-            # Whether the key is still valid is not known, or not what it may see.
+            # The rights of the key are unknown.
             self.end()
         finally:
             self._isChecking = False
 
     def _signOut(self) -> None:
-        """Send nothing more but that."""
+        """Drop the queued events, and send only the end of the session."""
         self.behind -= sum(map(len, self._waiting))
         self._waiting.clear()
         self.push("signedout", {})
@@ -281,7 +281,7 @@ class LiveStream:
 
 
 class LiveStreams:
-    """The streams of this process. Reactor thread."""
+    """The streams of this process. Must run in the reactor thread."""
 
     _log = Logger()
 
@@ -294,9 +294,9 @@ class LiveStreams:
 
     async def serve(self, stream: LiveStream) -> None:
         """
-        Send a stream to its end.
+        Serve a stream until it ends.
 
-        @raise ServiceError: C{RATE_LIMITED}: too many are open.
+        @raise ServiceError: C{RATE_LIMITED}: too many streams are open.
         """
         monitor = self._services.monitor
         if len(self._streams) + monitor.streamsElsewhere() >= MOST_STREAMS:

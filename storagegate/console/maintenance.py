@@ -1,4 +1,4 @@
-"""Scrubbing, damage, the commands that check and copy, the log of the catalog; doctor and clock."""
+"""Scrubbing, damage, fsck and backup, the log of the catalog, the doctor, and the clock."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,13 @@ from storagegate.telemetry.metrics import MetricFamily
 from storagegate.telemetry.prometheus import mergedSnapshot
 
 _MOST_DAMAGED = 1000
-"""Objects that are listed; the others are counted."""
+"""Damaged objects that are listed; further ones are only counted."""
 
 _NAMED_SECONDS = 60.0
-"""For so long the objects of damaged blobs are not looked for again: that reads all objects."""
+"""Interval between searches for the objects of damaged blobs, which read all objects."""
 
 _RATE_SECONDS = 2.0
-"""The shortest time over which a rate is measured."""
+"""The shortest interval over which a rate is measured."""
 
 _COMMITS = "storagegate_store_commit_seconds"
 _SYNCS = "storagegate_store_fsync_seconds"
@@ -30,12 +30,12 @@ _SYNCS = "storagegate_store_fsync_seconds"
 
 class Scrub(Struct, kw_only=True):
     """
-    The reading of all bytes, again and again.
+    The continuous verification of all stored bytes.
 
-    @ivar rounds: Those that have ended since the daemon started.
-    @ivar bytes: Read since then.
-    @ivar perSecond: Bytes, since the call before; C{null} with the first one.
-    @ivar limitPerSecond: Bytes; it reads no faster.
+    @ivar rounds: Rounds completed since the daemon started.
+    @ivar bytes: Bytes read since the daemon started.
+    @ivar perSecond: Bytes per second since the previous call; C{null} for the first call.
+    @ivar limitPerSecond: The limit of the rate, in bytes per second.
     """
 
     rounds: int
@@ -46,11 +46,11 @@ class Scrub(Struct, kw_only=True):
 
 class Damaged(Struct, kw_only=True):
     """
-    An object whose bytes are not those that were written.
+    An object whose bytes have changed since they were written.
 
-    @ivar bucket: Empty where only the blob is known.
-    @ivar versionId: Empty where it is not known, or there are no versions.
-    @ivar blob: Empty for bytes in the catalog.
+    @ivar bucket: Empty if only the blob is known.
+    @ivar versionId: Empty if it is unknown or there are no versions.
+    @ivar blob: Empty if the bytes are in the catalog.
     """
 
     bucket: str
@@ -61,10 +61,10 @@ class Damaged(Struct, kw_only=True):
 
 class SyncTimes(Struct, kw_only=True):
     """
-    How long a kind of sync has taken since the daemon started.
+    Durations of one kind of sync since the daemon started.
 
     @ivar kind: C{commit} of the catalog, C{file} or C{directory} of a blob.
-    @ivar p99Ms: An upper bound; C{null} above the last one that is measured.
+    @ivar p99Ms: An upper bound; C{null} above the largest measured bound.
     """
 
     kind: str
@@ -79,8 +79,8 @@ class Maintenance(Struct, kw_only=True):
     The state of the data.
 
     @ivar store: C{embedded} or C{cluster}.
-    @ivar absent: The fields that a store of this kind does not have.
-    @ivar damagedCount: Objects and blobs; C{damaged} has the first.
+    @ivar absent: The fields that this kind of store lacks.
+    @ivar damagedCount: The number of damaged objects and blobs; C{damaged} has the first ones.
     @ivar walBytes: The length of the catalog's write-ahead log.
     """
 
@@ -97,7 +97,7 @@ class Maintenance(Struct, kw_only=True):
 
 class DoctorFinding(Struct):
     """
-    What the doctor has found.
+    A finding of the doctor.
 
     @ivar level: C{ok}, C{warning} or C{problem}.
     """
@@ -108,7 +108,7 @@ class DoctorFinding(Struct):
 
 
 class Findings(Struct):
-    """All that it has found."""
+    """All findings of the doctor."""
 
     ok: bool
     findings: list[DoctorFinding]
@@ -142,16 +142,16 @@ async def showMaintenance(call: ConsoleCall) -> Maintenance:
 
 
 async def runDoctor(call: ConsoleCall) -> Findings:
-    """Run the doctor in a process of its own."""
+    """Run the doctor in its own process."""
     found = msgspec.convert(await call.services.daemon.doctor(), list[DoctorFinding])
     return Findings(all(each.level != "problem" for each in found), found)
 
 
 class ClockConfirmed(Struct):
     """
-    What the confirmation of the clock has done.
+    The result of confirming the clock.
 
-    @ivar wasStepped: Whether the clock was set, and removals by date waited.
+    @ivar wasStepped: Whether the clock was stepped, so that removals by date were suspended.
     @ivar nowMs: The clock, in milliseconds since 1970.
     """
 
@@ -160,7 +160,7 @@ class ClockConfirmed(Struct):
 
 
 async def confirmClock(call: ConsoleCall) -> ClockConfirmed:
-    """Trust the machine's clock as it is, in all processes of this machine."""
+    """Trust the machine's current clock, in all processes of this machine."""
     services = call.services
     clock = services.store.clock
     wasStepped = clock is not None and clock.confirm()
@@ -176,7 +176,7 @@ def _total(families: Mapping[str, MetricFamily], name: str) -> float:
 
 
 def _scrub(services: ConsoleServices, families: Mapping[str, MetricFamily]) -> Scrub:
-    """Describe scrubbing; the rate is that since an earlier call."""
+    """Describe scrubbing; the rate is measured since an earlier call."""
     read = int(_total(families, "storagegate_store_scrubbed_bytes_total"))
     now = services.reactor.seconds()
     before: dict[str, Any] = services.keep("scrub", lambda: {"at": now, "read": read, "rate": None})
@@ -192,7 +192,7 @@ def _scrub(services: ConsoleServices, families: Mapping[str, MetricFamily]) -> S
 
 
 async def _damaged(services: ConsoleServices) -> list[Damaged]:
-    """Return the damaged objects, of all workers."""
+    """Return the damaged objects known to all workers."""
     inline = set(services.store.scrubber.corruptObjects)
     if services.link is not None:
         for reply in await services.link.ask("damaged"):
@@ -203,7 +203,7 @@ async def _damaged(services: ConsoleServices) -> list[Damaged]:
 
 
 async def _ofBlobs(services: ConsoleServices, blobs: list[str]) -> list[Damaged]:
-    """Find the objects that have bytes in blobs; a blob of none of them is listed alone."""
+    """Find the objects with bytes in damaged blobs; a blob without an object is listed alone."""
     now = services.reactor.seconds()
     kept: dict[str, Any] = services.keep("damagedNames", dict)
     if kept.get("blobs") == blobs and now - kept["at"] < _NAMED_SECONDS:
@@ -232,7 +232,7 @@ def _walBytes(directory: str) -> int:
 
 
 def _syncTimes(family: MetricFamily | None, kindOf: Any) -> Iterable[SyncTimes]:
-    """Add the samples of all workers up, by kind."""
+    """Sum the samples of all workers, by kind."""
     if family is None:
         return
     added: dict[str, list[float]] = {}
@@ -253,7 +253,7 @@ def _syncTimes(family: MetricFamily | None, kindOf: Any) -> Iterable[SyncTimes]:
 
 
 def _quantileMs(counts: list[float], bounds: Iterable[float], part: float) -> float | None:
-    """Return the upper bound of the bucket in which a quantile is, in milliseconds."""
+    """Return the upper bound of the bucket that contains a quantile, in milliseconds."""
     wanted = sum(counts) * part
     reached = 0.0
     for count, bound in zip(counts, bounds, strict=False):

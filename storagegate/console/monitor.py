@@ -1,13 +1,14 @@
 """
-What the console has in each process: the tap of requests, and the history of figures.
+The console's state in each process: the request tap and the history of metrics.
 
-It is made with the first request to the console: in all processes, for that one says so to the
-others. Messages between them, of the topic L{TOPIC}, are mappings with a C{kind}::
+The first request to the console creates it in all processes, because the process of that request
+notifies the others. Messages between processes, with the topic L{TOPIC}, are mappings with a
+C{kind}::
 
     begin                                  count from now on
-    step      step, figures                what the sender has counted
-    watch     from, streams, filters       the streams that are open with the sender
-    requests  events, dropped              for the streams that are open elsewhere
+    step      step, figures                the counts of the sender
+    watch     from, streams, filters       the open streams of the sender
+    requests  events, dropped              for the streams of other processes
 
 A process that does not repeat C{watch} for three seconds has ended, and its streams with it.
 """
@@ -38,17 +39,17 @@ _HISTORY = "console.history"
 _FORGET_SECONDS = 3.0
 
 _LATE_SECONDS = 1.0
-"""How long the counts of other processes are waited for after a step."""
+"""How long to wait for the counts of other processes after a step."""
 
 Publish = Callable[[list[RequestEvent], int], object]
 
 
 class ConsoleMonitor:
     """
-    Counts, and passes requests to streams. Reactor thread.
+    Counts requests, and passes them to streams. Must run in the reactor thread.
 
-    @ivar tap: To be added to the observers of requests of this process.
-    @ivar history: The figures of all processes.
+    @ivar tap: The tap, which observes the requests of this process.
+    @ivar history: The metrics of all processes.
     @ivar publish: Called with the requests of all processes, while a stream is open in this one.
     """
 
@@ -65,10 +66,10 @@ class ConsoleMonitor:
         self._now = now
         self._worker = 0 if link is None else link.index
         self.tap = RequestTap(clock, self._worker, self._requests, now)
-        # Of this process; its index is also that of the one that it replaces.
+        # Identifies this process; a replaced worker has the same index.
         self._id = os.getpid()
         self._own: Sequence[RequestFilter] = ()
-        # By process: when to forget it, how many streams it has, and their filters.
+        # By process: expiry time, number of streams, and their filters.
         self._others: dict[int, tuple[float, int, list[RequestFilter]]] = {}
         self._timers: list[IDelayedCall] = []
         self._cpu = _cpuSeconds()
@@ -79,7 +80,7 @@ class ConsoleMonitor:
             link.ask(_HISTORY).addCallback(self._load)
 
     def begin(self) -> None:
-        """Let the other processes count, too."""
+        """Make the other processes count, too."""
         self._say({"kind": "begin"})
 
     def stop(self) -> None:
@@ -91,7 +92,7 @@ class ConsoleMonitor:
         self._timers = []
 
     def received(self, message: Any) -> None:
-        """Take a message of another process."""
+        """Process a message of another process."""
         kind = message["kind"]
         if kind == "step":
             figures = msgspec.convert(message["figures"], ProcessFigures)
@@ -109,10 +110,11 @@ class ConsoleMonitor:
 
     def watch(self, streams: int, filters: Sequence[RequestFilter]) -> None:
         """
-        Tell all processes what this one's streams have; called each second while there are some.
+        Announce this process's streams to all processes. Call it each second while a stream is
+        open.
 
-        @param streams: How many are open.
-        @param filters: Of those with the topic of requests.
+        @param streams: The number of open streams.
+        @param filters: The filters of streams with the topic C{requests}.
         """
         self._own = filters
         self._choose()
@@ -120,7 +122,7 @@ class ConsoleMonitor:
         self._say({"kind": "watch", "from": self._id, "streams": streams, "filters": values})
 
     def streamsElsewhere(self) -> int:
-        """Return how many streams are open with other processes."""
+        """Return the number of open streams in other processes."""
         self._forget()
         return sum(streams for _, streams, _ in self._others.values())
 
@@ -129,7 +131,7 @@ class ConsoleMonitor:
         self._others = {id: each for id, each in self._others.items() if each[0] > now}
 
     def _choose(self) -> None:
-        """Set what the tap makes events of."""
+        """Set the filters of the tap."""
         self._forget()
         filters = [*self._own, *(one for _, _, some in self._others.values() for one in some)]
         self.tap.filters = filters or None
@@ -143,11 +145,11 @@ class ConsoleMonitor:
             values = [msgspec.to_builtins(each) for each in events]
             self._say({"kind": "requests", "events": values, "dropped": dropped})
 
-    # Figures
+    # Metrics
 
     def _schedule(self) -> None:
         now = self._now()
-        # Rounded: a timer may be early by the clock of the day.
+        # Rounded: a timer may fire early by the wall clock.
         step = round(now / STEP_SECONDS) + 1 if self._due else int(now // STEP_SECONDS) + 1
         delay = max(0.0, step * STEP_SECONDS - now)
         self._due = self._clock.seconds() + delay

@@ -1,4 +1,4 @@
-"""Objects: their lists, records, bytes and versions."""
+"""Objects: listings, records, contents and versions."""
 
 from collections.abc import Mapping
 from email.errors import HeaderParseError
@@ -53,14 +53,14 @@ _WRITTEN = frozenset(
     }
 )
 """
-The fields of a request that its object gets. C{Cache-Control} is not of them: a browser sends its
-own.
+The request fields that are stored with an object. C{Cache-Control} is not among them: a browser
+sends its own.
 """
 
 _log = Logger()
 
 _CHECK_SECONDS = 1.0
-"""How often the key of an upload in flight is looked at."""
+"""How often the key of an upload in flight is checked."""
 
 
 class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -74,9 +74,9 @@ class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class ObjectPage(Struct):
     """
-    A page.
+    A page of objects and common prefixes.
 
-    @ivar objects: Key, size, time of the last change in milliseconds, ETag.
+    @ivar objects: Key, size, last modification in milliseconds, ETag.
     """
 
     prefixes: tuple[str, ...]
@@ -85,7 +85,7 @@ class ObjectPage(Struct):
 
 
 class VersionsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of versions, and of those of C{after} the ones older than C{versionAfter}."""
+    """A page of versions; for the key C{after}, only versions older than C{versionAfter}."""
 
     prefix: str = ""
     delimiter: str = ""
@@ -107,7 +107,7 @@ class VersionView(Struct):
 
 
 class VersionPage(Struct):
-    """A page; both of the last two name where the next one starts."""
+    """A page; the last two fields are the position of the next page."""
 
     prefixes: tuple[str, ...]
     items: list[VersionView]
@@ -117,9 +117,9 @@ class VersionPage(Struct):
 
 class VersionQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    Which version is meant; by default the current one.
+    A version; the current one by default.
 
-    @ivar bytes: Its bytes in place of its record, if it is there.
+    @ivar bytes: If present, return the content instead of the record.
     """
 
     versionId: str | None = None
@@ -128,10 +128,10 @@ class VersionQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    What is deleted.
+    Options of a deletion.
 
-    @ivar versionId: The version that is deleted for good.
-    @ivar bypass: Whether a retention in governance mode is to give way.
+    @ivar versionId: The version to delete permanently.
+    @ivar bypass: Whether to bypass a retention in governance mode.
     """
 
     versionId: str | None = None
@@ -142,8 +142,8 @@ class ObjectView(Struct, kw_only=True):
     """
     The record of an object.
 
-    @ivar versionId: L{None} where the bucket has never had versions.
-    @ivar tags: L{None} where they may not be read.
+    @ivar versionId: L{None} if the bucket has never had versions.
+    @ivar tags: L{None} if the caller may not read them.
     """
 
     key: str
@@ -164,9 +164,9 @@ class ObjectView(Struct, kw_only=True):
 
 class ObjectChanges(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    What changes by a copy; without any change, a version that the query names becomes current.
+    Changes that a copy makes; without any, a version that the query names becomes current.
 
-    @ivar headers: C{content-disposition} and others that S3 keeps.
+    @ivar headers: C{content-disposition} and the other headers that S3 stores.
     """
 
     contentType: str | UnsetType = UNSET
@@ -178,7 +178,7 @@ class Named(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     An object to delete.
 
-    @ivar versionId: The version that is deleted for good; L{None}: the object.
+    @ivar versionId: The version to delete permanently; L{None} deletes the current object.
     """
 
     key: str
@@ -187,9 +187,9 @@ class Named(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Deletions(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    Objects to delete, 1,000 at most.
+    Objects to delete, at most 1,000.
 
-    @ivar bypass: Whether a retention in governance mode is to give way.
+    @ivar bypass: Whether to bypass a retention in governance mode.
     """
 
     items: list[Named]
@@ -197,7 +197,7 @@ class Deletions(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Refused(Struct):
-    """An object that was not deleted, and the code of S3 that says why."""
+    """An object that was not deleted, with S3's error code."""
 
     key: str
     versionId: str | None
@@ -205,7 +205,7 @@ class Refused(Struct):
 
 
 class DeletionsDone(Struct):
-    """What became of them."""
+    """The result of a bulk deletion."""
 
     done: int
     failed: list[Refused]
@@ -213,9 +213,9 @@ class DeletionsDone(Struct):
 
 class SettingQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    Of which version a setting is; by default of the current one.
+    The version of a setting; the current one by default.
 
-    @ivar bypass: Whether a retention in governance mode is to give way.
+    @ivar bypass: Whether to bypass a retention in governance mode.
     """
 
     versionId: str | None = None
@@ -224,9 +224,9 @@ class SettingQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Deleted(Struct):
     """
-    What a deletion has done.
+    The result of a deletion.
 
-    @ivar versionId: That of the delete marker, or of the version that was removed.
+    @ivar versionId: The id of the delete marker, or of the removed version.
     """
 
     versionId: str | None
@@ -269,7 +269,7 @@ async def listVersions(call: ConsoleCall, query: VersionsQuery) -> VersionPage:
 
 
 async def showObject(call: ConsoleCall, query: VersionQuery) -> ObjectView | Any:
-    """Describe an object, or respond with its bytes."""
+    """Describe an object, or respond with its content."""
     bucket, key = call.params["bucket"], call.key
     if query.bytes is not None:
         await sendObject(call, bucket, key, query.versionId)
@@ -280,7 +280,7 @@ async def showObject(call: ConsoleCall, query: VersionQuery) -> ObjectView | Any
 
 
 async def putObject(call: ConsoleCall) -> ObjectView:
-    """Store the body."""
+    """Store the body as an object."""
     bucket, key = call.params["bucket"], call.key
     objects, store, request = call.services.objects, call.services.store, call.request
     caller = call.caller("PutObject", "write", bucket, key)
@@ -324,7 +324,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
 
 
 async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
-    """Delete an object, or a version of it for good; one that does not exist counts as deleted."""
+    """Delete an object, or permanently delete a version; a missing object counts as deleted."""
     bucket, key = call.params["bucket"], call.key
     caller = call.caller("DeleteObject", "write", bucket, key)
     condition = WriteCondition(bypass=query.bypass)
@@ -335,7 +335,7 @@ async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
 
 
 async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
-    """Delete objects, each that the caller may delete, in one transaction."""
+    """Delete those objects that the caller may delete, in one transaction."""
     bucket = call.params["bucket"]
     if not 1 <= len(body.items) <= MOST:
         raise codedError("INVALID_ARGUMENT", f"items are 1 to {MOST}")
@@ -368,7 +368,7 @@ async def showObjectSetting(call: ConsoleCall, query: SettingQuery) -> Any:
 
 
 async def putObjectSetting(call: ConsoleCall, query: SettingQuery, body: Any) -> None:
-    """Store tags, retention or legal hold, checked as S3 checks it."""
+    """Store tags, retention or legal hold, with the checks of S3."""
     await storeSetting(call, _target(call, query), call.params["name"], body)
 
 
@@ -384,7 +384,7 @@ def _target(call: ConsoleCall, query: SettingQuery) -> Target:
 
 async def checkStill(call: ConsoleCall) -> None:
     """
-    Refuse to go on for a principal that is none any more.
+    Check that the key and the session of the caller are still valid.
 
     @raise ServiceError: C{UNAUTHENTICATED}.
     """
@@ -402,8 +402,8 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     """
     Read, verify and store the body of a request.
 
-    @param algorithm: Of the checksum that is computed, if the request has none.
-    @raise S3Error: The body is not as its fields say.
+    @param algorithm: The checksum algorithm, if the request names none.
+    @raise S3Error: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
     expectation = BodyExpectation(
@@ -417,7 +417,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
 
     async def check() -> None:
-        # Also of a client that has stopped to send: its connection has minutes of time.
+        # Also covers a stalled client, whose connection stays open for minutes.
         try:
             await checkStill(call)
         except ServiceError as error:
@@ -437,10 +437,10 @@ def attributesOf(
     contentType: str, metadata: Mapping[str, str], headers: Mapping[str, str]
 ) -> Attributes:
     """
-    Make attributes of JSON, checked as those of S3's header fields.
+    Make attributes from JSON, with the checks of S3's header fields.
 
     @param metadata: Names without S3's prefix.
-    @raise ServiceError: C{INVALID_ARGUMENT}: A name or a value cannot be that of a header field.
+    @raise ServiceError: C{INVALID_ARGUMENT}: a name or a value is invalid in a header field.
     """
     fields = {b"content-type": contentType.encode()} if contentType else {}
     for name, value in headers.items():
@@ -455,7 +455,7 @@ def attributesOf(
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:
-    """Return the attributes with the changes."""
+    """Return the attributes with the changes applied."""
     new = attributesOf(
         before.contentType if changes.contentType is UNSET else changes.contentType,
         {} if changes.metadata is UNSET else changes.metadata,
@@ -502,7 +502,7 @@ async def _view(
 
 
 def _readable(value: str) -> str:
-    """Decode the words of RFC 2047 in a value, as S3 stores those that are not ASCII."""
+    """Decode the RFC 2047 encoded words with which S3 stores non-ASCII values."""
     try:
         return str(make_header(decode_header(value)))
     except (HeaderParseError, LookupError, ValueError):

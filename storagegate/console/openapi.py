@@ -16,7 +16,7 @@ _REFERENCE = "#/components/schemas/{name}"
 _BYTES: Mapping[str, Any] = {"application/octet-stream": {}}
 
 _RAW = frozenset({"putObject", "putPart"})
-"""The operations whose body is bytes."""
+"""The operations whose body is binary."""
 
 _ERROR = {
     "type": "object",
@@ -36,9 +36,9 @@ async def showOpenAPI(call: ConsoleCall) -> Any:
 
 def describe(operations: Sequence[APIOperation]) -> dict[str, Any]:
     """
-    Write the document.
+    Build the OpenAPI document.
 
-    @param operations: The table.
+    @param operations: The table of operations.
     """
     types = [
         member
@@ -72,14 +72,14 @@ def describe(operations: Sequence[APIOperation]) -> dict[str, Any]:
 
 
 def _members(found: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one that is none; structs of a union have no tags."""
+    """Return the members of a union, or the type itself; structs of a union have no tags."""
     return get_args(found) if isinstance(found, UnionType) else (found,)
 
 
 def _operation(
     operation: APIOperation, schemas: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    """Describe a row."""
+    """Describe an operation."""
     names = re.findall(r"\{(\w+)\}", operation.path)
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

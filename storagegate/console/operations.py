@@ -2,10 +2,9 @@
 The operations of the API: one table, which routes requests and describes them as OpenAPI.
 
 A handler is a coroutine function of a L{ConsoleCall<storagegate.console.call.ConsoleCall>}. Its
-parameters C{query} and C{body}, if it has them, are annotated with the C{Struct} that the query or
-the JSON document must be; its result is annotated with what the response has: C{None} is 204. A
-handler of bytes or streams responds itself, and returns
-L{ANSWERED<storagegate.console.call.ANSWERED>}.
+optional parameters C{query} and C{body} are annotated with the C{Struct} of the query or the JSON
+document; its result is annotated with the type of the response: C{None} is 204. A handler that
+sends bytes or a stream responds itself, and returns L{ANSWERED<storagegate.console.call.ANSWERED>}.
 """
 
 import re
@@ -21,7 +20,7 @@ from attrs import field, frozen
 from storagegate.core.errors import ServiceError, codedError
 
 PREFIX = "api/v1/"
-"""Where the API is, below the console."""
+"""The path of the API, below the console."""
 
 _PACKAGE = "storagegate.console"
 
@@ -31,11 +30,12 @@ class APIOperation:
     """
     A row of the table.
 
-    @ivar path: Below L{PREFIX}. C{{name}} is one segment, percent-encoded: a slash in it, too.
+    @ivar path: The path below L{PREFIX}. C{{name}} is one percent-encoded segment, including its
+        slashes.
     @ivar handler: C{module:function} in this package.
-    @ivar least: The role that it takes; empty: not even a session.
-    @ivar summary: One sentence.
-    @ivar changes: Whether it changes something, and is logged.
+    @ivar least: The required role; empty if not even a session is required.
+    @ivar summary: A description in one sentence.
+    @ivar changes: Whether the operation may change something and is logged.
     """
 
     method: str
@@ -51,7 +51,7 @@ class APIOperation:
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something."""
+        """Whether the operation may change something."""
         return self.method not in ("GET", "HEAD")
 
     @property
@@ -61,21 +61,21 @@ class APIOperation:
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The handler, imported now."""
+        """The handler, imported on first use."""
         found: Callable[..., Any] = resolve_name(f"{_PACKAGE}.{self.handler}")
         return found
 
     @cached_property
     def types(self) -> Mapping[str, Any]:
-        """The types of C{query}, C{body} and C{return}, as far as it has them."""
+        """The types of C{query}, C{body} and C{return}, if the handler has them."""
         types = get_annotations(self.function, eval_str=True)
         return {name: types[name] for name in ("query", "body", "return") if name in types}
 
     def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
         """
-        Return the parameters of a path; L{None} if it is another.
+        Return the parameters of a path; L{None} if the path does not match.
 
-        @raise ServiceError: C{INVALID_ARGUMENT}: A parameter is no UTF-8.
+        @raise ServiceError: C{INVALID_ARGUMENT}: a parameter is not UTF-8.
         """
         if len(segments) != len(self.segments):
             return None
@@ -93,10 +93,10 @@ class APIOperation:
 
 def _decoded(segment: str) -> str:
     """
-    Decode a segment. Browsers take C{.} and C{..}, escaped or not, for steps in the path: so they
-    may be written with a tilde before them, and a name that looks so has one more.
+    Decode a segment. Browsers resolve C{.} and C{..}, escaped or not, as steps in the path, so both
+    may be written with a leading tilde; a name that already has this form gets one more.
 
-    @raise ValueError: It is no UTF-8.
+    @raise ValueError: The segment is not UTF-8.
     """
     text = unquote(segment, errors="strict")
     return text[1:] if _DOTS.fullmatch(text) else text
@@ -225,16 +225,16 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("POST", "gateway/calls", "callMethod", "admin", "Call a method over a wire"),
     ),
 )
-"""All operations; the first that matches has a request."""
+"""All operations; the first match serves a request."""
 
 
 def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]:
     """
     Find the operation of a request.
 
-    @param path: Raw, below L{PREFIX}.
+    @param path: The raw path below L{PREFIX}.
     @return: The operation and the decoded parameters of the path.
-    @raise ServiceError: C{NOT_FOUND}, or 405 with C{Allow}.
+    @raise ServiceError: C{NOT_FOUND}, or C{METHOD_NOT_ALLOWED} with the status 405.
     """
     segments = tuple(path.split("/"))
     wanted = "GET" if method == "HEAD" else method

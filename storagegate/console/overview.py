@@ -1,8 +1,8 @@
 """
-The state of the daemon in one document, and the figures of the last hour.
+The state of the daemon in one document, and the metrics of the last hour.
 
-The figures begin with the first request to the console: before that nothing of it is in memory.
-With workers they are those of all of them, by L{MetricsHistory}.
+Metrics begin with the first request to the console; before it, they take no memory. With several
+workers they cover all of them, see L{MetricsHistory}.
 """
 
 import os
@@ -18,14 +18,14 @@ from storagegate.console.services import ConsoleServices
 from storagegate.version import __version__
 
 _NO_WIRE = "admin"
-"""The listener whose requests are not counted: those of the console itself."""
+"""The listener whose requests are not counted: the console's own."""
 
 
 class Disk(Struct):
     """
     The disk of the data directory.
 
-    @ivar free: Bytes that the daemon may still write.
+    @ivar free: Bytes available to the daemon.
     """
 
     free: int
@@ -34,10 +34,10 @@ class Disk(Struct):
 
 class StoreView(Struct):
     """
-    What the store holds.
+    The contents of the store.
 
-    @ivar bytes: Of the objects.
-    @ivar readOnly: Why it accepts no writes; L{None} if it does.
+    @ivar bytes: Total size of the objects.
+    @ivar readOnly: The reason why the store accepts no writes; L{None} if it accepts them.
     """
 
     objects: int
@@ -48,12 +48,12 @@ class StoreView(Struct):
 
 class HealthView(Struct):
     """
-    Whether requests are served.
+    The health of the daemon.
 
     @ivar status: C{ok}, C{unavailable} or C{draining}.
-    @ivar error: Why it is not C{ok}.
-    @ivar parts: C{ok}, C{listening}, or the problem, of each part and listener.
-    @ivar warnings: What an operator should look at, by name.
+    @ivar error: The reason for a status other than C{ok}.
+    @ivar parts: By component and listener: C{ok}, C{listening}, or the problem.
+    @ivar warnings: Warnings for the operator, by name.
     """
 
     status: str
@@ -66,8 +66,8 @@ class Overview(HealthView):
     """
     The state of the daemon.
 
-    @ivar startedMs: When its first process began.
-    @ivar workers: How many processes serve; 1 without workers.
+    @ivar startedMs: The start of its first process.
+    @ivar workers: The number of serving processes; 1 without workers.
     @ivar wires: The requests of the last minute, by wire.
     """
 
@@ -80,18 +80,18 @@ class Overview(HealthView):
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True):
-    """Of how many seconds the figures are."""
+    """Length of the history, in seconds."""
 
     seconds: int = 3600
 
 
 class History(Struct):
     """
-    Figures in steps.
+    Metrics in steps.
 
     @ivar stepMs: The length of a step.
-    @ivar endMs: The end of the last one.
-    @ivar series: By name, of the same length; L{None} where nothing is known.
+    @ivar endMs: The end of the last step.
+    @ivar series: By name, all of the same length; L{None} for unknown values.
     """
 
     stepMs: int
@@ -130,7 +130,7 @@ _MOST_BUCKETS = 10_000
 
 
 async def showHistory(call: ConsoleCall, query: HistoryQuery) -> History:
-    """Return the figures of the last hour, or of less of it."""
+    """Return the metrics of the last hour, or of a shorter time."""
     history = call.services.monitor.history
     return History(
         STEP_SECONDS * 1000, history.last * STEP_SECONDS * 1000, history.series(query.seconds)
@@ -138,7 +138,7 @@ async def showHistory(call: ConsoleCall, query: HistoryQuery) -> History:
 
 
 def showHealth(services: ConsoleServices) -> HealthView:
-    """Describe whether requests are served."""
+    """Describe the health of the daemon."""
     found = services.daemon.readiness()
     parts = {name: wrong or "ok" for name, wrong in found.parts.items()}
     listeners = {name: wrong or "listening" for name, wrong in found.listeners.items()}
@@ -157,9 +157,9 @@ def _disk(directory: str) -> Disk:
 
 
 def _startedMs(pid: int) -> int:
-    """Return when a process began, in milliseconds since the epoch."""
+    """Return when a process started, in milliseconds since the epoch."""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        # The name, in parentheses, may have spaces; field 22 follows it, see proc(5).
+        # The name, in parentheses, may contain spaces; field 22 follows it, see proc(5).
         ticks = int(file.read().rpartition(b")")[2].split()[19])
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return int((booted + ticks / os.sysconf("SC_CLK_TCK")) * 1000)

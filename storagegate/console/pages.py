@@ -1,4 +1,4 @@
-"""The pages of the console: static files whose names have a hash of their content."""
+"""The pages of the console: static files whose names contain a hash of their content."""
 
 import atexit
 import os
@@ -17,8 +17,8 @@ def pagesDirectory() -> str:
     """
     Return the directory of the pages.
 
-    An installed package has it. In a checkout it is made of the sources for this process, and
-    removed when the process ends.
+    An installed package contains it. In a checkout, this process builds it from the sources, and
+    removes it at exit.
     """
     if not SOURCES.is_dir():
         return str(BUILT)
@@ -29,7 +29,7 @@ def pagesDirectory() -> str:
 
 
 def servePages(app: Application) -> None:
-    """Serve the pages: what has a hash in its name never changes."""
+    """Serve the pages; files with a hash in their names are immutable."""
     directory = pagesDirectory()
     hashed = staticFiles(
         os.path.join(directory, "assets"),

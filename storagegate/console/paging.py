@@ -1,4 +1,4 @@
-"""Pages of lists that are in memory."""
+"""Pages of in-memory lists."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ from storagegate.core.errors import codedError
 T = TypeVar("T")
 
 MOST = 1000
-"""Items of a page."""
+"""Largest number of items per page."""
 
 
 @frozen
@@ -18,7 +18,7 @@ class Page(Generic[T]):
     """
     A page.
 
-    @ivar next: The C{after} of the next one; L{None} for the last.
+    @ivar next: The C{after} of the next page; L{None} on the last page.
     """
 
     items: Sequence[T]
@@ -27,7 +27,7 @@ class Page(Generic[T]):
 
 def checkLimit(limit: int) -> int:
     """
-    Accept the number of items of a page.
+    Validate the number of items of a page.
 
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
@@ -38,13 +38,13 @@ def checkLimit(limit: int) -> int:
 
 def page(items: Sequence[T], after: str, limit: int, name: Callable[[T], str]) -> Page[T]:
     """
-    Take a page.
+    Return a page of a list.
 
-    @param items: In the order of their names.
-    @param after: Names strictly after this one; empty begins.
-    @param limit: The most items.
+    @param items: Sorted by name.
+    @param after: Only names strictly after this one; empty for the first page.
+    @param limit: Largest number of items.
     @param name: Returns the name of an item.
-    @raise ServiceError: The limit is none.
+    @raise ServiceError: The limit is invalid.
     """
     checkLimit(limit)
     rest = [item for item in items if name(item) > after]

@@ -1,4 +1,4 @@
-"""The bytes of an object: S3's own handlers send them, with the fields of the console."""
+"""Object contents, sent by S3's own handlers with the header fields of the console."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -18,21 +18,21 @@ SANDBOX = (
     "sandbox; default-src 'none'; img-src 'self' data:; media-src 'self'; "
     "style-src 'unsafe-inline'; frame-ancestors 'self'"
 )
-"""The policy of bytes of objects: what they are runs no script and loads nothing from elsewhere."""
+"""The content security policy of object contents: no scripts, and nothing loaded from elsewhere."""
 
 _PREVIEWED = ("image/", "text/", "audio/", "video/")
 
 _OWN = frozenset({"x-content-type-options"})
-"""Fields of each answer that those of an object have, too."""
+"""Response fields that a response with an object's contents already has."""
 
 
 @define(eq=False)
 class ObjectRead(ConsoleCaller):
     """
-    A read of an object, as S3's handlers take it: as much of C{S3Request} as they use.
+    A read of an object, with the part of C{S3Request} that S3's handlers use.
 
-    @ivar parameters: Those of S3's query.
-    @ivar commonHeaders: The fields of each answer of the console, encoded.
+    @ivar parameters: The parameters of S3's query.
+    @ivar commonHeaders: The encoded fields of each response of the console.
     """
 
     services: Any = None
@@ -48,29 +48,29 @@ class ObjectRead(ConsoleCaller):
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """The range and the conditions."""
+        """The range and the conditions of the request."""
         sent = self._request.raw.headers
         return {name: sent[name] for name in READ_FIELDS if name in sent}
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The version, and the fields that replace those of the object."""
+        """The version, and the fields that replace the object's own."""
         return self.parameters
 
     def respondObject(
         self, code: int, fields: bytes, body: bytes = b"", length: int | None = None
     ) -> None:
-        """Send a whole response; see L{storagegate.s3.request.S3Request.respondObject}."""
+        """Send a complete response; see L{storagegate.s3.request.S3Request.respondObject}."""
         self.request.respondWith(code, self.commonHeaders + fields, body, length)
 
     def startObject(self, code: int, fields: bytes, length: int) -> None:
-        """Send a head; see L{storagegate.s3.request.S3Request.startObject}."""
+        """Send the head of a response; see L{storagegate.s3.request.S3Request.startObject}."""
         self.request.begin(code, checkedFields(self.commonHeaders + fields), length)
 
 
 def disposition(key: bytes, kind: str) -> str:
     """
-    Write a C{Content-Disposition} in ASCII, with the last part of a key as the name.
+    Return an ASCII C{Content-Disposition} with the last segment of a key as file name.
 
     @param kind: C{attachment} or C{inline}.
     """
@@ -80,7 +80,7 @@ def disposition(key: bytes, kind: str) -> str:
 
 
 def isPreviewed(contentType: str) -> bool:
-    """Return whether a browser may show an object of a type; any other is saved."""
+    """Return whether a browser may display a content type; it downloads any other."""
     bare = contentType.partition(";")[0].strip().lower()
     return bare.startswith(_PREVIEWED) or bare == "application/pdf"
 
@@ -93,10 +93,10 @@ async def sendObject(
     isPreview: bool = False,
 ) -> None:
     """
-    Respond with the bytes of an object, or a run of them.
+    Respond with the content of an object, or a range of it.
 
-    @param isPreview: Whether the browser shows it, if its type can be shown.
-    @raise S3Error: As of S3's GET.
+    @param isPreview: Whether the browser may display the object, if its type permits it.
+    @raise S3Error: The errors of S3's GET.
     """
     caller = call.caller("GetObject", "read", bucket, key)
     services = SimpleNamespace(

@@ -1,9 +1,9 @@
 """
-Requests of all wires, as the live view and the figures of the console see them.
+Requests of all wires, for the live view and the metrics of the console.
 
-A L{RequestTap} is an observer of completed S3 requests and of the calls of the gateway. It is added
-with the first request to the console, and counts from then on; events are made only while a stream
-is open, of this process or of another one.
+A L{RequestTap} observes completed S3 requests and calls of the gateway. The first request to the
+console adds it, and it counts from then on; it makes events only while a stream is open in any
+process.
 """
 
 from bisect import bisect_left
@@ -21,34 +21,34 @@ from storagegate.s3.observers import UNKNOWN, S3RequestRecord, identify
 from storagegate.telemetry.redaction import Redactor
 
 MOST_EVENTS = 1000
-"""Events of a second, of each process; further ones are dropped and counted."""
+"""Events per second and process; further events are dropped and counted."""
 
 _GATHER_SECONDS = 0.02
 """The longest time that an event of the gateway waits for others."""
 
 _MOST_TEXT = 500
-"""Characters of a text that a client chooses, but the key of an object."""
+"""Largest length of a client's text, in characters; object keys are exempt."""
 
 BOUNDS = tuple(20e-6 * 2 ** (step / 2) for step in range(42))
-"""Upper bounds of the durations that are counted together, in seconds: 20 microseconds to 30 s."""
+"""Upper bounds of the duration buckets, in seconds: 20 microseconds to 30 s."""
 
 
 class RequestEvent(Struct, omit_defaults=True):
     """
-    A request that has ended.
+    A completed request.
 
-    @ivar atMs: When it ended.
+    @ivar atMs: The time of its end.
     @ivar wire: C{s3}, or the transport of the gateway.
     @ivar worker: The index of the process.
     @ivar operation: Amazon's name, or C{Service.method}.
-    @ivar status: That of HTTP, also of other wires; 499 if the client went away.
-    @ivar ms: How long it took.
-    @ivar code: Of the error; empty for none.
-    @ivar reason: The sentence of the error, as the client received it.
-    @ivar accessKey: The key that was proved.
-    @ivar user: What a provider of the gateway calls the user.
-    @ivar bytesIn: Bytes of the body that were read; of S3 only.
-    @ivar bytesOut: Bytes of the body that were sent; of S3 only.
+    @ivar status: HTTP status, also for other wires; 499 if the client disconnected.
+    @ivar ms: Duration.
+    @ivar code: Error code; empty for none.
+    @ivar reason: Error message, as the client received it.
+    @ivar accessKey: The authenticated access key.
+    @ivar user: The name that the gateway's token provider gives the user.
+    @ivar bytesIn: Bytes of the body that were read; S3 only.
+    @ivar bytesOut: Bytes of the body that were sent; S3 only.
     """
 
     atMs: int
@@ -73,11 +73,11 @@ class RequestEvent(Struct, omit_defaults=True):
 
 class RequestFilter(Struct, frozen=True, omit_defaults=True):
     """
-    Which requests a stream has; an empty text is any.
+    The filter of a stream; an empty text matches any value.
 
     @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
     @ivar key: An access key.
-    @ivar prefix: Of the key of the object.
+    @ivar prefix: A prefix of the object's key.
     """
 
     wire: str = ""
@@ -89,7 +89,7 @@ class RequestFilter(Struct, frozen=True, omit_defaults=True):
     slowerThanMs: float = 0.0
 
     def matches(self, event: RequestEvent) -> bool:
-        """Return whether a stream has a request."""
+        """Return whether the filter matches a request."""
         return (
             (not self.wire or event.wire == self.wire)
             and (not self.operation or event.operation == self.operation)
@@ -113,11 +113,10 @@ def _hasStatus(status: int, wanted: str) -> bool:
 @define(eq=False)
 class WireCounts:
     """
-    The requests of a wire since they were taken last.
+    The requests of a wire since the last collection.
 
-    @ivar errors: Those with a status of 400 or above.
-    @ivar durations: How many took at most each of L{BOUNDS} and more than the one before, and
-        those above all.
+    @ivar errors: Requests with a status of 400 or above.
+    @ivar durations: Requests per bucket of L{BOUNDS}, and in the last place those above all bounds.
     """
 
     requests: int = 0
@@ -129,10 +128,10 @@ class WireCounts:
 
 class RequestTap:
     """
-    Counts requests, and makes events of those that a stream wants. Reactor thread.
+    Counts requests, and makes events for open streams. Must run in the reactor thread.
 
-    @ivar filters: Those of all open streams; L{None} if there is none.
-    @ivar redact: Removes secrets from a text that a client has sent.
+    @ivar filters: The filters of all open streams; L{None} without streams.
+    @ivar redact: Removes secrets from a client's text.
     """
 
     def __init__(
@@ -144,8 +143,8 @@ class RequestTap:
     ) -> None:
         """
         @param worker: The index of this process.
-        @param publish: Called with events, and with how many were dropped before them.
-        @param now: Seconds since the epoch.
+        @param publish: Called with events, and the number of events dropped before them.
+        @param now: Returns seconds since the epoch.
         """
         self.filters: Sequence[RequestFilter] | None = None
         self.redact: Callable[[str], str] = Redactor().redact
@@ -162,7 +161,7 @@ class RequestTap:
         self._timer: IDelayedCall | None = None
 
     def takeCounts(self) -> dict[str, WireCounts]:
-        """Return the counts of each wire that has had requests since this was called last."""
+        """Return the counts of each wire that has had requests since the last call."""
         taken = {name: counts for name, counts in self._wires.items() if counts.requests}
         self._s3 = WireCounts()
         self._wires = {"s3": self._s3}
@@ -175,7 +174,7 @@ class RequestTap:
             timer.cancel()
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
-        """Take completed S3 requests."""
+        """Count completed S3 requests, and make their events."""
         counts = self._s3
         durations = counts.durations
         counts.requests += len(records)
@@ -201,7 +200,7 @@ class RequestTap:
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Take a call of the gateway that has ended."""
+        """Count a completed call of the gateway, and make its event."""
         counts = self._wires.get(context.protocol)
         if counts is None:
             counts = self._wires[context.protocol] = WireCounts()
@@ -224,14 +223,14 @@ class RequestTap:
         self._send(events)
 
     def _isFull(self) -> bool:
-        """Return whether this second has had all of its events."""
+        """Return whether the events of this second are used up."""
         second = int(self._clock.seconds())
         if second != self._second:
             self._second, self._made = second, 0
         return self._made >= MOST_EVENTS
 
     def _admit(self, event: RequestEvent, events: list[RequestEvent]) -> None:
-        """Add an event that a stream has, if there is room."""
+        """Add an event that matches a stream, if the limit allows it."""
         if not any(each.matches(event) for each in self.filters or ()):
             return
         if self._made >= MOST_EVENTS:
@@ -289,7 +288,7 @@ class RequestTap:
         if error is not None:
             event.code, event.reason = error.code, error.message[:_MOST_TEXT]
         if isinstance(user, Identity):
-            # Only these are keys of the store: a token may claim any name.
+            # Only an identity is a key of the store: a token may claim any name.
             event.accessKey = user.accessKey
         elif user is not None:
             from storagegate.gateway.monitoring import userName

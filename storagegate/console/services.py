@@ -1,4 +1,4 @@
-"""What the console works with: the parts of the daemon."""
+"""The services of the daemon that the console uses."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class IDaemon(Protocol):
-    """What the console asks the daemon for. Reactor thread."""
+    """The daemon's interface for the console. Must run in the reactor thread."""
 
     def readiness(self) -> Any:
-        """Return the state of each part: L{storagegate.daemon.health.Readiness}."""
+        """Return the state of each component: L{storagegate.daemon.health.Readiness}."""
 
     async def reload(self) -> Mapping[str, Any]:
         """
-        Read the configuration again, as SIGHUP does, in all processes.
+        Reload the configuration in all processes, as SIGHUP does.
 
-        @return: C{applied} and C{needRestart}, lists of keys; C{error}, empty unless it was
-            refused; C{replacing}, how many workers are being replaced.
+        @return: C{applied} and C{needRestart}, lists of keys; C{error}, empty unless the reload was
+            refused; C{replacing}, the number of workers being replaced.
         """
 
     async def doctor(self) -> list[Mapping[str, str]]:
@@ -36,33 +36,35 @@ class IDaemon(Protocol):
         Run the doctor.
 
         @return: Findings: C{level, check, text}.
-        @raise ServiceError: C{RATE_LIMITED}: It is at work. C{UNAVAILABLE}: It has no findings.
+        @raise ServiceError: C{RATE_LIMITED}: the doctor is already running. C{UNAVAILABLE}: it
+            returned no findings.
         """
 
     def configuration(self) -> list[Mapping[str, Any]]:
         """Return each key of the configuration: C{key, value, origin, default, meaning, sighup}."""
 
     def listeners(self) -> Mapping[str, str]:
-        """Return the address of each listener that is open, by its name."""
+        """Return the addresses of the open listeners by name."""
 
     @property
     def gateway(self) -> Any:
-        """The service of the gateway; L{None} without one."""
+        """The gateway service; L{None} without one."""
 
     @property
     def dataDirectory(self) -> str:
-        """An absolute path."""
+        """The data directory, as an absolute path."""
 
 
 @define(eq=False)
 class ConsoleOptions:
     """
-    The options of the configuration.
+    The options of the console.
 
-    @ivar url: Where browsers find the console, with a slash at the end; empty: at the listener.
-    @ivar s3Url: Where clients find S3; empty: at the listener.
+    @ivar url: The URL of the console in browsers, with a trailing slash; empty for the listener's.
+    @ivar s3Url: The URL of S3 for clients; empty for the listener's.
     @ivar allowsClearText: Whether signing in is allowed over HTTP from another machine.
-    @ivar trustedProxies: Those whose C{X-Forwarded-For} names clients, as in the gateway's table.
+    @ivar trustedProxies: The proxies whose C{X-Forwarded-For} names clients, as in the gateway's
+        table.
     """
 
     url: str = ""
@@ -74,15 +76,15 @@ class ConsoleOptions:
 @define(eq=False)
 class ConsoleServices:
     """
-    The parts.
+    The services that handlers use.
 
-    @ivar accounts: The keys, and the root pair.
-    @ivar region: That of presigned URLs.
+    @ivar accounts: The issued keys and the root pair.
+    @ivar region: The region of presigned URLs.
     @ivar meters: The metrics of this process.
-    @ivar link: The connection of a worker to the others; L{None} without workers.
-    @ivar monitor: The requests and figures of all processes.
-    @ivar now: Seconds since the epoch.
-    @ivar makeRates: Makes what all processes count together.
+    @ivar link: The connection of a worker to the other workers; L{None} without workers.
+    @ivar monitor: The requests and metrics of all processes.
+    @ivar now: Returns seconds since the epoch.
+    @ivar makeRates: Makes rate limit stores that all processes share.
     """
 
     reactor: Any
@@ -98,11 +100,11 @@ class ConsoleServices:
     options: ConsoleOptions
     now: Callable[[], float]
     makeRates: RateStoreMaker
-    # What handlers keep for as long as the console lives, by name: jobs, streams, history.
+    # State that handlers keep for the life of the console, by name: jobs, streams, history.
     kept: dict[str, Any] = field(factory=dict, init=False)
 
     def keep(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what is kept under a name, made with its first use."""
+        """Return the state with a name; create it on first use."""
         if name not in self.kept:
             self.kept[name] = make()
         return self.kept[name]

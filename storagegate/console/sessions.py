@@ -1,9 +1,9 @@
 """
-The sessions of the console, in C{sessions.sqlite} of the data directory, for all workers.
+Console sessions, in C{sessions.sqlite} of the data directory, shared by all workers.
 
 A session has two halves: the id in a cookie, which page scripts cannot read, and a token, which the
-browser sends to no other service of the same host. The file has the hashes of both. A session ends
-with the secret of its key: a hash of that is kept, too.
+browser sends to no other service of the same host. The file holds the hashes of both. It also holds
+a hash of the secret of the key, so a session ends when the secret changes.
 """
 
 import hmac
@@ -24,27 +24,27 @@ from storagegate.storage.threadpool import IWorkPool
 T = TypeVar("T")
 
 IDLE_SECONDS = 30 * 60
-"""A session that was not used for so long is over."""
+"""A session ends after this time without use."""
 
 LONGEST_SECONDS = 12 * 3600
-"""A session that is so old is over."""
+"""A session ends at this age."""
 
 _TOUCH_SECONDS = 60
-"""Uses are written so often at most."""
+"""The shortest interval between writes of the last use."""
 
 _MOST = 10_000
 _MOST_OF_KEY = 100
-"""Past them those sessions are over, of all or of a key, that were not used for the longest."""
+"""Session limits, in total and per key; the least recently used sessions are evicted."""
 
 _MOST_TICKETS = 1000
 _MOST_TICKET_BYTES = 4 << 20
-"""Of a session; past them those are over that were made first."""
+"""Ticket limits per session; the tickets that expire first are evicted."""
 
 _BUSY_MS = 2000
 
 
 class SessionsUnusable(StoreError):
-    """The file of the sessions cannot be used."""
+    """The file of sessions is unusable."""
 
 
 _KIND = FileKind(
@@ -76,7 +76,7 @@ _KIND = FileKind(
         ),
     ),
     mark="consoleSessions",
-    # The end of a session must last, too.
+    # Signing out must be durable, too.
     synchronous="FULL",
     error=SessionsUnusable,
 )
@@ -87,12 +87,12 @@ class ConsoleSession:
     """
     A session.
 
-    @ivar id: The hash of the one in the cookie.
+    @ivar id: The hash of the id in the cookie.
     @ivar token: The hash of the token.
-    @ivar accessKey: Of the key that has signed in.
-    @ivar proof: The hash of its secret, with the id.
-    @ivar address: From where it signed in.
-    @ivar agent: The C{User-Agent} of that.
+    @ivar accessKey: The access key that signed in.
+    @ivar proof: A keyed hash of the secret of the key and the id.
+    @ivar address: The client address at sign-in.
+    @ivar agent: The C{User-Agent} at sign-in.
     """
 
     id: str
@@ -105,15 +105,15 @@ class ConsoleSession:
     agent: str
 
     def endMs(self) -> int:
-        """Return when it is over, if it is not used until then."""
+        """Return when the session expires, if it is not used before."""
         return min(self.usedMs + IDLE_SECONDS * 1000, self.createdMs + LONGEST_SECONDS * 1000)
 
     def isOf(self, key: AccountKey) -> bool:
-        """Return whether the secret of a key is that of the session."""
+        """Return whether the session was begun with the secret of a key."""
         return hmac.compare_digest(self.proof, _proof(self.id, key))
 
     def hasToken(self, token: str) -> bool:
-        """Return whether this is the token."""
+        """Return whether a token is the session's."""
         return hmac.compare_digest(self.token, _hash(token))
 
 
@@ -126,13 +126,13 @@ def _proof(id: str, key: AccountKey) -> str:
 
 
 class ConsoleSessions:
-    """Keeps sessions. Reactor thread; the file is used in threads."""
+    """Stores sessions. Must run in the reactor thread; the file is used in threads."""
 
     def __init__(self, directory: str, pool: IWorkPool, now: Callable[[], float]) -> None:
         """
         @param directory: The data directory.
-        @param pool: Runs what blocks.
-        @param now: Seconds since the epoch.
+        @param pool: Runs blocking calls.
+        @param now: Returns seconds since the epoch.
         """
         self._file = SQLiteFile(os.path.join(directory, "sessions.sqlite"), _KIND, _BUSY_MS)
         self._pool = pool
@@ -195,9 +195,9 @@ class ConsoleSessions:
 
     async def find(self, id: str) -> ConsoleSession | None:
         """
-        Look a session up that is not over, and note its use.
+        Look up a valid session, and record its use.
 
-        @param id: As in the cookie.
+        @param id: The id in the cookie.
         """
         hashed = _hash(id)
         nowMs = int(self._now() * 1000)
@@ -213,18 +213,18 @@ class ConsoleSessions:
 
     async def exists(self, id: str) -> bool:
         """
-        Return whether a session is not over.
+        Return whether a session is valid.
 
-        @param id: The hash.
+        @param id: The hash of the id.
         """
         found = await self._perform(lambda: self._select("WHERE id = ?", id), False)
         return bool(found) and found[0].endMs() > int(self._now() * 1000)
 
     async def sessions(self, accessKey: str | None = None) -> list[ConsoleSession]:
         """
-        List sessions that are not over, the newest use first.
+        List valid sessions, most recently used first.
 
-        @param accessKey: Only of this key.
+        @param accessKey: Return only the sessions of this key.
         """
         nowMs = int(self._now() * 1000)
         where, values = ("", ()) if accessKey is None else ("WHERE accessKey = ?", (accessKey,))
@@ -237,19 +237,19 @@ class ConsoleSessions:
         """
         End a session.
 
-        @param id: The hash.
+        @param id: The hash of the id.
         """
         delete = "DELETE FROM consoleSessions WHERE id = ?"
         await self._perform(lambda: self._file.execute(delete, id), True)
 
     async def addTicket(self, session: str, expiresMs: int, document: bytes) -> str:
         """
-        Keep a ticket of a session.
+        Store a ticket of a session.
 
-        @param session: The hash of its id.
-        @param expiresMs: Until when it is good.
-        @param document: What it is for.
-        @return: Its id.
+        @param session: The hash of the session's id.
+        @param expiresMs: The time of expiry, in milliseconds since the epoch.
+        @param document: The content of the ticket.
+        @return: The id of the ticket.
         """
         id = token_urlsafe(24)
 
@@ -278,9 +278,9 @@ class ConsoleSessions:
 
     async def ticket(self, session: str, id: str) -> bytes | None:
         """
-        Return what a ticket of a session is for; L{None} if there is none that is good.
+        Return the document of a ticket; L{None} if the ticket is unknown or expired.
 
-        @param session: The hash of its id.
+        @param session: The hash of the session's id.
         """
         select = (
             "SELECT document FROM consoleTickets WHERE id = ? AND session = ? AND expiresMs > ?"

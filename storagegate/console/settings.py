@@ -1,9 +1,9 @@
 """
-The settings of buckets and of objects as JSON: the documents of S3, member by member.
+The settings of buckets and objects as JSON: the documents of S3, member by member.
 
-A setting is read and stored by the very handler of S3: its document is written from JSON, or into
-JSON, on the way. So each check, each limit and each decision on access is that of S3. An element is
-a member; one that may repeat is a list. A policy is JSON in S3, too.
+S3's own handler reads and stores each setting; the document is converted to or from JSON on the
+way. So each check, limit and access decision is the same as in S3. An element becomes a member; a
+repeatable element becomes a list. A policy is JSON in S3, too.
 """
 
 import re
@@ -40,10 +40,10 @@ _REPEATED = frozenset(
         "Transition",
     }
 )
-"""Elements of which there may be several, wherever they are."""
+"""Elements that may repeat, in any parent."""
 
 _REPEATED_IN = {"TagSet": "Tag", "And": "Tag"}
-"""Elements of which there may be several in others."""
+"""Elements that may repeat, by their parent."""
 
 _DEPTH = 8
 
@@ -53,9 +53,9 @@ class Setting:
     """
     A setting.
 
-    @ivar operation: What follows C{Get} and C{Put} in the names of its operations.
-    @ivar root: The root of its document; empty for JSON.
-    @ivar delete: The operation that removes it; L{None} if there is none.
+    @ivar operation: The part of its operations' names after C{Get} and C{Put}.
+    @ivar root: The root element of its document; empty for JSON.
+    @ivar delete: The operation that removes the setting; L{None} if there is none.
     """
 
     operation: str
@@ -87,17 +87,17 @@ OBJECT_SETTINGS: Mapping[str, Setting] = {
     "retention": Setting("ObjectRetention", "Retention"),
     "legalHold": Setting("ObjectLegalHold", "LegalHold"),
 }
-"""Those of a version of an object. Without a member, a retention is lifted."""
+"""The settings of a version of an object. An empty retention lifts it."""
 
 
 @frozen
 class Target:
     """
-    What a setting is of.
+    The bucket or object of a setting.
 
     @ivar key: Empty for the bucket itself.
-    @ivar versionId: L{None} for the current one.
-    @ivar bypass: Whether a retention in governance mode is to give way.
+    @ivar versionId: L{None} for the current version.
+    @ivar bypass: Whether to bypass a retention in governance mode.
     """
 
     bucket: str
@@ -107,12 +107,12 @@ class Target:
 
     @property
     def settings(self) -> Mapping[str, Setting]:
-        """Those that there are."""
+        """The settings of this target."""
         return OBJECT_SETTINGS if self.key else SETTINGS
 
     def setting(self, name: str) -> Setting:
         """
-        Return the setting of a name.
+        Return a setting by name.
 
         @raise ServiceError: C{NOT_FOUND}.
         """
@@ -124,9 +124,9 @@ class Target:
 @define(eq=False)
 class _SettingRequest(ConsoleCaller):
     """
-    A request for a setting, as S3's handlers take it: as much of C{S3Request} as they use.
+    A request for a setting, with the part of C{S3Request} that S3's handlers use.
 
-    @ivar documentTags: The tags in the document, once it was read.
+    @ivar documentTags: The tags in the document, after it was read.
     """
 
     services: Any = None
@@ -140,7 +140,7 @@ class _SettingRequest(ConsoleCaller):
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """Those that the request would set."""
+        """The tags that the request would set."""
         return self.documentTags or {}
 
     async def readDocument(self, checked: bool = True) -> bytes:
@@ -153,11 +153,11 @@ class _SettingRequest(ConsoleCaller):
         await self.services.objects.putSettings(self.bucket, {name: document})
 
     def respond(self, code: int, headers: Sequence[Any] = (), body: bytes = b"") -> None:
-        """Keep a response."""
+        """Record a response."""
         self.response = body
 
     def respondXML(self, body: bytes, headers: Sequence[Any] = ()) -> None:
-        """Keep a document."""
+        """Record a document."""
         self.response = body
 
 
@@ -188,8 +188,8 @@ async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
     """
     Read a setting.
 
-    @return: Its document; empty where S3 has an empty one.
-    @raise ServiceError: C{NOT_FOUND}: there is no such setting, or it was never made.
+    @return: The document; empty if S3 returns an empty one.
+    @raise ServiceError: C{NOT_FOUND}: the setting does not exist, or was never made.
     """
     setting = target.setting(name)
     body = await _run(call, OPERATIONS[f"Get{setting.operation}"], target)
@@ -202,9 +202,9 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
     """
     Store a setting.
 
-    @param document: In JSON's values.
-    @raise ServiceError: There is no such setting, or the document is no object.
-    @raise S3Error: As S3 refuses the document.
+    @param document: The document as decoded JSON.
+    @raise ServiceError: The setting does not exist, or the document is not an object.
+    @raise S3Error: S3 refuses the document.
     """
     setting = target.setting(name)
     if not isinstance(document, dict):
@@ -221,7 +221,7 @@ async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
     """
     Remove a setting.
 
-    @raise ServiceError: There is no such setting, or it cannot be removed.
+    @raise ServiceError: The setting does not exist, or cannot be removed.
     """
     operation = target.setting(name).delete
     if operation is None:
@@ -253,8 +253,8 @@ def _encode(root: str, document: Any, limit: int) -> bytes:
     """
     Write a document as XML.
 
-    @param limit: Bytes; it is written no further.
-    @raise S3Error: C{MalformedXML}: It can be none; C{MaxMessageLengthExceeded}.
+    @param limit: Largest size of the document, in bytes.
+    @raise S3Error: C{MalformedXML}: the value has no XML form; C{MaxMessageLengthExceeded}.
     """
     pieces: list[bytes] = []
     size = 0
@@ -268,9 +268,9 @@ def _encode(root: str, document: Any, limit: int) -> bytes:
 
 def _writeElement(name: str, value: Any, depth: int) -> Iterator[bytes]:
     """
-    Write a value of JSON as an element, or several.
+    Write a JSON value as one or more elements.
 
-    @raise S3Error: C{MalformedXML}: It can be none.
+    @raise S3Error: C{MalformedXML}: the value has no XML form.
     """
     if depth > _DEPTH or not _NAME.fullmatch(name):
         raise S3Error("MalformedXML")

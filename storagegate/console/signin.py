@@ -1,4 +1,4 @@
-"""Signing in and out, and the sessions."""
+"""Sign-in, sign-out, and the list of sessions."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from storagegate.version import __version__
 
 
 class SignInForm(Struct, forbid_unknown_fields=True):
-    """What signs in."""
+    """Credentials for a console session."""
 
     accessKey: str
     secretKey: str
@@ -23,8 +23,8 @@ class SignedIn(Struct, kw_only=True):
     """
     A session.
 
-    @ivar version: Of the daemon.
-    @ivar token: Only in the answer to signing in.
+    @ivar version: The version of the daemon.
+    @ivar token: Present only in the response to signing in.
     """
 
     accessKey: str
@@ -37,13 +37,13 @@ class SignedIn(Struct, kw_only=True):
 
 
 class NotSignedIn(Struct):
-    """No session."""
+    """The response without a session."""
 
     signedIn: bool = False
 
 
 class ListedSession(Struct):
-    """A session, as its owner and administrators see it."""
+    """A session, as listed for its owner and for administrators."""
 
     id: str
     accessKey: str
@@ -63,7 +63,7 @@ class SessionsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionPage(Struct):
-    """A page, the newest first."""
+    """A page of sessions, newest first."""
 
     items: list[ListedSession]
     next: str | None
@@ -100,7 +100,7 @@ def _signedIn(
 
 
 async def signIn(call: ConsoleCall, body: SignInForm) -> SignedIn:
-    """Begin a session with a key pair, always under a new id."""
+    """Begin a session with a key pair, always with a new id."""
     console = _console(call)
     console.guard.checkClear(call.request)
     call.note(accessKey=body.accessKey)
@@ -156,12 +156,12 @@ async def listSessions(call: ConsoleCall, query: SessionsQuery) -> SessionPage:
 
 
 def _place(session: ConsoleSession) -> str:
-    """Return a text that is less for a newer session."""
+    """Return a sort key that puts newer sessions first."""
     return f"{_LATEST_MS - session.createdMs:016d}{session.id}"
 
 
 async def endSession(call: ConsoleCall) -> None:
-    """End a session of the key, or any for an administrator."""
+    """End a session of the key, or any session for an administrator."""
     console, principal = _console(call), call.who
     mine = None if principal.has("admin") else principal.identity.accessKey
     found = await console.sessions.sessions(mine)

@@ -1,8 +1,9 @@
 """
-What the browser fetches itself, without the token: bytes, previews, zips; and links for others.
+URLs that the browser fetches without the token: contents, previews, zips; and links to share.
 
-A ticket is good for what it names, for 10 minutes, and with the cookie of the session that has made
-it. It is kept beside the sessions, as a hash: any worker takes it, and it ends with the session.
+A ticket is valid for the objects that it names, for 10 minutes, and only with the cookie of the
+session that made it. Its hash is stored beside the sessions, so any worker accepts it, and it ends
+with the session.
 """
 
 import re
@@ -37,9 +38,9 @@ _MOST_NAMES = 10_000
 
 class NewTicket(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    What is to be fetched: C{key} alone, or for a zip C{prefix}, C{keys} and C{prefixes}.
+    A ticket to make: for C{key} alone, or for a zip with C{prefix}, C{keys} and C{prefixes}.
 
-    @ivar base: What the names in the zip leave out at their beginning.
+    @ivar base: A leading part of the keys that the names in the zip omit.
     """
 
     bucket: str
@@ -54,9 +55,9 @@ class NewTicket(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Ticket(Struct):
     """
-    A URL.
+    The URL of a ticket.
 
-    @ivar url: Relative to the pages of the console.
+    @ivar url: The URL, relative to the pages of the console.
     """
 
     url: str
@@ -67,7 +68,7 @@ class Share(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A link to make.
 
-    @ivar download: Whether the browser saves the object rather than shows it.
+    @ivar download: Whether the browser saves the object instead of displaying it.
     """
 
     key: str
@@ -80,7 +81,7 @@ class Link(Struct):
     """
     A link that works without signing in.
 
-    @ivar warning: Why it may not work from elsewhere; empty if it does.
+    @ivar warning: The reason why the link may fail on other machines; empty for none.
     """
 
     url: str
@@ -90,9 +91,9 @@ class Link(Struct):
 
 class ClientEndpoint(Struct):
     """
-    Where clients find S3.
+    The endpoint of S3 for clients.
 
-    @ivar warning: Why it may not work from elsewhere; empty if it does.
+    @ivar warning: The reason why it may fail on other machines; empty for none.
     """
 
     url: str
@@ -101,13 +102,13 @@ class ClientEndpoint(Struct):
 
 
 async def showEndpoint(call: ConsoleCall) -> ClientEndpoint:
-    """Tell where clients find S3, for the commands that a page shows."""
+    """Return the endpoint of S3, for the commands that a page displays."""
     base, warning = _address(call)
     return ClientEndpoint(base, call.services.region, warning)
 
 
 async def makeTicket(call: ConsoleCall, body: NewTicket) -> Ticket:
-    """Make a URL that the browser may fetch itself, with the cookie of this session."""
+    """Make a URL that the browser may fetch with only the cookie of this session."""
     session = call.who.session
     if session is None:
         raise codedError("INVALID_ARGUMENT", "A ticket is for a session; send the key pair instead")
@@ -134,9 +135,10 @@ async def makeTicket(call: ConsoleCall, body: NewTicket) -> Ticket:
 
 async def _redeem(call: ConsoleCall, isZip: bool) -> NewTicket:
     """
-    Return what a ticket is for, and let the request act for its session.
+    Return the content of a ticket, and make the request act for its session.
 
-    @raise ServiceError: C{UNAUTHENTICATED}: no session, or C{NOT_FOUND}: no ticket of it.
+    @raise ServiceError: C{UNAUTHENTICATED}: the request has no session. C{NOT_FOUND}: the session
+        has no such ticket.
     """
     console = call.services.kept["console"]
     principal = await console.cookiePrincipal(call.request)
@@ -151,7 +153,7 @@ async def _redeem(call: ConsoleCall, isZip: bool) -> NewTicket:
 
 
 async def sendBytes(call: ConsoleCall) -> Any:
-    """Respond with the bytes of the object of a ticket."""
+    """Respond with the content of the object of a ticket."""
     wanted = await _redeem(call, isZip=False)
     isPreview = wanted.purpose == "preview"
     await sendObject(call, wanted.bucket, wanted.key.encode(), wanted.versionId, isPreview)
@@ -175,7 +177,7 @@ def _name(text: str) -> str:
 
 
 async def shareObject(call: ConsoleCall, body: Share) -> Link:
-    """Make a presigned URL of S3 with the key of the session."""
+    """Make a presigned S3 URL with the key of the session."""
     bucket, key = call.params["bucket"], body.key.encode()
     if not 1 <= body.expiresSeconds <= _LONGEST_SHARE:
         raise codedError(
@@ -199,13 +201,13 @@ def presign(
     call: ConsoleCall, base: str, path: str, query: dict[str, str], now: float, seconds: int
 ) -> str:
     """
-    Write a URL for GET that the key of a request has signed.
+    Return a presigned URL for GET, signed with the key of the request.
 
-    @param base: Where S3 is, without a slash at the end.
-    @param path: Below it, escaped.
+    @param base: The endpoint of S3, without a trailing slash.
+    @param path: The escaped path below C{base}.
     @param query: Further parameters.
     @param now: Seconds since the epoch.
-    @param seconds: For how long it is valid.
+    @param seconds: The time of validity, in seconds.
     """
     key = call.who.key
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -233,9 +235,9 @@ def presign(
 
 def _address(call: ConsoleCall) -> tuple[str, str]:
     """
-    Return where clients find S3, and a warning if they may not.
+    Return the endpoint of S3, and a warning if other machines may not reach it.
 
-    @raise ServiceError: C{FAILED_PRECONDITION}: No listener of S3 is open.
+    @raise ServiceError: C{FAILED_PRECONDITION}: no S3 listener is open.
     """
     configured = call.services.options.s3Url
     if configured:
@@ -246,7 +248,7 @@ def _address(call: ConsoleCall) -> tuple[str, str]:
         raise ServiceError("FAILED_PRECONDITION", text, 409)
     host = urlsplit("//" + address).hostname or ""
     if host in ("0.0.0.0", "::"):
-        # Every address: so also the one by which this client has come.
+        # Listens on all addresses, including the one that this client used.
         port = address.rpartition(":")[2]
         host = urlsplit("//" + (call.request.get("host") or "")).hostname or "127.0.0.1"
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,9 +1,9 @@
 """
 Multipart uploads.
 
-The id of an upload names its key, too: S3's id, a dot, and the key in URL-safe Base64. So a browser
-needs nothing else to go on with it. By which file it was begun is kept in metadata of the upload,
-L{_FILE_SIZE} and L{_FILE_MODIFIED}, which its object does not get.
+The id of an upload includes its key: S3's id, a dot, and the key in URL-safe Base64. A browser
+needs nothing else to resume it. Two metadata fields of the upload identify its file, L{_FILE_SIZE}
+and L{_FILE_MODIFIED}; the object does not get them.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -39,8 +39,9 @@ class NewUpload(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     An upload to begin.
 
-    @ivar size: Bytes of the whole object, by which the size of parts is chosen.
-    @ivar lastModifiedMs: Of the file; by it and the size the same file is known again.
+    @ivar size: Bytes of the whole object, which determine the size of parts.
+    @ivar lastModifiedMs: Modification time of the file, which together with the size identifies the
+        file.
     """
 
     key: str
@@ -54,9 +55,9 @@ class UploadView(Struct, kw_only=True):
     """
     An upload in progress.
 
-    @ivar size: Of its file; L{None}, as the next two, if it was not begun here with them.
-    @ivar lastModifiedMs: Of its file.
-    @ivar partBytes: The size of each part but the last.
+    @ivar size: Size of the file; L{None}, like the next two, if the upload was begun without it.
+    @ivar lastModifiedMs: Modification time of the file.
+    @ivar partBytes: The size of each part except for the last.
     """
 
     id: str
@@ -69,7 +70,7 @@ class UploadView(Struct, kw_only=True):
 
 
 class UploadsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of uploads, after the key and the id of one."""
+    """A page of uploads, after the upload with the id C{after}."""
 
     prefix: str = ""
     after: str = ""
@@ -77,7 +78,7 @@ class UploadsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class UploadPage(Struct):
-    """A page; its C{next} is the id of the last upload."""
+    """A page; C{next} is the id of the last upload."""
 
     items: list[UploadView]
     next: str | None
@@ -93,7 +94,7 @@ class PartView(Struct):
 
 
 class PartPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of parts with greater numbers."""
+    """A page of parts with numbers greater than C{after}."""
 
     after: int = 0
     limit: int = MOST
@@ -108,7 +109,7 @@ class UploadRecord(UploadView, kw_only=True):
 
 
 class NamedPart(Struct, forbid_unknown_fields=True):
-    """A part of the object."""
+    """A part of the completed object."""
 
     number: int
     etag: str
@@ -116,10 +117,10 @@ class NamedPart(Struct, forbid_unknown_fields=True):
 
 class UploadCompletion(Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    What the object is made of.
+    The parts of the completed object.
 
-    @ivar parts: In their order; without any, all that are stored.
-    @ivar size: Of the whole object, if that is to be made sure of.
+    @ivar parts: In their order; empty for all stored parts.
+    @ivar size: Size of the whole object, if the caller wants it verified.
     """
 
     parts: list[NamedPart] = field(default_factory=list)
@@ -127,7 +128,7 @@ class UploadCompletion(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletedUpload(Struct, kw_only=True):
-    """The object that was made."""
+    """The completed object."""
 
     key: str
     size: int
@@ -157,7 +158,7 @@ def partBytes(size: int) -> int:
     """
     Choose the size of parts in whole MiB.
 
-    @param size: Of the object, in bytes.
+    @param size: Size of the object, in bytes.
     """
     needed = -(-size // _MOST_PARTS)
     return max(_PART_BYTES, -(-needed // (1 << 20)) << 20)
@@ -194,12 +195,12 @@ async def showUpload(call: ConsoleCall, query: PartPageQuery) -> UploadRecord:
 
 
 async def abortUpload(call: ConsoleCall) -> None:
-    """End an upload and drop its parts."""
+    """Abort an upload and remove its parts."""
     await call.services.multipart.abort(await _find(call, "AbortMultipartUpload"))
 
 
 async def putPart(call: ConsoleCall) -> PartView:
-    """Store the body as a part; it replaces one of the same number."""
+    """Store the body as a part, replacing any part with the same number."""
     try:
         number = parseDecimal(call.params["number"], _MOST_PARTS)
     except ValueError:
@@ -213,7 +214,7 @@ async def putPart(call: ConsoleCall) -> PartView:
 
 
 async def completeUpload(call: ConsoleCall, body: UploadCompletion) -> CompletedUpload:
-    """Make the object; a completion that is repeated has the same result."""
+    """Complete an upload; a repeated completion returns the same result."""
     multipart = call.services.multipart
     named = [CompletedPart(each.number, each.etag.strip('"'), {}) for each in body.parts]
     try:
@@ -275,7 +276,7 @@ def _view(upload: MultipartUpload) -> dict[str, Any]:
 
 
 def _decimal(text: str | None) -> int | None:
-    """Read a number that a client of S3 may have written, too."""
+    """Parse a number, which another S3 client may have set."""
     try:
         return None if text is None else parseDecimal(text, OBJECT_LIMIT)
     except ValueError:
@@ -283,7 +284,7 @@ def _decimal(text: str | None) -> int | None:
 
 
 def _withoutFile(upload: MultipartUpload) -> MultipartUpload:
-    """Return the upload as its object is to be."""
+    """Return the upload without the metadata of its file."""
     kept = {
         name: value
         for name, value in upload.attributes.metadata.items()
@@ -300,7 +301,7 @@ def _parseId(id: str) -> tuple[bytes, str]:
     """
     Return the key and S3's id.
 
-    @raise ServiceError: C{NOT_FOUND}: It can be none.
+    @raise ServiceError: C{NOT_FOUND}: the id is malformed.
     """
     uploadId, _, encoded = id.partition(".")
     try:

@@ -1,14 +1,14 @@
 """
-Zips that are made while they are sent (APPNOTE.TXT 6.3.10)::
+Zip archives that are written while they are sent (APPNOTE.TXT 6.3.10)::
 
     zip        = *(local header, bytes, data descriptor) directory [zip64 end, locator] end
     local      = "PK\\3\\4" version flags method time date crc=0 sizes names extra
     descriptor = "PK\\7\\8" crc size size
 
 Members are stored, not compressed. Their CRC and size follow them, in 8 bytes (zip64): an object
-may be replaced between its listing and its reading. Names are UTF-8, relative, and each once. The
-directory is written at the end; until then each member takes its entry of some 100 bytes in a file
-that has no name, so memory does not grow with the number of members.
+may be replaced between its listing and its reading. Names are UTF-8, relative and unique. The
+directory is written at the end; until then, its entries of some 100 bytes each are kept in an
+unnamed file, so memory does not grow with the number of members.
 """
 
 import struct
@@ -48,27 +48,27 @@ _END = struct.Struct("<4sHHHHIIH")
 _CHUNK = 256 * 1024
 
 _NAME_LIMIT = 200
-"""Bytes of a segment of a name: file systems take 255."""
+"""Bytes of a segment of a name; file systems allow 255."""
 
 _MOST_MISSING = 1000
-"""As many objects that are left out are named."""
+"""The number of omitted objects that are named."""
 
 _CHECKED_BYTES = 64 << 20
 _CHECKED_MEMBERS = 1000
-"""The key of the request is looked at with each so many bytes or members, and with each page."""
+"""The key of the request is checked after this many bytes or members, and after each page."""
 
 _PAGE = 1000
 
 _SPOOLED = 1 << 20
-"""Bytes of the directory in memory; more are in a file."""
+"""Bytes of the directory that are kept in memory; a larger directory is kept in a file."""
 
 
 @define(eq=False)
 class ZipWriter:
     """
-    Makes the parts of a zip. It does no input or output but that of its directory.
+    Writes the parts of a zip archive. Its only input and output is the directory file.
 
-    @ivar _directory: Its entries until the end.
+    @ivar _directory: The entries of the directory until the end.
     """
 
     _directory: IO[bytes]
@@ -83,7 +83,7 @@ class ZipWriter:
     _checked: tuple[int, int] = field(default=(0, 0), init=False)
 
     def isCheckDue(self) -> bool:
-        """Return whether so much was sent since this was true last that the key is looked at."""
+        """Return whether a check of the key is due; if so, restart the count."""
         offset, count = self._checked
         if self._offset - offset < _CHECKED_BYTES and self._count - count < _CHECKED_MEMBERS:
             return False
@@ -94,13 +94,13 @@ class ZipWriter:
         """
         Begin a member.
 
-        @param name: In UTF-8.
-        @param modifiedMs: Time of its last change, in milliseconds since the epoch.
-        @return: Its header.
+        @param name: The name in UTF-8.
+        @param modifiedMs: Time of the last change, in milliseconds since the epoch.
+        @return: The local header.
         """
         self._name, self._stamp = name, _stampOf(modifiedMs)
         self._start, self._size, self._crc = self._offset, 0, 0
-        # The sizes of the extra field are unknown here, but their width is that of the descriptor.
+        # The sizes in the extra field are unknown here, but they set the width of the descriptor.
         extra = struct.pack("<HHQQ", 1, 16, 0, 0)
         time, date = self._stamp
         header = _LOCAL.pack(
@@ -110,7 +110,7 @@ class ZipWriter:
         return self._sent(header + name + extra)
 
     def data(self, chunk: bytes) -> bytes:
-        """Count bytes of the member."""
+        """Count and checksum bytes of the member; return them."""
         self._crc = zlib.crc32(chunk, self._crc)
         self._size += len(chunk)
         return self._sent(chunk)
@@ -132,7 +132,7 @@ class ZipWriter:
         return self._sent(_DESCRIPTOR.pack(b"PK\x07\x08", self._crc, self._size, self._size))
 
     def directory(self) -> IO[bytes]:
-        """Return the directory, to be read from its beginning; its bytes go before L{close}."""
+        """Return the directory file at its start; its bytes are sent before L{close}."""
         self._length = self._directory.tell()
         self._directory.seek(0)
         return self._directory
@@ -159,7 +159,7 @@ class ZipWriter:
 
 
 def _stampOf(modifiedMs: int) -> tuple[int, int]:
-    """Return time and date of MS-DOS, in UTC."""
+    """Return time and date in MS-DOS format, in UTC."""
     when = datetime.fromtimestamp(max(modifiedMs, 0) / 1000, UTC)
     if not 1980 <= when.year <= 2107:
         return 0, 1 << 5 | 1
@@ -169,13 +169,13 @@ def _stampOf(modifiedMs: int) -> tuple[int, int]:
 
 def memberName(key: str, base: str) -> str:
     """
-    Return the name of a key in a zip: relative, with nothing that leads out of a directory.
+    Return the name of a key in a zip: relative, without segments that leave the directory.
 
-    A segment that is empty, C{.} or C{..} becomes underscores; so does a backslash, which is a
-    slash to some, a colon and a control character. Such a name, or one that is too long, gets a
-    hash of its key: so the names of two keys differ.
+    An empty segment, C{.} and C{..} become underscores; so do colons, control characters and
+    backslashes, which some tools treat as slashes. A changed or overlong name gets a hash of its
+    key, so the names of two keys differ.
 
-    @param base: What it leaves out, if the key begins with it.
+    @param base: A leading part of the key that the name omits.
     """
     rest = key[len(base) :] if key != base else key
     folder = "/" if rest.endswith("/") and rest.strip("/") else ""
@@ -204,7 +204,7 @@ def _plain(character: str) -> str:
 async def _members(
     call: ConsoleCall, bucket: str, keys: Sequence[str], prefixes: Sequence[str]
 ) -> AsyncIterator[str]:
-    """Return the keys, each once, page by page."""
+    """Yield the keys, each once, page by page."""
     outer = outermost(prefixes)
     for key in dict.fromkeys(keys):
         if not isBelow(key, outer):
@@ -225,10 +225,10 @@ async def _members(
 
 
 def outermost(prefixes: Sequence[str]) -> list[str]:
-    """Return the prefixes that are not below another one, sorted."""
+    """Return the prefixes that are not below another prefix, sorted."""
     found: list[str] = []
     for each in sorted(prefixes):
-        # What begins with a prefix follows it at once.
+        # In sorted order, extensions of a prefix directly follow it.
         if not found or not each.startswith(found[-1]):
             found.append(each)
     return found
@@ -238,7 +238,7 @@ def isBelow(key: str, outer: Sequence[str]) -> bool:
     """
     Return whether a key begins with a prefix.
 
-    @param outer: Of L{outermost}.
+    @param outer: The result of L{outermost}.
     """
     number = bisect_right(outer, key)
     return number > 0 and key.startswith(outer[number - 1])
@@ -248,12 +248,13 @@ async def sendArchive(
     call: ConsoleCall, bucket: str, keys: Sequence[str], prefixes: Sequence[str], base: str
 ) -> None:
     """
-    Respond with a zip of objects and of all below some prefixes.
+    Respond with a zip of objects and of all objects below some prefixes.
 
-    An object that was deleted since, or may not be read, is left out, and named in the last member.
+    An object that was deleted in the meantime, or may not be read, is omitted and named in the last
+    member.
 
-    @param base: What the names leave out at their beginning.
-    @raise S3Error: Nothing was sent yet: there is no such bucket, or it may not be listed.
+    @param base: A leading part of the keys that the names omit.
+    @raise S3Error: Before anything is sent: the bucket does not exist.
     """
     await call.services.objects.find(bucket)
     call.response.header("Content-Type", "application/zip")
@@ -294,7 +295,7 @@ _MISSING = b"NOT-INCLUDED.txt"
 async def _sendMember(
     call: ConsoleCall, writer: ZipWriter, bucket: str, key: str, name: bytes
 ) -> None:
-    """Send a member. It raises before it sends anything, or what cuts the response."""
+    """Send a member. An error after its first byte ends the response early."""
     encoded = key.encode()
     caller = call.caller("GetObject", "read", bucket, encoded)
     record: ObjectRecord
@@ -317,7 +318,7 @@ async def _sendMember(
                 await checkStill(call)
             return
         except CorruptBlob:
-            # It was replaced between the look-up and the hold, perhaps.
+            # The object may have been replaced between the look-up and the hold.
             if begun or isLast:
                 raise
         finally:

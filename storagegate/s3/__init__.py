@@ -1,1 +1,1 @@
-"""The S3 server: rules of the protocol in pure modules, the domain, and one resource."""
+"""The S3 server: protocol rules in pure modules, the domain, and one resource."""

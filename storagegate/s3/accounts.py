@@ -2,11 +2,11 @@
 Access keys: the root pair of the configuration and the keys that the operator issued.
 
 Issued keys live in the catalog, where another process adds and removes them; the store polls their
-generation twice a second in the background, so a change takes effect within a second. A key that is
-disabled or has expired is as good as revoked.
+generation twice a second in the background, so a change takes effect within a second. A disabled or
+expired key is treated as revoked.
 
 The policy of an issued key is a kind of access, narrowed by a bucket and a key pattern. Patterns
-are globs: C{*} is any run of characters (slashes too), C{?} is one.
+are globs: C{*} matches any run of characters, including slashes; C{?} matches one character.
 """
 
 import hmac
@@ -34,8 +34,8 @@ POLICIES = tuple(_GRANTS)
 
 ROLES = ("none", "auditor", "admin", "root")
 """
-What the owner of a key may administer, each more than the one before: nothing; see everything but
-objects; change everything but the root pair; everything, which only the root pair may.
+Administration roles, from least to most: none; an auditor reads everything but objects; an admin
+changes everything but the root pair; root changes everything and is reserved for the root pair.
 """
 
 
@@ -44,10 +44,10 @@ def globMatcher(pattern: str) -> Callable[[str], bool]:
     """
     Compile a glob.
 
-    @param pattern: Empty for everything.
-    @return: Tells whether a text as a whole matches.
+    @param pattern: Empty matches everything.
+    @return: A function that returns whether a whole text matches.
     """
-    # With the first request: an idle daemon has none to match.
+    # Loaded by the first request, which an idle daemon does not have.
     from storagegate.s3.access.patterns import matcher, tokenise
 
     return matcher(tokenise(pattern or "*", wildcards=True, variables=False))
@@ -61,7 +61,7 @@ class KeyPolicy:
     @ivar kind: One of L{POLICIES}.
     @ivar bucketPattern: A glob; empty for every bucket.
     @ivar prefixPattern: A glob of keys; empty for every key.
-    @ivar isUnlimited: Whether it grants every access.
+    @ivar isUnlimited: Whether the policy grants every access.
     """
 
     kind: str = "readwrite"
@@ -86,7 +86,7 @@ class KeyPolicy:
         if access not in _GRANTS[self.kind]:
             return False
         if access == "admin" and self.prefixPattern:
-            return False  # a bucket is more than the keys that match
+            return False  # a bucket contains more than the matching keys
         matchesBucket, matchesKey = self._matchers or self._compile()
         if bucket is not None and not matchesBucket(bucket):
             return False
@@ -95,7 +95,7 @@ class KeyPolicy:
     def coversPrefix(self, prefix: str) -> bool:
         """Return whether the pattern matches every key that begins with C{prefix}."""
         pattern = self.prefixPattern
-        # A star at the end matches any continuation, so one match stands for all keys.
+        # A trailing star matches any continuation, so one match covers all keys.
         if not pattern:
             return True
         _, matchesKey = self._matchers or self._compile()
@@ -103,10 +103,10 @@ class KeyPolicy:
 
     def _compile(self) -> list[Callable[[str], bool]]:
         """
-        Compile both patterns, with the first request that has proved to be of this key.
+        Compile both patterns, on the first authenticated request with this key.
 
-        Those of a thousand keys take a tenth of a second; done with the look-up, it would show
-        which keys exist.
+        Compiling the patterns of a thousand keys takes 0.1 s. Compiling at look-up would reveal by
+        its timing which keys exist.
         """
         self._matchers[:] = globMatcher(self.bucketPattern), globMatcher(self.prefixPattern)
         return self._matchers
@@ -123,13 +123,13 @@ ANONYMOUS_ACCOUNT = ""
 """The account of requests without credentials; no key can have it."""
 
 _ANONYMOUS_ID = "65a011a29cdf8ec533ec3d1ccaae921c"
-# Amazon's own, of half the length of others.
+# Amazon's own id, half as long as other ids.
 
 
-# The accounts of one page are few: with 256 a listing does not format each row's owner.
+# A page lists few accounts: with 256 entries, a listing does not format the owner of each row.
 @lru_cache(maxsize=256)
 def canonicalId(account: str) -> str:
-    """Return an account's 64 hexadecimal digits, which follow from its name in every store."""
+    """Return an account's canonical id: 64 hexadecimal digits, derived from its name."""
     if account == ANONYMOUS_ACCOUNT:
         return _ANONYMOUS_ID
     return sha256(b"storagegate account " + account.encode()).hexdigest()
@@ -141,7 +141,7 @@ class Identity:
     The account and the rights under which a request acts.
 
     @ivar account: The owner of new buckets and objects.
-    @ivar isRoot: Whether buckets of other accounts may be used too.
+    @ivar isRoot: Whether the request may use the buckets of other accounts.
     @ivar isAnonymous: Whether the request has no credentials.
     """
 
@@ -155,12 +155,12 @@ class Identity:
         self, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None
     ) -> None:
         """
-        Decide on an access by the policy of the key.
+        Check an access against the policy of the key.
 
         @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
         @param bucket: Empty for the service itself.
         @param key: Empty if the access concerns the bucket or the service.
-        @param prefix: The prefix of the keys that a list shows; L{None} if it shows none.
+        @param prefix: The prefix of the keys that a list shows; L{None} for other operations.
         @raise S3Error: C{AccessDenied}.
         """
         policy = self.policy
@@ -181,8 +181,8 @@ class AccountKey:
     """
     A secret and the identity that it proves.
 
-    @ivar issued: The row that it was made of; C{None} for the root pair.
-    @ivar isUsed: Whether it has proved an identity since this was set to false.
+    @ivar issued: The row of the catalog; C{None} for the root pair.
+    @ivar isUsed: Whether the key has proved an identity since this was reset.
     """
 
     identity: Identity
@@ -192,12 +192,12 @@ class AccountKey:
 
     @property
     def role(self) -> str:
-        """What its owner may administer: one of L{ROLES}."""
+        """The administration role of the key's owner: one of L{ROLES}."""
         return "root" if self.issued is None else self.issued.role
 
 
 class AccessKeyStore:
-    """Find the credential of an access key. Reactor thread, synchronously."""
+    """Look up the credentials of access keys. Synchronous; must run in the reactor thread."""
 
     def __init__(
         self,
@@ -207,15 +207,15 @@ class AccessKeyStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         """
-        @param keys: The issued keys of the store, which keeps them fresh.
+        @param keys: The issued keys, which the store refreshes.
         @param rootSecretKey: The secret of C{rootAccessKey}.
         @param now: The time, in seconds since 1970.
         """
         self._keys = keys
         self._now = now
         self._generation = -1
-        # Whether any key expires; if so, when the keys were judged, and when the next one expires.
-        # Expired keys are valid again when a clock that was ahead is set right.
+        # Whether any key expires; if so, when the keys were evaluated, and when the next one
+        # expires. Expired keys become valid again when a clock that ran ahead is corrected.
         self._areLimited = False
         self._judgedAt = 0.0
         self._expiry = inf
@@ -232,9 +232,9 @@ class AccessKeyStore:
 
     def find(self, accessKey: str) -> AccountKey | None:
         """
-        Look an access key up; the root pair wins over an issued key of the same name.
+        Look up an access key; the root pair takes precedence over an issued key of the same name.
 
-        @raise StoreBusy: The keys are in doubt, so this one may have been revoked.
+        @raise StoreBusy: The keys could not be read, so this key may have been revoked.
         """
         if accessKey == self._root.identity.accessKey:
             return self._root
@@ -248,14 +248,14 @@ class AccessKeyStore:
         return self._issued.get(accessKey)
 
     def takeUsed(self) -> list[str]:
-        """Return the issued keys that were used since this was called last."""
+        """Return the issued keys that were used since the last call."""
         used = [name for name, each in self._issued.items() if each.isUsed]
         for name in used:
             self._issued[name].isUsed = False
         return used
 
     def _readKeys(self) -> None:
-        """Take over the keys that are valid now."""
+        """Load the keys that are valid now."""
         before, self._issued = self._issued, {}
         now, self._expiry = self._now(), inf
         self._judgedAt = now
@@ -266,7 +266,7 @@ class AccessKeyStore:
                 continue
             self._expiry = min(self._expiry, expiry)
             known = before.get(name)
-            # What has not changed stays, with its patterns compiled.
+            # An unchanged key keeps its compiled patterns.
             if known is None or known.issued != key:
                 policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
                 identity = Identity(key.accessKey, key.account, policy)
@@ -275,27 +275,29 @@ class AccessKeyStore:
         self._generation = self._keys.generation
 
     def isAccountId(self, accountId: str) -> bool:
-        """Return whether the root account or that of an issued key has a canonical id."""
+        """
+        Return whether a canonical id belongs to the root account or the account of an issued key.
+        """
         return accountId in self._accounts()
 
     def hasAccount(self, account: str) -> bool:
-        """Return whether there is an account of this name: the root one, or that of a key."""
+        """Return whether an account of this name exists: the root account, or a key's account."""
         return canonicalId(account) in self._accounts()
 
     def hasUser(self, account: str, accessKey: str) -> bool:
-        """Return whether an account has a key, be it usable now or not."""
+        """Return whether an account has a key, usable or not."""
         key = self._keys.keys.get(accessKey)
         if key is not None:
             return key.account == account
         return account == ROOT_ACCOUNT and accessKey == self._root.identity.accessKey
 
     async def refresh(self) -> None:
-        """Read the issued keys as they are now: another process may have issued one."""
+        """Reload the issued keys: another process may have issued one."""
         await self._keys.refresh()
 
     def accountsOf(self, email: str) -> list[str]:
         """
-        Return the accounts whose keys carry an address.
+        Return the accounts that have a key with an email address.
 
         @param email: In lower case.
         """
@@ -304,11 +306,11 @@ class AccessKeyStore:
         )
 
     def nameOf(self, accountId: str) -> str | None:
-        """Return the name of an account by its canonical id; L{None} if no key has it."""
+        """Return the name of an account by its canonical id; L{None} if no key belongs to it."""
         return self._accounts().get(accountId)
 
     def _accounts(self) -> dict[str, str]:
-        """Return the names of accounts by canonical id; they are for lists only, which are rare."""
+        """Return the names of accounts by canonical id; only listings use them, which are rare."""
         keys = self._keys
         if keys.generation != self._namesGeneration:
             names = {ROOT_ACCOUNT, *(key.account for key in keys.keys.values())}
@@ -320,11 +322,12 @@ class AccessKeyStore:
         """
         Return the identity of a key pair, in constant time.
 
-        @param secretKey: As the client sent it.
+        @param secretKey: The secret that the client sent.
         @return: L{None} for an unknown key or a wrong secret.
         """
         credential = self.find(accessKey)
-        # An unknown key is compared too: its refusal takes as long as that of a wrong secret.
+        # An unknown key is compared too: its refusal takes as long as the refusal of a wrong
+        # secret.
         expected = credential.secretKey.encode() if credential is not None else b"\0"
         matches = hmac.compare_digest(secretKey, expected)
         if credential is None or not matches:

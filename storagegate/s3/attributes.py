@@ -1,8 +1,9 @@
 """
-What a write says of its object: content type, kept headers, metadata, tags, lock, class of storage.
+The attributes of an object that a write sets: content type, stored headers, metadata, tags, lock,
+storage class.
 
 Every adapter passes the attributes of a write as S3's header fields: lower-case names and values as
-C{bytes}. The store keeps text.
+C{bytes}. The store holds text.
 """
 
 import re
@@ -24,17 +25,17 @@ GRANT_HEADERS: Mapping[bytes, str] = {
     b"x-amz-grant-write-acp": "WRITE_ACP",
     b"x-amz-grant-full-control": "FULL_CONTROL",
 }
-"""The headers that grant, by lower-case name, with the permission of each."""
+"""The headers with grants, by lower-case name, with their permissions."""
 
 LIST_FIELDS = frozenset({b"x-amz-acl", *GRANT_HEADERS})
 """The headers that name an access control list."""
 
 WRITE_FIELDS = LIST_FIELDS | LOCK_FIELDS
-"""The headers of a write that name the list and the lock of its object."""
+"""The headers of a write that set the ACL and the lock of its object."""
 
 METADATA_PREFIX = b"x-amz-meta-"
 METADATA_LIMIT = 2048
-"""Bytes of user metadata, names and values together: S3's own limit."""
+"""Largest size of user metadata, names and values together, in bytes: S3's own limit."""
 
 KEPT = (
     b"content-encoding",
@@ -43,7 +44,7 @@ KEPT = (
     b"cache-control",
     b"expires",
 )
-"""Headers that are stored as they came and returned, besides C{Content-Type}."""
+"""Headers, besides C{Content-Type}, that are stored and returned unchanged."""
 
 _STORAGE_CLASSES = {
     name.encode(): name
@@ -60,7 +61,7 @@ _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
 
 def _text(value: bytes) -> str:
-    """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
+    """Decode a header's value; raw UTF-8 becomes the RFC 2047 encoded words that S3 returns."""
     try:
         return value.decode("ascii")
     except UnicodeDecodeError:
@@ -80,7 +81,7 @@ def _attributeNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
     """
-    Parse the attributes that a write gives to its object.
+    Parse the attributes that a write sets on its object.
 
     @param headers: Values by lower-case name.
     @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}, C{InvalidTag}, C{InvalidArgument}.

@@ -1,16 +1,16 @@
 """
-The bodies of S3's requests: their checksums, what a request declares of one, and its ingestion.
+Bodies of S3 requests: checksums, the declarations of a request about its body, and ingestion.
 
 Values travel in Base64, CRCs as big-endian numbers. A request declares them in headers::
 
     x-amz-checksum-<algorithm>: <Base64>        the value, in a header
     x-amz-trailer: x-amz-checksum-<algorithm>   the value follows the body
-    x-amz-sdk-checksum-algorithm: <ALGORITHM>   has to agree with either
-    Content-MD5: <Base64>                       besides, or instead
+    x-amz-sdk-checksum-algorithm: <ALGORITHM>   must agree with either
+    Content-MD5: <Base64>                       in addition, or instead
 
-For an object in parts a C{COMPOSITE} checksum is the checksum of the checksums of the parts, a
-C{FULL_OBJECT} one that of the data itself; only CRCs can be combined to the latter. S3's table
-("Checking object integrity")::
+For an object in parts, a C{COMPOSITE} checksum is the checksum of the parts' checksums; a
+C{FULL_OBJECT} checksum is the checksum of the data itself, which only CRCs can be combined to. S3's
+table ("Checking object integrity")::
 
                 FULL_OBJECT  COMPOSITE  default
     CRC32       yes          yes        COMPOSITE
@@ -19,7 +19,7 @@ C{FULL_OBJECT} one that of the data itself; only CRCs can be combined to the lat
     SHA1        no           yes        COMPOSITE
     SHA256      no           yes        COMPOSITE
 
-Nothing of a body is visible before everything that the client declared of it has been verified; a
+No part of a body is visible before all declarations of the client about it have been verified; a
 failure leaves nothing behind.
 """
 
@@ -46,17 +46,17 @@ DEFAULT_ALGORITHM = "CRC64NVME"
 """The checksum of an object whose client names none: S3's own choice."""
 
 PUT_LIMIT = 5 << 30
-"""The most that one PUT, or one part, may carry: S3's own 5 GiB."""
+"""Largest body of one PUT or one part: S3's own 5 GiB."""
 
 FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
 
 
 class DigestHasher(Hasher, Protocol):
-    """A checksum over data that comes in pieces: a CRC, or an object of C{hashlib}."""
+    """A checksum over data in pieces: a CRC, or an object of C{hashlib}."""
 
     def digest(self) -> bytes:
-        """Return the value."""
+        """Return the digest."""
 
 
 @frozen
@@ -64,12 +64,12 @@ class Algorithm:
     """
     A checksum algorithm of S3.
 
-    @ivar name: As S3 spells it.
+    @ivar name: The name in S3's spelling.
     @ivar header: The lower-case name of the header that carries values.
     @ivar size: Bytes of a value.
-    @ivar combine: For a CRC: the value over two runs of data from the values of both and the
-        length of the second.
-    @ivar kinds: The kinds of an object in parts; the first is the default.
+    @ivar combine: For a CRC: computes the value over two runs of data from both values and the
+        length of the second run.
+    @ivar kinds: The checksum kinds for an object in parts; the first is the default.
     """
 
     name: str
@@ -106,7 +106,7 @@ class _CRC:
         return self._value.to_bytes(self._size, "big")
 
 
-# Copies of new ones: a constructor takes twice as long, and hashlib.new six times.
+# Copies of initial hashers: a constructor takes twice as long, and hashlib.new six times.
 _CONSTRUCTORS: Mapping[str, Callable[[], DigestHasher]] = {
     "MD5": hashlib.md5(usedforsecurity=False).copy,
     "SHA1": hashlib.sha1(usedforsecurity=False).copy,
@@ -129,17 +129,17 @@ def newHasher(algorithm: str) -> DigestHasher:
 
 
 def encodeDigest(digest: bytes) -> str:
-    """Write a value in Base64."""
+    """Encode a digest in Base64."""
     return b2a_base64(digest, newline=False).decode()
 
 
 def decodeDigest(value: bytes, size: int) -> bytes | None:
     """
-    Parse a value.
+    Decode a digest.
 
     @param value: Base64.
-    @param size: The number of bytes that it must have.
-    @return: L{None} if it is not Base64 of so many bytes.
+    @param size: The required number of bytes.
+    @return: L{None} if the value is not Base64 of that size.
     """
     try:
         digest = a2b_base64(value, strict_mode=True)
@@ -164,7 +164,7 @@ class ExpectedChecksum:
     """
     The checksum that a body must have.
 
-    @ivar value: Base64; L{None} if the trailer carries it.
+    @ivar value: Base64; L{None} if the trailer carries the value.
     """
 
     algorithm: str
@@ -176,8 +176,8 @@ def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
     Parse the checksum that a body must have.
 
     @param headers: Values by lower-case name.
-    @return: L{None} if the request names none.
-    @raise S3Error: C{InvalidRequest} for headers that are not valid or contradict each other.
+    @return: L{None} if the request names no checksum.
+    @raise S3Error: C{InvalidRequest} for invalid or contradictory headers.
     """
     found = declared(headers)
     trailer = headers.get(b"x-amz-trailer")
@@ -213,8 +213,9 @@ def declared(headers: Mapping[bytes, bytes], hasCount: bool = False) -> tuple[st
 
     @param headers: Values by lower-case name.
     @param hasCount: Whether C{-} and the number of parts may follow the value.
-    @return: Algorithm and value in Base64; L{None} if there is none.
-    @raise S3Error: C{InvalidRequest} for several of them, an unknown one and an invalid value.
+    @return: Algorithm and value in Base64; L{None} if the headers have none.
+    @raise S3Error: C{InvalidRequest} for several checksums, an unknown algorithm or an invalid
+        value.
     """
     names = _checksumNames(tuple(headers))
     if not names:
@@ -247,7 +248,7 @@ def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
     Parse C{Content-MD5}.
 
     @param headers: Values by lower-case name.
-    @return: The 16 bytes; L{None} if it is absent.
+    @return: The 16 bytes; L{None} if the header is absent.
     @raise S3Error: C{InvalidDigest}.
     """
     value = headers.get(b"content-md5")
@@ -261,7 +262,7 @@ def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
 
 class BodyExpectation(msgspec.Struct, frozen=True):
     """
-    What a request declares of its body.
+    The declarations of a request about its body.
 
     @ivar length: Bytes after decoding, if declared.
     @ivar md5: The 16 bytes of C{Content-MD5}.
@@ -282,7 +283,7 @@ class BodyExpectation(msgspec.Struct, frozen=True):
 
 
 class BodyHasher:
-    """Decode, count and hash a body, and verify it at its end."""
+    """Decodes, counts and hashes a body, and verifies it at its end."""
 
     __slots__ = ("_algorithm", "_checksum", "_expectation", "_md5", "_sha256", "_size")
 
@@ -300,7 +301,7 @@ class BodyHasher:
         Decode, count and hash the next bytes of the body.
 
         @return: The decoded pieces.
-        @raise S3Error: C{EntityTooLarge} past the limit; as the decoder.
+        @raise S3Error: C{EntityTooLarge} beyond the limit; also the errors of the decoder.
         """
         expectation, sha256 = self._expectation, self._sha256
         pieces = (chunk,) if expectation.decoder is None else expectation.decoder.feed(chunk)
@@ -316,7 +317,7 @@ class BodyHasher:
 
     def verify(self) -> tuple[str, Checksum]:
         """
-        Compare the whole body with what the request declared.
+        Verify the whole body against the declarations of the request.
 
         @return: The MD5 in hexadecimal, and the checksum to store.
         @raise S3Error: C{IncompleteBody}, C{BadDigest}, C{XAmzContentSHA256Mismatch}.
@@ -358,18 +359,18 @@ class ReadableBody(Protocol):
     """The body of a request, a form's file, or the items of a stream."""
 
     def readAvailable(self) -> bytes | None:
-        """Return the whole body if it has arrived already."""
+        """Return the whole body if it has already arrived; otherwise L{None}."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over the pieces; the next one is received when it is read."""
+        """Iterate over the pieces; each piece is received when it is read."""
 
 
 class IngestedBody(msgspec.Struct, frozen=True):
     """
-    The bytes of a whole body, durable or small enough to live in the catalog.
+    A complete body, durable or small enough for the catalog.
 
     @ivar etag: MD5 in hexadecimal.
-    @ivar sink: The finished sink that made the content; L{None} if none was needed.
+    @ivar sink: The finished sink of the content; L{None} for inline content.
     """
 
     content: Content
@@ -388,10 +389,10 @@ async def ingest(
     """
     Read, verify and store a body.
 
-    @param blobs: Where a larger body goes.
-    @param inlineLimit: A body of up to so many bytes becomes inline content.
-    @param bucket: That of the object.
-    @raise S3Error: If the body is not as expected.
+    @param blobs: The store for larger bodies.
+    @param inlineLimit: Largest body that becomes inline content, in bytes.
+    @param bucket: The bucket of the object.
+    @raise S3Error: The body does not match its declarations.
     """
     ready = body.readAvailable()
     hasher = BodyHasher(expectation)
@@ -424,9 +425,10 @@ async def ingest(
 
 async def gather(body: RequestBody, expectation: BodyExpectation) -> bytes:
     """
-    Read a small body into memory, with the same checks, up to the limit of its expectation.
+    Read a small body into memory, with the same checks as L{ingest}, up to the limit of its
+    expectation.
 
-    @raise TooMuchHeld: If all requests together hold too much.
+    @raise TooMuchHeld: All requests together hold too much memory.
     """
     hasher = BodyHasher(expectation)
     pieces: list[bytes] = []
@@ -445,9 +447,8 @@ def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
     Parse the checksum that the object of a multipart upload or a copy must have.
 
     @param headers: Values by lower-case name.
-    @return: Algorithm and kind; L{None} if the client names none.
-    @raise S3Error: C{InvalidRequest} for an unknown algorithm or kind, and for two that cannot be
-        combined.
+    @return: Algorithm and kind; L{None} if the client names no checksum.
+    @raise S3Error: C{InvalidRequest} for an unknown algorithm or kind, or an invalid combination.
     """
     algorithm = headers.get(b"x-amz-checksum-algorithm")
     if algorithm is None:
@@ -469,14 +470,14 @@ def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
 
 
 def requestedType(headers: Mapping[bytes, bytes]) -> str | None:
-    """Return C{x-amz-checksum-type} in capitals."""
+    """Return C{x-amz-checksum-type} in upper case; L{None} if it is absent."""
     kind = headers.get(b"x-amz-checksum-type")
     return None if kind is None else kind.decode("latin-1").upper()
 
 
 def checksumKind(algorithm: str, requested: str | None) -> str:
     """
-    Choose the kind of checksum of an object in parts.
+    Choose the checksum kind of an object in parts.
 
     @param requested: The client's choice; L{None} for the default.
     @raise S3Error: C{InvalidRequest}.
@@ -497,7 +498,7 @@ def checksumKind(algorithm: str, requested: str | None) -> str:
 
 def compositeChecksum(algorithm: str, values: Sequence[str]) -> str:
     """
-    Compute the checksum of the checksums of parts.
+    Compute the checksum of the parts' checksums.
 
     @param values: Base64, in the order of the parts.
     @return: Base64, C{-} and the number of parts.
@@ -510,9 +511,9 @@ def compositeChecksum(algorithm: str, values: Sequence[str]) -> str:
 
 def fullObjectChecksum(algorithm: str, parts: Iterable[tuple[str, int]]) -> str:
     """
-    Combine the CRCs of parts to that of the whole, without the data.
+    Combine the CRCs of parts to the CRC of the whole object, without the data.
 
-    @param parts: Value in Base64 and size of each, in order.
+    @param parts: Value in Base64 and size of each part, in order.
     @return: Base64.
     """
     known = ALGORITHMS[algorithm]
@@ -535,7 +536,7 @@ def multipartETag(etags: Sequence[str]) -> str:
     """
     Compute the ETag of an object in parts: the MD5 of their MD5s, and their number.
 
-    @param etags: Of the parts in order, in hexadecimal without quotation marks.
+    @param etags: The ETags of the parts in order, in hexadecimal without quotation marks.
     """
     binary = b"".join(map(bytes.fromhex, etags))
     return f"{hashlib.md5(binary, usedforsecurity=False).hexdigest()}-{len(etags)}"

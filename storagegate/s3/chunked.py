@@ -7,10 +7,9 @@ Bodies in the C{aws-chunked} encoding::
     signed  = ";chunk-signature=" 64HEXDIG
     trailer = *(name ":" value [LF] CRLF) ["x-amz-trailer-signature:" 64HEXDIG CRLF]
 
-Each chunk of a signed body carries the signature of its data and of the signature before it, the
-first of them that of the request. The LF is there because Amazon's own example of a signed trailer
-has it, and clients were written after that.
-A signature is that of one of these strings::
+Each chunk of a signed body carries a signature of its data and of the previous signature; the first
+chunk follows the signature of the request. The LF is allowed because Amazon's own example of a
+signed trailer has it, and clients imitate the example. A signature covers one of these strings::
 
     chunk   = "AWS4-HMAC-SHA256-PAYLOAD" LF context LF sha256("") LF sha256(data)
     trailer = "AWS4-HMAC-SHA256-TRAILER" LF context LF sha256(trailer)
@@ -37,12 +36,12 @@ _EMPTY_DIGEST = sha256().hexdigest()
 
 
 class ChunkSigner:
-    """Check the signatures of one body, in their order."""
+    """Checks the signatures of one body, in order."""
 
     def __init__(self, claim: SignatureParams, signingKey: SigningKey) -> None:
         """
-        @param claim: Of the request, verified; its signature seeds the chain.
-        @param signingKey: What verifying it returned.
+        @param claim: The verified claim of the request; its signature seeds the chain.
+        @param signingKey: The key that the verification returned.
         """
         self._claim = claim
         self._signingKey = signingKey
@@ -55,7 +54,7 @@ class ChunkSigner:
 
         @param kind: C{PAYLOAD} or C{TRAILER}.
         @param content: The digests at the end of the string to sign.
-        @param signature: The client's, in lower-case hexadecimal.
+        @param signature: The client's signature, in lower-case hexadecimal.
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
         stringToSign = f"AWS4-HMAC-SHA256-{kind}\n{self._context}\n{self._previous}\n{content}"
@@ -66,7 +65,7 @@ class ChunkSigner:
 
 
 TRAILER_LIMIT = 8192
-"""Bytes of a trailer with its empty line; a checksum and a signature need 200."""
+"""Largest trailer with its empty line, in bytes; a checksum and a signature need 200."""
 
 _FIELD = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)[ \t]*\n?"
@@ -78,17 +77,17 @@ def parseTrailer(
     lines: list[bytes], expected: frozenset[bytes], signer: ChunkSigner | None
 ) -> dict[bytes, bytes]:
     """
-    Read a trailer.
+    Parse a trailer.
 
-    @param lines: Without their CRLF.
-    @param expected: Lower-case names of the fields that it must have, and no others.
-    @param signer: Checks its signature; L{None} if the body is not signed.
+    @param lines: The lines without their CRLF.
+    @param expected: Lower-case names of exactly the fields that the trailer must have.
+    @param signer: Checks the signature; L{None} if the body is not signed.
     @return: Values by lower-case name, without the signature.
-    @raise S3Error: C{InvalidRequest} if the trailer is not the announced one,
+    @raise S3Error: C{InvalidRequest} if the trailer differs from its announcement,
         C{SignatureDoesNotMatch}.
     """
     signature = None
-    # A body that announces no trailer has none, and no signature for it either.
+    # A body without announced trailers has no trailer signature either.
     if signer is not None and expected:
         match = _SIGNATURE.fullmatch(lines.pop()) if lines else None
         if match is None:
@@ -116,17 +115,17 @@ def _malformed(detail: str) -> S3Error:
 
 
 LINE_LIMIT = 4096
-"""Bytes of a chunk's line; 97 are the most that S3's own signatures need."""
+"""Longest chunk line, in bytes; S3's own signatures need at most 97."""
 
 SIZE_LIMIT = 1 << 63
-"""A declared length has to be below this, so that it stays a number for every store."""
+"""The bound of a declared length, so that it stays a number for every store."""
 
 _UNSIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})")
 _SIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16});chunk-signature=([0-9a-f]{64})")
 
 
 def parseDecodedLength(value: bytes | None) -> int:
-    """Parse C{x-amz-decoded-content-length}, which is required."""
+    """Parse the required header C{x-amz-decoded-content-length}."""
     if value is None:
         raise S3Error("MissingContentLength")
     try:
@@ -153,14 +152,13 @@ class _ChunkState(Enum):
 
 class AwsChunkedDecoder:
     """
-    Decode a body.
+    Decodes a body.
 
-    Data is given out as it comes and before its chunk's signature was checked, so that memory does
-    not depend on the size of a chunk: nothing may be made visible before L{finish} returned. The
-    size of a chunk is bounded by what the declared length leaves. A decoder that raised takes
-    nothing more.
+    Data is returned as it arrives, before the signature of its chunk is checked, so that memory
+    does not depend on the chunk size: no data may become visible before L{finish} returns. The rest
+    of the declared length bounds the chunk size. After an error, a decoder accepts no more data.
 
-    @ivar trailers: Values by lower-case name, once the body has ended.
+    @ivar trailers: Values by lower-case name, after the body has ended.
     """
 
     def __init__(
@@ -170,7 +168,7 @@ class AwsChunkedDecoder:
         trailerNames: Collection[bytes] = (),
     ) -> None:
         """
-        @param decodedLength: What C{x-amz-decoded-content-length} declares.
+        @param decodedLength: The value of C{x-amz-decoded-content-length}.
         @param signer: Checks the chunks; L{None} for an unsigned body.
         @param trailerNames: Lower-case names of the trailers that C{x-amz-trailer} announces.
         """
@@ -189,11 +187,11 @@ class AwsChunkedDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """
-        Take the next bytes of the body.
+        Decode the next bytes of the body.
 
         @return: Decoded data, in order.
-        @raise S3Error: C{IncompleteBody} for a body outside of the grammar or the declared
-            length, C{SignatureDoesNotMatch}, C{InvalidRequest} for a trailer that is wrong.
+        @raise S3Error: C{IncompleteBody} for a body that violates the grammar or the declared
+            length, C{SignatureDoesNotMatch}, C{InvalidRequest} for a wrong trailer.
         """
         pieces: list[bytes] = []
         state, self._state = self._state, _ChunkState.FAILED
@@ -240,13 +238,13 @@ class AwsChunkedDecoder:
         self, data: bytes, position: int, limit: int, problem: tuple[str, str] = _NO_LINE
     ) -> tuple[bytes | None, int]:
         """
-        Take bytes up to and with a CRLF.
+        Take bytes up to and including a CRLF.
 
         @param limit: The largest length of the line.
-        @param problem: Code and message of the error for a longer one.
-        @return: The line, or L{None} while its end has not come; and the position behind.
+        @param problem: Code and message of the error for a longer line.
+        @return: The line, or L{None} if it is incomplete; and the position after it.
         """
-        # The pending bytes are few, and at most a line is added to them.
+        # There are few pending bytes, and at most one line is added.
         window = self._pending + data[position : position + limit + 2 - len(self._pending)]
         found = window.find(b"\r\n")
         if found < 0:
@@ -293,11 +291,11 @@ def makeDecoder(
     """
     Make the decoder for a verified request whose payload is one of C{STREAMING}.
 
-    @param claim: Of the request, verified.
+    @param claim: The verified claim of the request.
     @param signingKey: The result of verifying the claim.
-    @param decodedLength: Bytes after decoding.
+    @param decodedLength: Length of the decoded body, in bytes.
     @param trailerNames: Lower-case names of the announced trailers.
-    @raise S3Error: C{InvalidRequest} if a trailer is announced where the payload has none.
+    @raise S3Error: C{InvalidRequest} if a trailer is announced but the payload type has none.
     """
     if claim.payloadHash == STREAMING_SIGNED and trailerNames:
         raise S3Error("InvalidRequest", f"A payload of {STREAMING_SIGNED} has no trailer")

@@ -1,15 +1,14 @@
 """
-Conditions of requests (RFC 9110 section 13) and byte ranges, as S3 reads them::
+Conditional requests (RFC 9110 section 13) and byte ranges, as S3 interprets them::
 
     Range                   = "bytes=" (first "-" [last] / "-" suffix)      RFC 9110 section 14.1.2
     x-amz-copy-source-range = "bytes=" first "-" last
 
-S3 follows the precedence of section 13.2.2: C{If-Unmodified-Since} counts only without
-C{If-Match}, and C{If-Modified-Since} only without C{If-None-Match}. A date that cannot be parsed is
-no condition. The source of a copy has the same conditions with a prefix; if one of those does not
-hold, the response is always an error.
+S3 follows the precedence of section 13.2.2: C{If-Unmodified-Since} counts only without C{If-Match},
+and C{If-Modified-Since} only without C{If-None-Match}. An invalid date is ignored. The source of a
+copy has the same conditions with a prefix; if any of them fails, the response is always an error.
 
-S3 serves one range. A C{Range} that it cannot parse, and several ranges, are ignored.
+S3 serves a single range. An invalid C{Range}, or one with several ranges, is ignored.
 """
 
 import re
@@ -45,7 +44,7 @@ READ_FIELDS = _READ_KEY | {
     b"if-unmodified-since",
     b"range",
 }
-"""The fields that L{evaluateRead} obeys: without any of them a read takes the whole object."""
+"""The fields that L{evaluateRead} uses: without any of them, a read returns the whole object."""
 
 
 class NotModified(Exception):
@@ -59,12 +58,12 @@ def evaluateRead(
     Evaluate the conditions and the C{Range} of a GET or HEAD.
 
     @param headers: Values by lower-case name.
-    @param etag: Of the object, without quotation marks.
-    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
-    @param size: Of the object, in bytes; L{None} if a C{Range} does not count.
+    @param etag: ETag of the object, without quotation marks.
+    @param modifiedMs: Time of the last change, in milliseconds since the epoch.
+    @param size: Size of the object, in bytes; L{None} to ignore C{Range}.
     @return: The bytes to send; L{None} for the whole object.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidRequest}.
-    @raise NotModified: For a 304.
+    @raise NotModified: The response is a 304.
     """
     rejectKey(headers)
     if _evaluate(headers, b"", etag, modifiedMs) is not None:
@@ -77,10 +76,10 @@ def evaluateRead(
 
 def rejectKey(headers: Mapping[bytes, bytes], names: frozenset[bytes] = _READ_KEY) -> None:
     """
-    Reject a key of the customer's for an object that is not encrypted, as none is.
+    Reject a customer-provided encryption key: objects are never encrypted.
 
     @param headers: Values by lower-case name.
-    @param names: Of the fields that carry the key.
+    @param names: The names of the fields that carry the key.
     @raise S3Error: C{InvalidRequest}.
     """
     if not names.isdisjoint(headers):
@@ -90,18 +89,18 @@ def rejectKey(headers: Mapping[bytes, bytes], names: frozenset[bytes] = _READ_KE
 
 def rangeApplies(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
     """
-    Return whether a C{Range} counts. A client that resumes a download names its copy in
-    C{If-Range}, and needs the whole object if that has changed.
+    Return whether a C{Range} applies. A client that resumes a download names its copy in
+    C{If-Range}, and needs the whole object if the copy is outdated.
 
     @param headers: Values by lower-case name.
-    @param etag: Of the object, without quotation marks.
-    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
+    @param etag: ETag of the object, without quotation marks.
+    @param modifiedMs: Time of the last change, in milliseconds since the epoch.
     """
     value = headers.get(b"if-range")
     if value is None:
         return True
     tag = b'"%b"' % etag.encode("ascii")
-    # S3 takes a tag without quotes, too.
+    # S3 also accepts a tag without quotes.
     isBare = value.strip(b" \t") == tag[1:-1]
     return isBare or rangeHolds(value, tag, modifiedMs // 1000, time())
 
@@ -111,7 +110,7 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     Parse the conditions of a write.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for one that names nothing.
+    @raise S3Error: C{InvalidArgument} for an empty condition.
     """
     absent, unlike = False, _etags(headers, b"if-none-match")
     if "*" in unlike:
@@ -125,7 +124,7 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
 _SIZE = b"x-amz-if-match-size"
 _MODIFIED = b"x-amz-if-match-last-modified-time"
 DELETE_FIELDS = frozenset({_SIZE, _MODIFIED})
-"""The conditions that only deletions have."""
+"""The conditions that only deletions support."""
 
 
 def deleteCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
@@ -133,7 +132,7 @@ def deleteCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     Parse the conditions of a deletion.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for a size or a time that cannot be read.
+    @raise S3Error: C{InvalidArgument} for an invalid size or time.
     """
     condition = writeCondition(headers)
     if bypasses(headers):
@@ -153,12 +152,12 @@ def narrowed(
     modified: str | None,
 ) -> WriteCondition:
     """
-    Add to a condition that an object which exists has a size and a time.
+    Add a required size and time of an existing object to a condition.
 
-    @param sizeName: What the client calls the size, for errors.
-    @param size: As it was sent; L{None} for any.
-    @param modifiedName: What the client calls the time, for errors.
-    @param modified: A date of HTTP or of ISO 8601; L{None} for any.
+    @param sizeName: The client's name of the size, for errors.
+    @param size: The raw text; L{None} for any size.
+    @param modifiedName: The client's name of the time, for errors.
+    @param modified: An HTTP or ISO 8601 date; L{None} for any time.
     @raise S3Error: C{InvalidArgument}.
     """
     if size is not None:
@@ -185,7 +184,7 @@ def _isoSeconds(text: str) -> int | None:
 
 
 def _etags(headers: Mapping[bytes, bytes], name: bytes) -> tuple[str, ...]:
-    """Return the tags that a field lists, without quotation marks."""
+    """Return the tags in a field, without quotation marks."""
     value = headers.get(name)
     if value is None:
         return ()
@@ -200,8 +199,8 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
     Evaluate the conditions on the source of a copy.
 
     @param headers: Values by lower-case name.
-    @param etag: Of the source, without quotation marks.
-    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
+    @param etag: ETag of the source, without quotation marks.
+    @param modifiedMs: Time of the last change, in milliseconds since the epoch.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRequest}.
     """
     rejectKey(headers, _SOURCE_KEY)
@@ -213,7 +212,9 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
 def _evaluate(
     headers: Mapping[bytes, bytes], prefix: bytes, etag: str, modifiedMs: int
 ) -> bytes | None:
-    """Evaluate all conditions; return the name of the one by which nothing has changed."""
+    """
+    Evaluate all conditions; return the name of a condition that proves the copy fresh, if any.
+    """
     name = prefix + b"if-match"
     value = headers.get(name)
     if value is not None:
@@ -234,12 +235,12 @@ def _evaluate(
 
 
 def _preconditionFailed(name: bytes) -> S3Error:
-    # The names of these headers are titled words: If-None-Match.
+    # These headers have title-case names: If-None-Match.
     return S3Error("PreconditionFailed", fields={"Condition": name.decode().title()})
 
 
 def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
-    """Return whether a list has an ETag; C{weak}: C{W/} tags count. S3 allows unquoted members."""
+    """Return whether a list contains an ETag; C{weak} includes C{W/} tags. Quotes are optional."""
     wanted = etag.encode()
     for member in value.split(b","):
         tag = member.strip()
@@ -258,10 +259,10 @@ def parseRange(value: bytes, size: int) -> ByteRange | None:
     """
     Parse a C{Range}.
 
-    @param value: The header's value.
-    @param size: Of the object, in bytes.
+    @param value: The value of the header.
+    @param size: Size of the object, in bytes.
     @return: L{None} for the whole object.
-    @raise S3Error: C{InvalidRange} if the range holds no byte of the object.
+    @raise S3Error: C{InvalidRange} if the range contains no byte of the object.
     """
     specs = parseRangeSpecs(value)
     if specs is None or len(specs) != 1:
@@ -278,10 +279,11 @@ def parseRange(value: bytes, size: int) -> ByteRange | None:
 
 def parseCopyRange(value: bytes, size: int) -> ByteRange:
     """
-    Parse C{x-amz-copy-source-range}: unlike a C{Range} it has both ends, and both in the object.
+    Parse C{x-amz-copy-source-range}: unlike in a C{Range}, both ends are required and must lie in
+    the object.
 
-    @param value: The header's value.
-    @param size: Of the source, in bytes.
+    @param value: The value of the header.
+    @param size: Size of the source, in bytes.
     @raise S3Error: C{InvalidArgument}.
     """
     name = "x-amz-copy-source-range"

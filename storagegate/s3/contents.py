@@ -1,4 +1,4 @@
-"""Runs of the bytes of an object: where they are, what they come to, and copies of them."""
+"""Ranges of an object's content: segments, digests, and copies."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,12 +16,12 @@ from storagegate.storage.store import ObjectStore
 _Copied = TypeVar("_Copied")
 
 _CHUNK = 256 << 10
-"""Bytes of a copy that are read at once."""
+"""Bytes per read of a copy."""
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
     """
-    Find the runs of blobs that hold a run of a content that is not inline.
+    Find the segments that hold a range of a content that is not inline.
 
     @param start: Offset of the first byte.
     @param length: Number of bytes.
@@ -44,11 +44,11 @@ async def digest(
     store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[DigestHasher]
 ) -> None:
     """
-    Feed a run of a content to hashers, in the pool for blobs.
+    Feed a range of a content to hashers, in the pool for blobs.
 
     @param start: Offset of the first byte.
     @param length: Number of bytes.
-    @raise CorruptBlob: If a blob is shorter than its segment.
+    @raise CorruptBlob: A blob is shorter than its segment.
     """
     if content.inline is not None:
         for hasher in hashers:
@@ -73,7 +73,7 @@ async def digest(
 
 
 def _feed(hashers: Sequence[DigestHasher], chunk: bytes) -> None:
-    """Hash a chunk. Runs in a pool thread."""
+    """Hash a chunk. May run in any thread."""
     for hasher in hashers:
         hasher.update(chunk)
 
@@ -82,13 +82,13 @@ async def rewrite(
     store: ObjectStore, content: Content, start: int, length: int, bucket: str
 ) -> tuple[Content, IBlobWriter]:
     """
-    Write a run of a content once more, as a new blob.
+    Write a range of a content again, as a new blob.
 
     @param start: Offset of the first byte.
     @param length: Number of bytes.
-    @param bucket: That of the object which will have the blob.
-    @return: Its content, and the finished writer.
-    @raise CorruptBlob: If a blob is shorter than its segment.
+    @param bucket: The bucket of the object that will own the blob.
+    @return: The new content, and the finished writer.
+    @raise CorruptBlob: A blob is shorter than its segment.
     """
     hold = store.hold(content)
     sink = store.blobs.writer(0, length, bucket)
@@ -114,10 +114,11 @@ async def putCopy(
     store: ObjectStore, record: ObjectRecord, condition: WriteCondition
 ) -> ObjectRecord:
     """
-    Store an object with the content of another one: by reference, or else its bytes anew.
+    Store an object with the content of another object: by reference if possible, otherwise by
+    copying the bytes.
 
-    @param record: See L{ObjectStore.putObject}; so is C{condition}.
-    @raise ConcurrentChange: The source was replaced meanwhile; try again.
+    @param record: See L{ObjectStore.putObject}, also for C{condition}.
+    @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
     try:
         return await store.putObject(record, None, condition)
@@ -139,12 +140,12 @@ async def _append(sink: IBlobWriter, handle: IBlobReader, segment: Segment) -> N
 
 
 TRIES = 3
-"""How often a copy, or a read, starts over when its source is replaced under it."""
+"""Attempts of a copy or a read whose source is replaced concurrently."""
 
 
 async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
     """
-    Run a copy that looks its source up, and again if the source is replaced meanwhile.
+    Run a copy that looks up its source; repeat it if the source is replaced in the meantime.
 
     @raise S3Error: C{OperationAborted} after L{TRIES}, and the errors of the copy.
     @raise CorruptBlob: The bytes of the source are damaged.
@@ -156,6 +157,6 @@ async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
         except ConcurrentChange:
             continue
         except CorruptBlob as error:
-            # Perhaps the blobs were removed behind the look-up.
+            # The blobs may have been removed after the look-up.
             failure = error
     raise failure

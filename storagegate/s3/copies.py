@@ -1,4 +1,4 @@
-"""The decision on what a copy takes over from its source, for all that copy objects."""
+"""The access decision on the attributes that a copy inherits from its source."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _CopyCaller:
-    """A L{Caller} that names what its copy takes over."""
+    """A L{Caller} with the attributes that its copy inherits."""
 
     def __init__(
         self, caller: "Caller", headers: Mapping[bytes, bytes], tags: Mapping[str, str]
@@ -39,14 +39,14 @@ async def checkTaken(
     takesClass: bool = True,
 ) -> None:
     """
-    Decide on what a copy takes over from its source, as on what a request names: its class of
-    storage and its tags, which are read, and put.
+    Decide on the attributes that a copy inherits from its source, as if the request named them: the
+    storage class, and the tags, which require the rights to read and to set them.
 
-    @param objects: Finds, and decides.
-    @param source: As it was looked up.
-    @param versionId: That the request names; L{None} for the current one.
-    @param bucket: Of the copy.
-    @param key: Of the copy.
+    @param objects: Looks up the objects and decides.
+    @param source: The object as it was looked up.
+    @param versionId: The version that the request names; L{None} for the current version.
+    @param bucket: The bucket of the copy.
+    @param key: The key of the copy.
     @raise S3Error: C{AccessDenied}.
     """
     tags = decodeTags(source.attributes.tags) if takesTags else {}

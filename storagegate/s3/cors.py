@@ -1,8 +1,8 @@
 """
-Cross-origin access to a bucket: its rules, and what browsers are told by them.
+Cross-origin access to a bucket: the rules, and the response headers that follow from them.
 
-A rule allows pages of some origins some methods. The first rule that matches a request decides; a
-preflight request also needs the header fields that it names to be allowed. Source: "Using
+A rule allows methods to pages of certain origins. The first rule that matches a request decides;
+for a preflight request, the rule must also allow the header fields that it names. Source: "Using
 cross-origin resource sharing" in the Amazon S3 User Guide, and the Fetch standard.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 RULE_LIMIT = 100
-"""Rules of a bucket: Amazon's limit."""
+"""Rules per bucket: Amazon's limit."""
 
 _ID_LIMIT = 255
 _MAX_AGE_LIMIT = 2**31 - 1
@@ -36,15 +36,15 @@ _VARY = b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method"
 @frozen
 class CORSRule:
     """
-    A rule.
+    A CORS rule.
 
-    @ivar origins: Allowed ones, each with one C{*} at most, which stands for any characters.
-    @ivar methods: Of HTTP.
-    @ivar headers: Names of header fields that requests may have, each with one C{*} at most; of
-        any case.
+    @ivar origins: Allowed origins, each with at most one C{*}, which matches any characters.
+    @ivar methods: Allowed HTTP methods.
+    @ivar headers: Names of header fields that requests may have, each with at most one C{*}; in any
+        case.
     @ivar exposed: Names of header fields that pages may read.
-    @ivar maxAge: Seconds for which browsers may keep the response to a preflight request.
-    @ivar id: The user's name of the rule.
+    @ivar maxAge: Seconds for which browsers may cache the response to a preflight request.
+    @ivar id: The user's id of the rule.
     """
 
     origins: tuple[str, ...]
@@ -56,12 +56,12 @@ class CORSRule:
 
     def fields(self, origin: str, requested: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """
-        Return the header fields of a response to a request that this rule allows.
+        Return the response header fields for a request that this rule allows.
 
-        @param origin: The request's.
-        @param requested: The names of header fields that a preflight request asks for.
+        @param origin: The origin of the request.
+        @param requested: The header field names of a preflight request.
         """
-        # Credentials are allowed to pages of a named origin only: with "*" browsers refuse them.
+        # Only pages of a named origin may send credentials: browsers refuse them with "*".
         isOpen = "*" in self.origins
         found = [
             (b"Access-Control-Allow-Origin", b"*" if isOpen else origin.encode("latin-1")),
@@ -97,7 +97,7 @@ def findRule(
     """
     Find the first rule that allows a request.
 
-    @param requested: The names of header fields that a preflight request asks for, lower case.
+    @param requested: The header field names of a preflight request, in lower case.
     """
     for rule in rules:
         if (
@@ -110,16 +110,16 @@ def findRule(
 
 
 def parseRequested(value: bytes) -> list[str]:
-    """Parse C{Access-Control-Request-Headers}: names in lower case."""
+    """Parse C{Access-Control-Request-Headers} to lower-case names."""
     names = (name.strip().lower() for name in value.decode("latin-1").split(","))
     return [name for name in names if name]
 
 
 def readCORS(body: bytes) -> tuple[CORSRule, ...]:
     """
-    Read CORSConfiguration.
+    Parse a CORSConfiguration.
 
-    @raise S3Error: C{MalformedXML}; C{InvalidRequest} for what is well-formed and not allowed.
+    @raise S3Error: C{MalformedXML}; C{InvalidRequest} for a well-formed but invalid configuration.
     """
     root = readTree(body, "CORSConfiguration")
     checkNames(root, ("CORSRule",))
@@ -169,7 +169,7 @@ def _readRule(element: "Element") -> CORSRule:
 
 
 def _isToken(text: str) -> bool:
-    # "*" is one of its characters.
+    # A token may contain "*".
     try:
         lowerName(text.encode())
     except ValueError:
@@ -208,7 +208,7 @@ def _check(rule: CORSRule) -> None:
 
 
 def writeCORS(rules: Iterable[CORSRule]) -> bytes:
-    """Write CORSConfiguration."""
+    """Serialize a CORSConfiguration."""
     return document("CORSConfiguration", "".join(map(_ruleElement, rules)))
 
 

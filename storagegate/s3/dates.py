@@ -1,4 +1,4 @@
-"""Dates as requests and policies name them."""
+"""Dates in requests and policies."""
 
 import re
 from datetime import UTC, datetime
@@ -11,15 +11,15 @@ _DATE = re.compile(
 
 
 LAST_SECOND = 253402300799
-"""9999-12-31T23:59:59Z, in seconds since the epoch: no later date can be written."""
+"""9999-12-31T23:59:59Z, in seconds since the epoch: the last date that can be written."""
 
 
 def parseDate(text: str) -> float:
     """
-    Read a date of ISO 8601, or seconds since the epoch.
+    Parse an ISO 8601 date, or seconds since the epoch.
 
     @return: Seconds since the epoch.
-    @raise ValueError: If it is none.
+    @raise ValueError: The text is not a date.
     """
     if text.isascii() and text.isdigit() and len(text) <= 12:
         return float(text)

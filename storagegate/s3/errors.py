@@ -1,8 +1,8 @@
 """
-S3's errors: the table of codes, the exception, its document, and errors of the store as S3's.
+S3's errors: the table of codes, the exception, its document, and the mapping of store errors.
 
-Statuses and texts are Amazon's own ("Error responses" in the S3 API reference, and what the
-service is seen to send where that page is vague): programs match the code, some match the text.
+Statuses and messages are Amazon's own ("Error responses" in the S3 API reference, and observed
+responses where that page is vague): programs match the code, and some match the message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from storagegate.net.http.interfaces import BadRequest
 from storagegate.s3.xml.writer import document, element, escapeReadable
 from storagegate.storage import errors as store
 
-# Status and text by code.
+# Status and message by code.
 _LINES = {
     "AccessControlListNotSupported": "400 The bucket does not allow ACLs",
     "AccessDenied": "403 Access Denied",
@@ -149,7 +149,7 @@ _LINES = {
 _TABLE = {code: (int(line[:3]), line[4:]) for code, line in _LINES.items()}
 
 CODES = frozenset(_TABLE)
-"""The codes that errors may have."""
+"""The possible error codes."""
 
 
 class S3Error(Exception):
@@ -157,7 +157,7 @@ class S3Error(Exception):
     An error response.
 
     @ivar code: Amazon's name of the error.
-    @ivar message: A sentence for the user.
+    @ivar message: The message for the user.
     @ivar status: The HTTP status.
     @ivar fields: Further elements of the document, in order (C{{"BucketName": "photos"}}).
     @ivar headers: Further header fields of the response.
@@ -173,10 +173,10 @@ class S3Error(Exception):
         status: int | None = None,
     ) -> None:
         """
-        @param message: Instead of the table's sentence.
-        @param status: Instead of the table's: the plain-header scheme has 401 where S3
-            knows only 403.
-        @raise KeyError: If the table does not hold the code.
+        @param message: Replaces the table's message.
+        @param status: Replaces the table's status: the plain-header scheme uses 401 where S3 has
+            only 403.
+        @raise KeyError: The code is unknown.
         """
         defaultStatus, defaultMessage = _TABLE[code]
         self.code = code
@@ -189,9 +189,9 @@ class S3Error(Exception):
 
 def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
     """
-    Write an error as S3's XML. Unlike a listing it is well-formed for any text in its fields.
+    Return an error as S3's XML. Unlike a listing, it is well-formed for any text in its fields.
 
-    @param resource: The path of the request, as it was sent.
+    @param resource: The raw path of the request.
     """
     pieces = [element("Code", error.code), f"<Message>{escapeReadable(error.message)}</Message>"]
     pieces += [f"<{name}>{escapeReadable(text)}</{name}>" for name, text in error.fields.items()]
@@ -200,7 +200,7 @@ def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
     return document("Error", "".join(pieces), namespace="")
 
 
-# Codes of requests that never became one of S3's, by the status that HTTP has for them.
+# Error codes of requests that fail before S3 handles them, by HTTP status.
 _REJECTIONS = {
     405: "MethodNotAllowed",
     408: "RequestTimeout",
@@ -218,11 +218,11 @@ def describeRejection(error: BadRequest) -> tuple[bytes, bytes]:
 
 def invalidArgument(name: str, value: str, message: str | None = None) -> S3Error:
     """
-    Make the error of a parameter.
+    Make the error for an invalid parameter.
 
-    @param name: Of the parameter, as S3 documents it.
-    @param value: As it was sent.
-    @param message: The problem; L{None} for the usual sentence.
+    @param name: The name of the parameter in S3's documentation.
+    @param value: The raw value.
+    @param message: The problem; L{None} for the default message.
     """
     return S3Error(
         "InvalidArgument", message, fields={"ArgumentName": name, "ArgumentValue": value}
@@ -248,7 +248,7 @@ _CODES: dict[type[store.StoreError], str] = {
     store.StoreBusy: "SlowDown",
 }
 
-# Where the table's sentence does not say what was wrong.
+# Messages that are more specific than the table's.
 _MESSAGES: dict[type[BaseException], str] = {
     store.BucketNotLocked: "Bucket is missing Object Lock Configuration",
     store.BucketNotVersioned: (
@@ -262,8 +262,8 @@ def fromStoreError(error: BaseException) -> S3Error:
     """
     Convert any exception to an S3 error.
 
-    An exception that is in no table (damaged blobs among them) is C{InternalError} with S3's own
-    text: its message does not leave the server.
+    An unknown exception, such as damaged blobs, becomes C{InternalError} with S3's own message: its
+    own message does not leave the server.
     """
     if isinstance(error, S3Error):
         return error

@@ -1,11 +1,12 @@
 """
-The scanner of life cycles: it removes what is due by the rules of the buckets, in a round a day.
+The lifecycle scanner: removes objects and uploads that are due by the rules of their buckets, in
+one round a day.
 
 A round goes through the versions and uploads of each bucket with rules, in pages, which are read
-and judged in threads. What is due is removed as a client would remove it, and once more compared
-with what was judged, in the transaction that removes it. Where the round has come to is kept in the
-catalog: after a restart it goes on there. A round waits while the machine's clock is not trusted,
-see L{storagegate.storage.clock}.
+and evaluated in threads. An entry that is due is removed as a client would remove it; the
+transaction that removes it compares it once more with the evaluated state. The position of the
+round is stored in the catalog, so that a restart continues it. A round waits while the machine's
+clock is not trusted, see L{storagegate.storage.clock}.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
     from storagegate.s3.settings import SettingsCache
 
 PAGE = 500
-"""Rows in a page."""
+"""Rows per page."""
 
 _TASK = "lifecycle"
 _LONGEST_PAUSE_SECONDS = 60.0
 _SAVE_SECONDS = 1.0
 
-# A turn of an idle loop takes a tenth of this. Without pauses while it is busy, reads of 4 KiB over
-# 64 connections are a quarter slower beside a round.
+# A turn of an idle loop takes a tenth of this. Without pauses under load, a round slows down 4 KiB
+# reads over 64 connections by a quarter.
 _BUSY_SECONDS = 0.001
 _PAUSED_TURNS = 10
 _LONGEST_TURNS_SECONDS = 0.2
@@ -63,14 +64,14 @@ _LONGEST_TURNS_SECONDS = 0.2
 
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    Where a round has come to.
+    The position of a round.
 
-    @ivar day: The number of the day, from the epoch, of which it is the round.
-    @ivar startedMs: In milliseconds since the epoch.
-    @ivar isOver: Whether it has come to its end.
-    @ivar bucket: The bucket that is searched, or was searched last.
+    @ivar day: The day of the round, counted from the epoch.
+    @ivar startedMs: The start, in milliseconds since the epoch.
+    @ivar isOver: Whether the round is complete.
+    @ivar bucket: The bucket that is being scanned, or was scanned last.
     @ivar place: The end of the last page of its versions.
-    @ivar upload: Key and id of the last upload, once its versions are done.
+    @ivar upload: Key and id of the last upload, after all versions have been scanned.
     """
 
     day: int
@@ -86,7 +87,9 @@ _decodeRound = msgspec.json.Decoder(Round).decode
 
 
 def _loadCache() -> "type[SettingsCache]":
-    """Load what compiles settings, which an idle daemon has not. Any thread."""
+    """
+    Import the compiler of settings, which an idle daemon does not load. Any thread may call it.
+    """
     from storagegate.s3.settings import SettingsCache
 
     return SettingsCache
@@ -95,14 +98,14 @@ def _loadCache() -> "type[SettingsCache]":
 @define(eq=False)
 class LifecycleScanner:
     """
-    Removes what is due. All methods: reactor thread.
+    Removes versions and uploads that are due. All methods must run in the reactor thread.
 
     @ivar _clock: Measures the pauses.
     @ivar _now: Returns seconds since the epoch.
-    @ivar _settings: The compiled settings of buckets, once there is a bucket with rules.
-    @ivar seen: How many versions and uploads have been judged.
-    @ivar removed: How many of them have been removed, or have got a delete marker above them.
-    @ivar kept: How many were due and stay: they are locked, or were changed meanwhile.
+    @ivar _settings: The compiled settings of buckets, loaded for the first bucket with rules.
+    @ivar seen: The number of versions and uploads evaluated.
+    @ivar removed: The number of them removed or hidden by a delete marker.
+    @ivar kept: The number of them that were due but remain: locked, or changed in the meantime.
     """
 
     _log = Logger()
@@ -125,20 +128,20 @@ class LifecycleScanner:
         return PeriodicTask("the scanner of life cycles", self._clock)
 
     def start(self) -> None:
-        """Scan, round after round, until L{stop}. Once."""
+        """Scan, round after round, until L{stop}. Call once."""
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """Stop, when no page is in work, and keep the place."""
+        """Stop after the current page, and save the position."""
         await self._task.stop()
 
     @property
     def ageSeconds(self) -> float:
-        """The time since the round that runs, or the last one, began; 0 before the first."""
+        """Seconds since the start of the current or the last round; 0 before the first."""
         return 0.0 if self._round is None else max(0.0, self._now() - self._round.startedMs / 1000)
 
     async def scan(self) -> None:
-        """Go on with the round of today, or begin it; nothing if it is over."""
+        """Continue or begin today's round; do nothing if it is complete."""
         if self._mustEnd:
             return
         if self._round is None:
@@ -160,14 +163,14 @@ class LifecycleScanner:
 
     @property
     def _mustEnd(self) -> bool:
-        """Whether nothing more may be removed now: this stops, or dates are not to be trusted."""
+        """Whether removals must stop: the scanner is stopping, or dates are not trusted."""
         clock = self._store.clock
         return self._task.isStopping or (clock is not None and clock.isStepped)
 
     async def _rounds(self) -> None:
         daySeconds = self._calendar.dayMs / 1000
         longest = min(_LONGEST_PAUSE_SECONDS, daySeconds)
-        # A daemon that starts has more urgent things to do.
+        # A starting daemon has more urgent work.
         await self._task.pause(longest)
         while not self._task.isStopping:
             pause = min(longest, daySeconds - self._now() % daySeconds)
@@ -177,13 +180,13 @@ class LifecycleScanner:
                 self._log.error("the round was broken off: {error}", error=str(error))
                 pause = longest
             except Exception:
-                # The next one may come through.
+                # The next round may succeed.
                 self._log.failure("the round was broken off")
                 pause = longest
             await self._task.pause(pause)
 
     async def _move(self, **changes: Any) -> None:
-        """Note where the round has come to."""
+        """Advance the position of the round."""
         assert self._round is not None, "it runs"
         self._round = replace(self._round, **changes)
         self._isSaved = False
@@ -197,14 +200,14 @@ class LifecycleScanner:
         await self._store.catalog.putProgress(_TASK, msgspec.json.encode(self._round))
 
     async def _buckets(self) -> None:
-        """Go on with the round from where it is to its end, or to L{stop}."""
+        """Continue the round to its end, or until L{stop}."""
         assert self._round is not None, "it runs"
         if not self._round.isBucketDone:
             await self._bucket(self._round.bucket)
         while not self._mustEnd:
             names = await self._store.catalog.bucketsWith(LIFECYCLE, self._round.bucket, 1)
             if not names:
-                # Without rules nothing is written.
+                # Without rules, nothing is stored.
                 if self._round.bucket:
                     await self._move(isOver=True)
                 else:
@@ -214,8 +217,8 @@ class LifecycleScanner:
             await self._bucket(names[0])
 
     async def _giveWay(self) -> None:
-        """Let requests go first: pause for as long as some turns of a loop that is busy."""
-        # What a thread calls runs before timers: the first one may be of the same turn.
+        """Give way to requests: pause for several turns of a busy loop."""
+        # Calls from threads run before timers, so the first timer may fire in the same turn.
         await deferLater(self._clock, 0)
         began = self._clock.seconds()
         await deferLater(self._clock, 0)
@@ -245,13 +248,15 @@ class LifecycleScanner:
         if bucket is None:
             raise NoSuchBucket
         if self._settings is None:
-            # The loop is not held for the 30 ms that it takes to load what compiles them.
+            # Loading the compiler takes 30 ms, which must not block the loop.
             makeCache = await self._store.run(_loadCache)
             self._settings = makeCache(self._store.catalog)
         return bucket, (await self._settings.find(bucket)).lifecycle
 
     async def _versions(self, name: str) -> bool:
-        """Judge a page of versions and remove what is due; return whether it was the last page."""
+        """
+        Process a page of versions, removing those that are due; return whether it was the last.
+        """
         assert self._round is not None, "it runs"
         place = self._round.place
         bucket, rules = await self._rules(name)
@@ -280,10 +285,10 @@ class LifecycleScanner:
             done = sum(isinstance(each, Removal) for each in results)
             self.removed += done
             if done < len(results) and (await self._rules(name))[0] != bucket:
-                # It has other rules: the page is judged by them.
+                # The rules have changed: evaluate the page again.
                 return False
             self.kept += len(results) - done
-            # Clients have as much time for their writes.
+            # Leave clients as much time for their writes.
             await self._task.pause(min(1.0, self._clock.seconds() - began))
         self.seen += len(rows)
         self.kept += judgement.kept
@@ -295,7 +300,9 @@ class LifecycleScanner:
         return isLast
 
     async def _uploads(self, name: str) -> bool:
-        """Judge a page of uploads and abort what is due; return whether it was the last page."""
+        """
+        Process a page of uploads, aborting those that are due; return whether it was the last.
+        """
         assert self._round is not None, "it runs"
         bucket, rules = await self._rules(name)
         if all(rule.abortDays is None for rule in rules):
@@ -338,7 +345,7 @@ def watchScanner(scanner: LifecycleScanner, meters: MetricsRegistry) -> None:
     """
     Register the metrics of a scanner.
 
-    @param meters: Receives them.
+    @param meters: The registry that receives them.
     """
 
     def families() -> Iterable[MetricFamily]:

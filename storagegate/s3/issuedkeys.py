@@ -1,8 +1,8 @@
 """
-What an issued key may be: the rules of its parts, for all that issue keys.
+Validation of the attributes of issued keys.
 
-Each reader returns its value, or raises C{ValueError} with what was expected; the text does not
-repeat the value, for it may be a secret.
+Each reader returns its value, or raises C{ValueError} with the expected form; the text omits the
+value, which may be a secret.
 """
 
 import re
@@ -16,14 +16,14 @@ from storagegate.s3.accounts import POLICIES, ROLES
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName, checkKey
 
-# Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
-# space at an end would not survive the trip through a header.
+# Long enough for the rules of any client (MinIO: 3), short enough for a header and a log line.
+# Leading and trailing spaces would not survive in a header.
 _PRINTABLE = re.compile(r"[!-~][ -~]{1,126}[!-~]", re.ASCII)
 
 CREDENTIAL = "3 to 128 printable ASCII characters without space at the ends"
-"""What one half of a key pair is."""
+"""The form of either half of a key pair."""
 
-# Names and patterns are parts of one line of a listing.
+# Names and patterns must fit in one line of a listing.
 _NAME_LENGTH = 128
 _PATTERN_LENGTH = 1024
 _NOTE_LENGTH = 1024
@@ -43,7 +43,7 @@ class KeyPair:
 
 
 def generateKeyPair() -> KeyPair:
-    """Make a key pair in the form that S3 users know: 20 and 40 characters, safe in a shell."""
+    """Generate a key pair in the usual S3 form: 20 and 40 characters, safe in a shell."""
     accessAlphabet = string.ascii_uppercase + string.digits
     secretAlphabet = string.ascii_letters + string.digits
     return KeyPair(
@@ -53,26 +53,26 @@ def generateKeyPair() -> KeyPair:
 
 
 def readCredential(value: str) -> str:
-    """Accept one half of a key pair."""
+    """Validate one half of a key pair."""
     if not _PRINTABLE.fullmatch(value):
         raise ValueError(f"not {CREDENTIAL}")
     return value
 
 
 def readName(value: str) -> str:
-    """Accept the name of an account, or an address."""
+    """Validate the name of an account, or an email address."""
     return _text(value, _NAME_LENGTH)
 
 
 def readNote(value: str) -> str:
-    """Accept a note; it may be empty."""
+    """Validate a note, which may be empty."""
     return _text(value, _NOTE_LENGTH) if value else value
 
 
 def readBucketPattern(value: str) -> str:
-    """Accept a glob that the name of some bucket matches."""
+    """Validate a glob that at least one valid bucket name matches."""
     pattern = _text(value, _PATTERN_LENGTH)
-    # If it matches any name at all, it matches one of these.
+    # A pattern that matches any valid name matches one of these.
     for run in ("", "a", "aaa"):
         with suppress(S3Error):
             checkBucketName(pattern.replace("*", run).replace("?", "a"))
@@ -81,7 +81,7 @@ def readBucketPattern(value: str) -> str:
 
 
 def readKeyPattern(value: str) -> str:
-    """Accept a glob that some key matches; a text without wildcards is a prefix."""
+    """Validate a glob that at least one key matches; a text without wildcards is a prefix."""
     text = _text(value, _PATTERN_LENGTH)
     pattern = text if _WILDCARD.search(text) else f"{text}*"
     try:
@@ -92,14 +92,14 @@ def readKeyPattern(value: str) -> str:
 
 
 def readPolicy(value: str) -> str:
-    """Accept the name of a policy."""
+    """Validate the name of a policy."""
     if value not in POLICIES:
         raise ValueError(f"not one of {', '.join(POLICIES)}")
     return value
 
 
 def readRole(value: str) -> str:
-    """Accept the name of a role that a key can have: not that of the root pair."""
+    """Validate the role of a key: any role except the root pair's."""
     given = ROLES[:-1]
     if value not in given:
         raise ValueError(f"not one of {', '.join(given)}")
@@ -107,7 +107,7 @@ def readRole(value: str) -> str:
 
 
 def readExpiry(value: int) -> int:
-    """Accept a time in ms since 1970, or 0 for never."""
+    """Validate a time in milliseconds since 1970, or 0 for never."""
     if not 0 <= value <= _LATEST_MS:
         raise ValueError("not a time in milliseconds since 1970, or 0")
     return value

@@ -1,9 +1,9 @@
 """
-The life cycle of objects: the rules of a bucket, and when something is due by them.
+The lifecycle of objects: the rules of a bucket, and the times at which objects are due.
 
-A rule counts whole days, each from midnight UTC: what was written on the first of a month and
-expires after a day is due at the beginning of the third. Source: "Lifecycle configuration elements"
-in the Amazon S3 User Guide.
+A rule counts whole days, each from midnight UTC: an object that was written on the first of a month
+and expires after a day is due at the beginning of the third. Source: "Lifecycle configuration
+elements" in the Amazon S3 User Guide.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,31 +18,31 @@ from storagegate.s3.tags import decodeTags
 from storagegate.storage.records import Expiry, ExpiryRow
 
 LIFECYCLE = "lifecycle"
-"""The name of the setting of a bucket that holds its rules."""
+"""The name of the bucket setting that holds the rules."""
 
 DAY_SECONDS = 86400
-"""A day; tests have shorter ones."""
+"""Length of a day; tests use shorter days."""
 
 Form = Literal["prefix", "filter", "and"]
 
 
 class LifecycleRule(Struct, frozen=True, omit_defaults=True):
     """
-    A rule: which objects it is about, and what becomes of them.
+    A lifecycle rule: its filter and its actions.
 
-    @ivar form: How the document has the filter: as C{Prefix} of the rule itself, which is the old
-        form, as C{Filter} with one condition or none, or with C{And}.
+    @ivar form: The form of the filter in the document: C{Prefix} of the rule itself, which is the
+        old form; C{Filter} with at most one condition; or C{Filter} with C{And}.
     @ivar prefix: L{None} if the document has none.
-    @ivar tags: Which the object must have.
-    @ivar greaterThan: The object has more bytes than this.
-    @ivar lessThan: The object has fewer.
-    @ivar days: After so many days a current object is deleted.
-    @ivar dateMs: From this date on, in milliseconds since the epoch.
+    @ivar tags: Tags that the object must have.
+    @ivar greaterThan: The object must have more bytes.
+    @ivar lessThan: The object must have fewer bytes.
+    @ivar days: Age in days at which a current object is deleted.
+    @ivar dateMs: Date from which current objects are deleted, in milliseconds since the epoch.
     @ivar markers: Whether delete markers without other versions are removed; L{None} if the
-        document does not say so.
-    @ivar noncurrentDays: After so many days, since it ceased to be current, a version is removed.
-    @ivar newer: Only where the key has so many noncurrent versions that are newer.
-    @ivar abortDays: After so many days an upload is aborted.
+        document does not specify it.
+    @ivar noncurrentDays: Days after which a version that has ceased to be current is removed.
+    @ivar newer: Number of newer noncurrent versions that the key must have for such a removal.
+    @ivar abortDays: Days after which an upload is aborted.
     """
 
     id: str
@@ -61,14 +61,14 @@ class LifecycleRule(Struct, frozen=True, omit_defaults=True):
 
     @property
     def hasSize(self) -> bool:
-        """Whether it is about objects of some sizes only."""
+        """Whether the filter restricts the size of objects."""
         return self.greaterThan is not None or self.lessThan is not None
 
     def isAbout(self, key: str, size: int, tags: str) -> bool:
         """
         Return whether an object passes the filter.
 
-        @param tags: Of the object, encoded.
+        @param tags: The encoded tags of the object.
         """
         if self.prefix and not key.startswith(self.prefix):
             return False
@@ -79,23 +79,22 @@ class LifecycleRule(Struct, frozen=True, omit_defaults=True):
         return not self.tags or (bool(tags) and self.tags.items() <= decodeTags(tags).items())
 
     def isAboutMarker(self, key: str) -> bool:
-        """Return whether a delete marker passes the filter: it has no size and no tags."""
+        """Return whether a delete marker passes the filter; it has no size and no tags."""
         return not self.tags and not self.hasSize and key.startswith(self.prefix or "")
 
 
 class Calendar(Struct, frozen=True):
     """
-    The days of rules.
+    The day length of lifecycle rules.
 
-    @ivar dayMs: Milliseconds of a day.
+    @ivar dayMs: Length of a day, in milliseconds.
     """
 
     dayMs: int = DAY_SECONDS * 1000
 
     def after(self, sinceMs: int, days: int) -> int:
         """
-        Return when so many days, which begin at the next midnight, are over; the end of the year
-        9999 for all that is later.
+        Return the time some days after the next midnight, but at most the end of the year 9999.
         """
         return min((sinceMs // self.dayMs + 1 + days) * self.dayMs, LAST_SECOND * 1000)
 
@@ -107,7 +106,7 @@ class Calendar(Struct, frozen=True):
 
 
 class Due(NamedTuple):
-    """When something is due, in milliseconds since the epoch, and by which rule."""
+    """The time at which an object is due, in milliseconds since the epoch, and the rule."""
 
     atMs: int
     ruleId: str
@@ -122,9 +121,9 @@ def findExpiration(
     modifiedMs: int,
 ) -> Due | None:
     """
-    Find when a current object is deleted first.
+    Find the earliest deletion of a current object.
 
-    @param tags: Of the object, encoded.
+    @param tags: The encoded tags of the object.
     """
     found = None
     for rule in rules:
@@ -138,7 +137,7 @@ def findExpiration(
 def findAbort(
     rules: Iterable[LifecycleRule], calendar: Calendar, key: str, startedMs: int
 ) -> Due | None:
-    """Find when an upload is aborted."""
+    """Find the earliest abortion of an upload."""
     found = None
     for rule in rules:
         if rule.isEnabled and rule.abortDays is not None and key.startswith(rule.prefix or ""):
@@ -149,13 +148,13 @@ def findAbort(
 
 
 def expirationField(due: Due) -> tuple[bytes, bytes]:
-    """Return C{x-amz-expiration}."""
+    """Return the header C{x-amz-expiration}."""
     date = formatHttpDate(due.atMs // 1000)
     return b"x-amz-expiration", b'expiry-date="%b", rule-id="%b"' % (date, _quoted(due.ruleId))
 
 
 def abortFields(due: Due) -> list[tuple[bytes, bytes]]:
-    """Return C{x-amz-abort-date} and C{x-amz-abort-rule-id}."""
+    """Return the headers C{x-amz-abort-date} and C{x-amz-abort-rule-id}."""
     return [
         (b"x-amz-abort-date", formatHttpDate(due.atMs // 1000)),
         (b"x-amz-abort-rule-id", _quoted(due.ruleId)),
@@ -168,9 +167,9 @@ def _quoted(ruleId: str) -> bytes:
 
 class Place(NamedTuple):
     """
-    The last row of a page, and what the next page has to know of its key.
+    The last row of a page, with the state of its key for the next page.
 
-    @ivar newer: How many of the key's noncurrent versions have been seen and stay.
+    @ivar newer: The number of the key's noncurrent versions that have been seen and remain.
     """
 
     key: str
@@ -179,7 +178,7 @@ class Place(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A row that is to be removed; C{versionId} is L{None} for a current object."""
+    """A row to remove; C{versionId} is L{None} for a current object."""
 
     key: bytes
     versionId: str | None
@@ -188,9 +187,9 @@ class Expired(NamedTuple):
 
 class Judgement(NamedTuple):
     """
-    What a page of rows is to become.
+    The result of evaluating a page of rows.
 
-    @ivar kept: How many rows are due and locked.
+    @ivar kept: The number of rows that are due but locked.
     @ivar place: L{None} for a page without rows.
     """
 
@@ -200,7 +199,7 @@ class Judgement(NamedTuple):
 
 
 class Judge(Struct, frozen=True):
-    """The rules of a bucket at one generation of its settings, and a time."""
+    """Evaluates the rules of a bucket at one generation of its settings and one time."""
 
     rules: Sequence[LifecycleRule]
     calendar: Calendar
@@ -209,10 +208,10 @@ class Judge(Struct, frozen=True):
 
     def page(self, rows: Sequence[ExpiryRow], place: Place | None) -> Judgement:
         """
-        Judge a page of rows. Any thread.
+        Evaluate a page of rows. May run in any thread.
 
-        @param rows: By key, of each key the newest first.
-        @param place: Where the page before ended; L{None} if this is the first.
+        @param rows: Rows by key, newest first within each key.
+        @param place: The end of the previous page; L{None} for the first page.
         """
         rules = [rule for rule in self.rules if rule.isEnabled]
         key, newer = (place.key, place.newer) if place is not None else (None, 0)
@@ -225,7 +224,7 @@ class Judge(Struct, frozen=True):
             if row.noncurrentMs is not None:
                 found = self._noncurrent(rules, row, newer)
             elif row.isDeleteMarker:
-                # At the end of a page the transaction looks.
+                # At the end of a page, the transaction checks this.
                 if index + 1 == len(rows) or rows[index + 1].key != key:
                     found = self._marker(rules, row)
             else:
@@ -276,10 +275,7 @@ class Judge(Struct, frozen=True):
 
 
 def searchedPrefix(rules: Iterable[LifecycleRule]) -> str | None:
-    """
-    Return what the keys of all versions begin with that rules may remove; L{None} if there are none
-    of them.
-    """
+    """Return the common prefix of all versions that rules may remove; L{None} for no versions."""
     prefixes = [
         rule.prefix or ""
         for rule in rules
@@ -288,7 +284,7 @@ def searchedPrefix(rules: Iterable[LifecycleRule]) -> str | None:
     ]
     if not prefixes:
         return None
-    # All others lie between these two.
+    # All other prefixes sort between these two.
     first, last = min(prefixes), max(prefixes)
     length = next((i for i, each in enumerate(first) if last[i] != each), len(first))
     return first[:length]

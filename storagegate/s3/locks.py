@@ -1,14 +1,14 @@
 """
-Object lock: what requests name of it in headers and in fields of forms::
+Object lock in headers of requests and in form fields::
 
     x-amz-object-lock-mode              = "GOVERNANCE" / "COMPLIANCE"
     x-amz-object-lock-retain-until-date = date        ISO 8601, in the future
     x-amz-object-lock-legal-hold        = "ON" / "OFF"
     x-amz-bypass-governance-retention   = "true"
 
-A retention is a mode and a date, never one without the other. Whether a version is locked, and
-what the default of its bucket adds, is decided where it is written
-(L{storagegate.storage.catalog.locks}). The documents are read by L{storagegate.s3.xml.reader}.
+A retention always has both a mode and a date. L{storagegate.storage.catalog.locks} applies the
+default of the bucket and decides whether a version is locked, when it is written.
+L{storagegate.s3.xml.reader} parses the documents.
 """
 
 from collections.abc import Mapping
@@ -30,26 +30,26 @@ UNTIL = b"x-amz-object-lock-retain-until-date"
 LEGAL_HOLD = b"x-amz-object-lock-legal-hold"
 
 LOCK_FIELDS = frozenset({MODE, UNTIL, LEGAL_HOLD})
-"""What a write of an object names its lock with."""
+"""The headers that set the lock of a written object."""
 
 BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
-"""What enables the object lock of a new bucket."""
+"""The header that enables the object lock of a new bucket."""
 
 BYPASS = b"x-amz-bypass-governance-retention"
-"""What asks that a retention in governance mode gives way."""
+"""The header that requests to bypass a retention in governance mode."""
 
 HOLDS = {"ON": True, "OFF": False}
 """Whether a legal hold is on, by its status."""
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a request asks that a retention in governance mode gives way."""
+    """Return whether a request asks to bypass a retention in governance mode."""
     return BYPASS in headers and headers[BYPASS].strip().lower() == b"true"
 
 
 def enablesLock(headers: Mapping[bytes, bytes]) -> bool:
     """
-    Return whether a new bucket is to have object lock.
+    Return whether a request enables object lock for a new bucket.
 
     @raise S3Error: C{InvalidArgument}.
     """
@@ -61,11 +61,11 @@ def enablesLock(headers: Mapping[bytes, bytes]) -> bool:
 
 def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
     """
-    Parse the lock that a write gives to its object.
+    Parse the lock that a write sets on its object.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for a mode without a date, a date without a mode, and values
-        that are none.
+    @raise S3Error: C{InvalidArgument} for a mode without a date, a date without a mode, or an
+        invalid value.
     """
     named = {name: headers[name].decode("latin-1").strip() for name in LOCK_FIELDS & headers.keys()}
     if not named:
@@ -96,9 +96,9 @@ def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
 
 def parseUntil(text: str) -> int:
     """
-    Read the date of a retention; return its milliseconds since the epoch, of whole seconds.
+    Parse the date of a retention; return milliseconds since the epoch, rounded up to seconds.
 
-    @raise ValueError: If it is none of ISO 8601.
+    @raise ValueError: The text is not an ISO 8601 date.
     """
     seconds = ceil(parseDate(text))
     if text.isdigit() or seconds > LAST_SECOND:
@@ -108,11 +108,11 @@ def parseUntil(text: str) -> int:
 
 def checkLock(bucket: Bucket, lock: ObjectLock, nowMs: int) -> None:
     """
-    Check that an object of a bucket can get the lock that its request names.
+    Check that the lock that a request names is valid in a bucket.
 
     @param nowMs: Milliseconds since the epoch.
-    @raise S3Error: C{InvalidRequest} without object lock, C{InvalidArgument} for a date that is
-        not in the future.
+    @raise S3Error: C{InvalidRequest} without object lock, C{InvalidArgument} for a date that is not
+        in the future.
     """
     if lock is UNLOCKED:
         return
@@ -133,7 +133,7 @@ def requireLock(bucket: Bucket) -> None:
 
 
 def lockHeaders(lock: ObjectLock) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a lock, as a read of its object has them."""
+    """Return the headers of a lock for a read of its object."""
     headers = []
     if lock.mode:
         headers.append((MODE, lock.mode.encode("ascii")))

@@ -1,4 +1,4 @@
-"""Multipart uploads: begun, filled part by part, completed into an object or aborted."""
+"""Multipart uploads: creation, parts, completion and abortion."""
 
 import secrets
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from storagegate.s3.xml.reader import CompletedPart
 
 PART_MINIMUM = 5 << 20
-"""Every part but the last carries at least this much: S3's own rule."""
+"""Smallest part except for the last: S3's own limit."""
 
 OBJECT_LIMIT = 5 << 40
 """The largest object: S3's own 5 TiB."""
@@ -68,10 +68,10 @@ class MultipartService:
         """
         Start an upload.
 
-        @param caller: Its account becomes the owner of the upload.
+        @param caller: Owns the upload through its account.
         @param key: The name of the object in UTF-8.
-        @param algorithm: Of the checksum; empty if the client named none.
-        @param kind: Of the checksum; empty if the client named none.
+        @param algorithm: The checksum algorithm; empty if the client named none.
+        @param kind: The checksum kind; empty if the client named none.
         """
         home, owner = await self._service.checkWrite(caller, bucket, key)
         checkLock(home, attributes.lock, self._service.nowMs())
@@ -79,7 +79,7 @@ class MultipartService:
         if owner.acl is not None:
             from storagegate.s3.access.acl import encodeList
 
-            # Whose the object is, is decided with its completion: until then it is the initiator's.
+            # The owner of the object is decided at its completion; until then it is the initiator.
             attributes = replace(attributes, acl=encodeList(owner.acl, account) or "")
         upload = MultipartUpload(
             bucket,
@@ -98,13 +98,13 @@ class MultipartService:
         self, caller: "Caller", bucket: str, key: bytes, uploadId: str
     ) -> MultipartUpload:
         """
-        Look an upload up.
+        Look up an upload.
 
-        @param uploadId: As L{create} made it.
+        @param uploadId: The id from L{create}.
         @raise S3Error: C{NoSuchUpload}, and the errors of looking up the bucket.
         """
         found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
-        # Its initiator may end it.
+        # The initiator may abort the upload.
         initiator = None if found is None else found.account
         await self._service.bucket(caller, bucket, key, initiator=initiator)
         if found is None:
@@ -113,14 +113,14 @@ class MultipartService:
 
     async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
         """
-        Store a part; it replaces one of the same number.
+        Store a part, replacing any part with the same number.
 
         @param upload: An upload in progress, from L{upload}.
         @param number: From 1 to 10,000.
-        @param received: Its body, ingested without inline content.
+        @param received: The ingested body, without inline content.
         """
         content = received.content
-        if content.inline is not None:  # only an empty part comes so: it has no blob at all
+        if content.inline is not None:  # only an empty part is inline: it has no blob
             content = Content(content.size)
         part = Part(
             number, content.size, received.etag, self._service.nowMs(), content, received.checksum
@@ -153,7 +153,7 @@ class MultipartService:
         """
         List a bucket's uploads in progress.
 
-        @param prefix: Only keys that begin with it.
+        @param prefix: Only keys with this prefix.
         @param delimiter: Groups keys by common prefixes; empty for none.
         @param after: Key and upload id; see L{ICatalog.uploads}.
         @param limit: Largest number of uploads and common prefixes.
@@ -166,7 +166,7 @@ class MultipartService:
         return page
 
     async def abort(self, upload: MultipartUpload) -> None:
-        """End an upload and drop its parts."""
+        """Abort an upload and remove its parts."""
         await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
 
     async def complete(
@@ -179,14 +179,15 @@ class MultipartService:
         declaredKind: str | None = None,
     ) -> ObjectRecord:
         """
-        Turn the named parts into the object.
+        Complete an upload: turn the named parts into the object.
 
         @param upload: An upload in progress, from L{upload}.
         @param named: The parts that the request names, in its order.
         @param condition: Evaluated in the transaction that writes the object.
-        @param declared: Algorithm and base64 of the whole object's checksum, if the client said.
-        @param declaredSize: Of the whole object, in bytes, if the client said.
-        @param declaredKind: The kind of checksum, if the client said.
+        @param declared: Algorithm and Base64 of the whole object's checksum, if the client declared
+            it.
+        @param declaredSize: Size of the whole object, in bytes, if the client declared it.
+        @param declaredKind: The kind of checksum, if the client declared it.
         @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
             C{BadDigest}, C{InvalidRequest}.
         """
@@ -209,7 +210,7 @@ class MultipartService:
             algorithm, value = declared
             if checksum is None or checksum.algorithm != algorithm:
                 raise S3Error("BadDigest")
-            # The count of a composite checksum may be left out.
+            # The count of a composite checksum may be omitted.
             if value not in (checksum.value, checksum.value.partition("-")[0]):
                 raise S3Error("BadDigest")
         owner = await self._service.ownershipOf(upload)
@@ -240,11 +241,11 @@ class MultipartService:
         named: "Sequence[CompletedPart]",
     ) -> ObjectRecord | None:
         """
-        Find the version that the completion of an upload with these parts has made.
+        Find the version that an earlier completion with these parts has made.
 
-        @param uploadId: As it was in the request that is repeated.
+        @param uploadId: The upload id in the repeated request.
         @param named: The parts that the request names, in its order.
-        @raise S3Error: As the look-up of the bucket.
+        @raise S3Error: The errors of looking up the bucket.
         """
         await self._service.bucket(caller, bucket, key)
         record: ObjectRecord | None
@@ -263,10 +264,11 @@ class MultipartService:
         self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
     ) -> Part:
         """
-        Make C{length} bytes from C{start} of the source a part; they are read for its checksums.
+        Store C{length} bytes from C{start} of the source as a part; they are read to compute
+        checksums.
 
-        @param upload: Its algorithm of checksums is used if it names one.
-        @param number: Of the part, from 1 to 10,000.
+        @param upload: The upload, whose checksum algorithm is used if it names one.
+        @param number: The part number, from 1 to 10,000.
         @param source: The object as it was looked up.
         @param start: Offset of the first byte in the source.
         @param length: Number of bytes.
@@ -279,7 +281,7 @@ class MultipartService:
             content = Content(length, segments=segmentsOf(source.content, start, length))
             sink = None
         else:
-            # Every part is a blob.
+            # Every part must be a blob.
             sink = self._store.blobs.writer(0, length, upload.bucket)
             try:
                 wait = sink.write(source.content.inline[start : start + length])
@@ -316,7 +318,7 @@ def _choose(named: "Sequence[CompletedPart]", stored: dict[int, Part]) -> list[P
         previous = each.number
         part = stored.get(each.number)
         checksum = None if part is None else part.checksum
-        # A checksum of another algorithm than the part's cannot be compared, so it does not agree.
+        # A checksum of a different algorithm cannot be compared, so it does not agree.
         known = {} if checksum is None else {checksum.algorithm: checksum.value}
         agrees = each.checksums.items() <= known.items()
         if part is None or part.etag != each.etag or not agrees:
@@ -348,12 +350,12 @@ def _checkNamed(algorithm: str, named: "Sequence[CompletedPart]") -> None:
 
 def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum | None:
     """
-    Make the object's checksum out of its parts'.
+    Compute the object's checksum from the checksums of its parts.
 
-    Where the upload named no algorithm, parts that agree on one are combined all the same; parts
-    that differ give none.
+    If the upload named no algorithm, parts that share one algorithm are combined anyway; otherwise
+    the object gets no checksum.
 
-    @param upload: Its kind of checksum is used if it names one.
+    @param upload: The upload, whose checksum kind is used if it names one.
     @param parts: The chosen parts, in the order of the object.
     """
     algorithms = {part.checksum.algorithm if part.checksum else "" for part in parts}

@@ -1,15 +1,15 @@
 """
-Names of buckets and keys in targets, queries of requests, and their percent escapes.
+Bucket names and keys in request targets, queries, and their percent escapes.
 
 Path style is C{/bucket/key}; virtual-host style is C{/key} at C{bucket.domain}. A bucket's name
-ends at the first slash, and all that follows is the key, byte for byte: C{a//b}, C{.} and C{../x}
-are keys like any other.
+ends at the first slash; the rest is the key, byte for byte: C{a//b}, C{.} and C{../x} are ordinary
+keys.
 
-S3 signs the raw text and stores the decoded one, so an escape is undone exactly once, and one that
-is not C{%} and two hexadecimal digits is an error.
+S3 signs the raw text and stores the decoded text, so each escape is decoded exactly once, and a
+C{%} without two hexadecimal digits is an error.
 
 A query has C{name=value} pairs between ampersands; a name without a value is a subresource. C{+} is
-a space. A repeated parameter is rejected: S3 obeys the first one, but the signed and the obeyed
+a space. A repeated parameter is rejected: S3 uses the first value, but the signed and the used
 value must never differ. Signatures are computed from the raw query.
 """
 
@@ -22,8 +22,8 @@ _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def decodePercent(raw: bytes) -> bytes:
-    """Undo percent escapes, once; L{ValueError} if one is malformed."""
-    # CPython looks a byte up with "in" by way of an exception, which takes ten times as long.
+    """Decode percent escapes, once; raise L{ValueError} if one is malformed."""
+    # For bytes, CPython's "in" goes through an exception, which takes ten times as long.
     if raw.find(b"%") < 0:
         return raw
     if _MALFORMED.search(raw) is not None:
@@ -37,13 +37,13 @@ KEY_LIMIT = 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _ADJACENT = ("..", ".-", "-.")
-# Taken by Amazon for names that are not those of plain buckets.
+# Reserved by Amazon for names of other kinds of buckets.
 _RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def checkBucketName(name: str) -> None:
-    """Reject what Amazon's rules for general purpose buckets do: C{InvalidBucketName}."""
+    """Reject names that break Amazon's rules for general purpose buckets: C{InvalidBucketName}."""
     if (
         _NAME.fullmatch(name) is None
         or _ADDRESS.fullmatch(name) is not None
@@ -56,7 +56,7 @@ def checkBucketName(name: str) -> None:
 
 def checkKey(key: bytes) -> None:
     """
-    Refuse what cannot be a key.
+    Reject an invalid key.
 
     @raise S3Error: C{KeyTooLongError}, or C{InvalidURI} for bytes that are not UTF-8.
     """
@@ -71,8 +71,8 @@ def checkKey(key: bytes) -> None:
 
 
 def bucketOfHost(host: bytes, s3Domain: str) -> str | None:
-    """Return the bucket that a C{Host} field names; L{None} if it names none."""
-    # An IPv6 address has colons of its own, but is no subdomain however it is cut.
+    """Return the bucket that a C{Host} field names; L{None} for none."""
+    # An IPv6 address contains colons, but never ends in a subdomain.
     name = host.partition(b":")[0].decode("latin-1").lower()
     bucket = name.removesuffix("." + s3Domain)
     return bucket if bucket and bucket != name else None
@@ -84,8 +84,8 @@ def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | N
 
     @param path: The raw path, without the query.
     @param host: The C{Host} field, with or without a port.
-    @param s3Domain: The lower-case domain whose subdomains are buckets, if there is one.
-    @return: C{None} for what the target does not name.
+    @param s3Domain: The lower-case domain whose subdomains are buckets, if any.
+    @return: Bucket and key; C{None} for each that the target does not name.
     @raise S3Error: C{InvalidURI}, C{InvalidBucketName} or C{KeyTooLongError}.
     """
     if path[:1] != b"/":
@@ -104,9 +104,9 @@ def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | N
 
 def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
     """
-    Read C{x-amz-copy-source}: C{[/]bucket/key[?versionId=id]}, percent-encoded.
+    Parse C{x-amz-copy-source}: C{[/]bucket/key[?versionId=id]}, percent-encoded.
 
-    @return: Bucket, key, and version id where one was named.
+    @return: Bucket, key, and version id, if it names one.
     @raise S3Error: C{InvalidArgument} or C{KeyTooLongError}.
     """
     source, hasVersion, version = value.partition(b"?versionId=")
@@ -115,7 +115,7 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
         return invalidArgument("x-amz-copy-source", value.decode("utf-8", "replace"), message)
 
     try:
-        # The slash ahead may be an escape too: clients encode what they are given as a whole.
+        # The leading slash may be escaped, too: some clients encode the whole value.
         decoded = decodePercent(source).removeprefix(b"/")
         decoded.decode()
         versionId = decodePercent(version).decode()
@@ -163,22 +163,22 @@ def _invalidBucket(name: str) -> S3Error:
 
 
 PARAMETER_LIMIT = 100
-"""Parameters of one request; the longest request of any client known has about 20."""
+"""Parameters per request; the longest known request has about 20."""
 
 
 def parseQuery(raw: bytes) -> dict[str, str]:
     """
-    Read a query.
+    Parse a query.
 
-    @param raw: What follows the question mark.
-    @return: Values by name, in the order in which they came.
+    @param raw: The raw query, after the question mark.
+    @return: Values by name, in their order.
     @raise S3Error: C{InvalidURI} for a malformed escape or bytes that are not UTF-8,
-        C{InvalidArgument} for a parameter that comes twice or too many of them.
+        C{InvalidArgument} for a repeated parameter or too many parameters.
     """
     query: dict[str, str] = {}
     if not raw:
         return query
-    # One more than allowed is split off, and no more than that.
+    # Split off at most one more than allowed.
     text = raw.decode("latin-1")
     pairs = text.split("&", PARAMETER_LIMIT)
     if len(pairs) > PARAMETER_LIMIT:

@@ -1,11 +1,11 @@
 """
-Buckets and objects of a store: the domain of S3, without HTTP.
+Buckets and objects of a store: the S3 domain, without HTTP.
 
 Every method takes the L{Caller<storagegate.s3.access.context.Caller>} or its
-L{Identity<storagegate.s3.accounts.Identity>} and raises
-L{S3Error<storagegate.s3.errors.S3Error>} to refuse. The limits of a key are judged by
-L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which every adapter calls first;
-all else is decided with the look-up of the bucket, in every method
+L{Identity<storagegate.s3.accounts.Identity>} and raises L{S3Error<storagegate.s3.errors.S3Error>}
+to refuse. Every adapter first calls
+L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which enforces the limits of a
+key; each method makes all other access decisions when it looks up the bucket
 (L{storagegate.s3.access.decision}).
 """
 
@@ -64,15 +64,15 @@ UNCONDITIONAL = WriteCondition()
 _EMPTY_ID = "Version id cannot be the empty string"
 
 _BUCKET_TAGS = "tagging"
-"""The name of the setting that holds them."""
+"""The name of the setting that holds the tags of a bucket."""
 
 
 class DeleteEntry(Struct, frozen=True):
     """
     One object to delete.
 
-    @ivar versionId: The version to delete for good; L{None} deletes the current object, which stays
-        as an older version where the bucket has versioning.
+    @ivar versionId: The version to delete permanently; L{None} deletes the current object, which a
+        versioned bucket keeps as an older version.
     """
 
     key: bytes
@@ -82,12 +82,12 @@ class DeleteEntry(Struct, frozen=True):
 
 class Ownership(Struct, frozen=True):
     """
-    Whose a new object is.
+    The owner and ACL of a new object.
 
     @ivar account: The owner.
-    @ivar acl: The list that the request names; L{None} for the private one.
-    @ivar caller: Who writes, if it was decided by a bucket that may be another by now.
-    @ivar revision: That of this bucket, which the commit makes sure of.
+    @ivar acl: The ACL that the request names; L{None} for the private ACL.
+    @ivar caller: The writer, if access was decided from a cached bucket that may be stale.
+    @ivar revision: The revision of the cached bucket, which the commit verifies.
     """
 
     account: str
@@ -97,7 +97,7 @@ class Ownership(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The list as it is stored."""
+        """The ACL in its stored form."""
         if self.acl is None:
             return ""
         from storagegate.s3.access.acl import encodeList
@@ -125,7 +125,7 @@ class ObjectService:
         @param store: An open store, whose catalog holds the buckets and objects.
         @param region: The region of new buckets.
         @param now: Returns seconds since the epoch.
-        @param accounts: Those that lists can name.
+        @param accounts: The accounts that ACLs can name.
         @param ownership: The object ownership of new buckets that name none; empty for none.
         """
         self.store = store
@@ -139,7 +139,7 @@ class ObjectService:
 
     @cached_property
     def settings(self) -> "SettingsCache":
-        """The compiled settings of buckets. An idle daemon has no policies to judge."""
+        """The compiled settings of buckets, loaded on first use."""
         from storagegate.s3.settings import SettingsCache
 
         return SettingsCache(self._catalog)
@@ -161,11 +161,11 @@ class ObjectService:
 
         The condition is evaluated again, and finally, in the transaction that writes.
 
-        @param condition: Of it, only that the key is absent is evaluated here.
-        @param length: The bytes of the body: a write of few is decided on without a look-up of the
-            bucket, where one takes time and L{putObject} follows.
-        @return: Its bucket; whose the object will be, and with which list.
-        @raise S3Error: Also the problem with the list that the headers of the request name.
+        @param condition: Only its requirement that the key is absent is evaluated here.
+        @param length: Length of the body, in bytes. If a bucket look-up is slow, a small write is
+            decided on from the cached bucket, which L{putObject} verifies.
+        @return: The bucket; the owner and ACL of the object.
+        @raise S3Error: Also for an invalid ACL in the headers of the request.
         """
         recent = None
         if self._recentBucket is not None and length is not None and length <= INLINE_LIMIT:
@@ -177,7 +177,7 @@ class ObjectService:
                     (await self.accessOf(found)).decide(caller, found, key)
                 owner = await self._ownerOfNew(caller, found)
             except S3Error:
-                # Perhaps not by the bucket as it is now.
+                # The cached bucket may be stale.
                 pass
             else:
                 return found, Ownership(owner.account, owner.acl, caller, revision)
@@ -189,7 +189,7 @@ class ObjectService:
         return found, await self._ownerOfNew(caller, found)
 
     async def _ownerOfNew(self, caller: "Caller", found: Bucket) -> Ownership:
-        """Find whose a new object in a bucket will be, and with which list."""
+        """Find the owner and ACL of a new object in a bucket."""
         writer, headers = caller.identity.account, caller.headers
         isNamed = not LIST_FIELDS.isdisjoint(headers)
         if not isNamed and not found.generation and found.account == writer:
@@ -202,30 +202,31 @@ class ObjectService:
         acl = listFrom(headers, writer, self._accounts, found.account)
         owner = access.ownerOf(writer, acl)
         if owner != writer:
-            # A canned list names the owner.
+            # A canned ACL depends on the owner.
             acl = listFrom(headers, owner, self._accounts, found.account)
         assert acl is not None, "the headers name one"
         access.checkList(acl)
         return Ownership(owner, acl)
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
-        """Return the settings of a bucket that decide on access."""
+        """Return the access settings of a bucket."""
         return (self.settings.kept(bucket.generation) or await self.settings.find(bucket)).access
 
     async def ownerOfAll(self, name: str) -> str | None:
         """
-        Return the account that owns all objects of a bucket; L{None} if each has its own.
+        Return the account that owns all objects of a bucket; L{None} if each object has its own
+        owner.
 
         @raise S3Error: C{NoSuchBucket}.
         """
         bucket = await self.find(name)
-        # Without a change of settings each object has the owner that it was written with.
+        # Until its settings change, each object keeps the owner that it was written with.
         if bucket.generation and (await self.accessOf(bucket)).isEnforced:
             return bucket.account
         return None
 
     async def ownershipOf(self, upload: MultipartUpload) -> Ownership:
-        """Find whose the object of an upload will be, and with which list."""
+        """Find the owner and ACL of the object of an upload."""
         from storagegate.s3.access.acl import decodeList
 
         bucket = await self.find(upload.bucket)
@@ -257,8 +258,7 @@ class ObjectService:
 
         @param key: Empty for the bucket itself.
         @param operation: See L{object}.
-        @param initiator: The account that began the upload which the request names, if there is
-            one.
+        @param initiator: The account that began the upload that the request names, if any.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}.
         """
         found = await self.find(name)
@@ -283,7 +283,7 @@ class ObjectService:
         List the account's buckets by name; all buckets for the root identity.
 
         @param identity: The root identity or one of an account.
-        @param prefix: Only names that begin with it.
+        @param prefix: Only names with this prefix.
         @param after: List strictly after this name.
         @param limit: Largest number of buckets.
         """
@@ -305,13 +305,13 @@ class ObjectService:
         """
         Create a bucket that the identity's account owns.
 
-        @param identity: Its account becomes the owner.
-        @param name: The name, by the rules of
-            L{checkBucketName<storagegate.s3.names.checkBucketName>}.
+        @param identity: Owns the new bucket through its account.
+        @param name: The name, as L{checkBucketName<storagegate.s3.names.checkBucketName>} allows
+            it.
         @param region: The requested region; empty for this server's.
-        @param ownership: The object ownership; empty for that of all new buckets.
-        @param tags: Of the bucket, if it gets any.
-        @param locked: Whether it has object lock, and with it versioning.
+        @param ownership: The object ownership; empty for the default of the service.
+        @param tags: The initial tags, if any.
+        @param locked: Whether the bucket has object lock, which implies versioning.
         """
         if identity.isAnonymous:
             raise S3Error("AccessDenied")
@@ -343,7 +343,7 @@ class ObjectService:
         """
         Replace the tags of a bucket.
 
-        @param tags: Checked ones; without any the bucket has none.
+        @param tags: Checked tags; empty removes all.
         """
         await self.bucket(caller, name)
         document = encodeTags(tags).encode("ascii") if tags else None
@@ -353,44 +353,47 @@ class ObjectService:
         self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, tags: Tags
     ) -> tuple[Bucket, ObjectRecord]:
         """
-        Replace the tags of an object, of which nothing else changes.
+        Replace the tags of an object and nothing else.
 
         @param versionId: The version whose tags change; L{None} for the current one.
-        @param tags: Checked ones.
-        @return: The bucket, and the object as it was.
+        @param tags: Checked tags.
+        @return: The bucket, and the object before the change.
         """
         found = await self.object(caller, bucket, key, versionId)
         try:
             await self._catalog.putTags(bucket, key, versionId, encodeTags(tags))
         except NoSuchKey:
-            # It was deleted meanwhile.
+            # The object was deleted in the meantime.
             raise await self._absent(found[0], key, versionId) from None
         return found
 
     async def putAcl(self, record: ObjectRecord, acl: str) -> None:
         """
-        Replace the list of an object, of which nothing else changes. Access was decided on before.
+        Replace the ACL of an object and nothing else. The caller has decided on access.
 
-        @param record: The object as it was looked up: the list is of that and of no later one.
-        @param acl: As it is stored; empty for the private one.
+        @param record: The object as it was looked up; a later object of the same key is not
+            changed.
+        @param acl: The stored form; empty for the private ACL.
         """
         try:
             await self._catalog.putAcl(record.bucket, record.key, record.sequence, acl)
         except NoSuchKey:
-            # It was replaced or deleted meanwhile.
+            # The object was replaced or deleted in the meantime.
             raise S3Error("OperationAborted") from None
 
     async def putSettings(self, name: str, documents: Mapping[str, bytes | None]) -> None:
         """
-        Store settings of a bucket. Access was decided on before.
+        Store settings of a bucket. The caller has decided on access.
 
         @param name: The bucket's name.
-        @param documents: By the names of L{storagegate.s3.settings}; L{None} removes one.
+        @param documents: Documents by the names of L{storagegate.s3.settings}; L{None} removes one.
         """
         await self._catalog.putSettings(name, documents)
 
     async def deleteBucket(self, caller: "Caller", name: str) -> None:
-        """Remove a bucket without versions and delete markers, and its uploads in progress."""
+        """
+        Remove a bucket without versions and delete markers, and abort its uploads in progress.
+        """
         await self.bucket(caller, name)
         if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
             raise BucketNotEmpty
@@ -398,12 +401,12 @@ class ObjectService:
             for each in uploads:
                 with suppress(NoSuchUpload):
                     await self._catalog.abortUpload(name, each.key, each.uploadId)
-        # It fails if an object or an upload was added meanwhile.
+        # Fails if an object or an upload was added in the meantime.
         await self.store.deleteBucket(name)
 
     async def setVersioning(self, caller: "Caller", bucket: str, versioning: str) -> None:
         """
-        Enable or suspend versioning, for all writes from now on.
+        Enable or suspend versioning, for all later writes.
 
         @param versioning: C{"Enabled"} or C{"Suspended"}.
         @raise BucketLocked: A bucket with object lock stays versioned.
@@ -415,9 +418,9 @@ class ObjectService:
         self, caller: "Caller", bucket: str, default: DefaultRetention | None
     ) -> None:
         """
-        Enable object lock, for ever, and set the default of versions from now on.
+        Enable object lock permanently, and set the default retention of later versions.
 
-        @param default: L{None} for none.
+        @param default: L{None} for no default.
         @raise BucketNotVersioned: The versioning of the bucket is not enabled.
         """
         await self.bucket(caller, bucket)
@@ -435,9 +438,9 @@ class ObjectService:
         Look up an object with its bucket, and decide on a request for it.
 
         @param key: The name in UTF-8.
-        @param versionId: The version that is looked up; L{None} for the current one.
-        @param operation: Whose actions are needed; empty for that of the request. A copy reads its
-            source as C{GetObject} does.
+        @param versionId: The version to look up; L{None} for the current one.
+        @param operation: The operation whose actions the caller needs; empty for the operation of
+            the request. A copy reads its source as C{GetObject} does.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion};
             C{MethodNotAllowed} for a version that is a delete marker.
         """
@@ -471,7 +474,7 @@ class ObjectService:
         return home, record
 
     async def _absent(self, bucket: Bucket, key: bytes, versionId: str | None) -> S3Error:
-        """Describe why there is no object; one that was deleted says so."""
+        """Return the error for a missing object; for a deleted one, it names the delete marker."""
         fields = {"Key": key.decode()}
         if versionId is not None:
             return S3Error("NoSuchVersion", fields={**fields, "VersionId": versionId})
@@ -494,7 +497,7 @@ class ObjectService:
         """
         List a page of a bucket; see L{ICatalog.listObjects}.
 
-        @param prefix: Only keys that begin with it.
+        @param prefix: Only keys with this prefix.
         @param delimiter: Groups keys by common prefixes; empty for none.
         @param after: List strictly after this key or common prefix.
         @param limit: Largest number of keys and common prefixes.
@@ -519,12 +522,12 @@ class ObjectService:
         """
         List a page of the versions of a bucket; see L{ICatalog.listVersions}.
 
-        @param prefix: Only keys that begin with it.
+        @param prefix: Only keys with this prefix.
         @param delimiter: Groups keys by common prefixes; empty for none.
         @param after: List strictly after this key or common prefix.
-        @param versionAfter: And the versions of that key that are older than this one.
+        @param versionAfter: Also list the versions of that key that are older than this version.
         @param limit: Largest number of versions and common prefixes.
-        @raise S3Error: C{InvalidArgument} for an id that cannot be one.
+        @raise S3Error: C{InvalidArgument} for a malformed version id.
         """
         await self.bucket(caller, bucket)
         self._checkVersionId("version-id-marker", versionAfter)
@@ -534,7 +537,7 @@ class ObjectService:
         return page
 
     def _checkVersionId(self, name: str, versionId: str | None) -> None:
-        """Reject a malformed id of a version, which the named parameter has."""
+        """Reject a malformed version id in the named parameter."""
         if versionId is None:
             return
         try:
@@ -552,10 +555,10 @@ class ObjectService:
         condition: WriteCondition = UNCONDITIONAL,
     ) -> Awaitable[ObjectRecord]:
         """
-        Store an ingested body. Access was authorised before it was read.
+        Store an ingested body. The caller authorised access before it read the body.
 
         @param owner: From L{checkWrite}.
-        @param attributes: Those of the object, without its checksum.
+        @param attributes: The attributes of the object, without its checksum.
         """
         content = ingested.content
         record = ObjectRecord(
@@ -579,13 +582,13 @@ class ObjectService:
         ingested: IngestedBody,
         condition: WriteCondition,
     ) -> ObjectRecord:
-        """Store an object if its bucket is still that by which it was decided; else decide anew."""
+        """Store an object if its bucket is unchanged since the decision; otherwise decide again."""
         checked = replace(condition, revision=owner.revision)
         try:
             return await self.store.putObject(record, ingested.sink, checked)
         except BucketChanged:
             if record.content.segments:
-                # Its blobs were given up with the write.
+                # The failed write released its blobs.
                 raise
         # Nothing was stored.
         assert owner.caller is not None
@@ -607,17 +610,19 @@ class ObjectService:
         lock: ObjectLock = UNLOCKED,
     ) -> ObjectRecord:
         """
-        Give an object's bytes a second name; the ETag stays, for it names the same bytes.
+        Copy an object by giving its content a second name; the ETag is kept, because the bytes are
+        the same.
 
-        @param owner: From L{checkWrite}: a copy has none of its source's list.
+        @param owner: From L{checkWrite}; a copy does not inherit the ACL of its source.
         @param source: The object as it was looked up.
-        @param attributes: Those of the new object; L{None} takes over the source's.
+        @param attributes: The attributes of the new object; L{None} copies those from the source.
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
-        @param byVersion: Whether the source was named by its version: an old one may become
-            current again.
-        @param lock: What the request names; that of the source is not taken over.
-        @raise S3Error: C{InvalidRequest} where nothing would change.
-        @raise ConcurrentChange: The source was replaced meanwhile; try again.
+        @param byVersion: Whether the request names the version of the source, so that an old
+            version can become current again.
+        @param lock: The lock that the request names; a copy does not inherit the lock of its
+            source.
+        @raise S3Error: C{InvalidRequest} if nothing would change.
+        @raise ConcurrentChange: The source was replaced in the meantime; try again.
         """
         isSame = (source.bucket, source.key) == (bucket, key)
         if isSame and byVersion:
@@ -657,12 +662,12 @@ class ObjectService:
         self, caller: "Caller", bucket: str, entries: Sequence[DeleteEntry]
     ) -> list[Removal | Exception]:
         """
-        Delete objects or versions of them, each that the caller may delete.
+        Delete those objects or versions that the caller may delete.
 
-        One that does not exist counts as deleted.
+        An object that does not exist counts as deleted.
 
         @param entries: Each with its own condition.
-        @return: For each entry what was done, or its error.
+        @return: The removal of each entry, or its error.
         """
         found = await self.find(bucket)
         identity = caller.identity
@@ -697,9 +702,9 @@ class ObjectService:
     async def _mayBypass(
         self, caller: "Caller", bucket: Bucket, key: bytes, versionId: str | None
     ) -> bool:
-        """Return whether a retention in governance mode gives way to the caller."""
+        """Return whether the caller may bypass a retention in governance mode."""
         if not bucket.lockEnabled:
-            # What it has is locked only after this.
+            # Any lock on the version is set after this check.
             return False
         return (await self.settings.find(bucket)).access.mayBypass(caller, bucket, key, versionId)
 
@@ -716,8 +721,8 @@ class ObjectService:
         Change the retention of a version.
 
         @param versionId: L{None} for the current one.
-        @param lock: Its mode and its date; L{UNLOCKED} lifts the retention.
-        @param bypass: Whether governance mode is to give way, if the caller has the right.
+        @param lock: Mode and date; L{UNLOCKED} lifts the retention.
+        @param bypass: Whether to bypass governance mode, if the caller has the right.
         @raise S3Error: C{InvalidArgument} for a date in the past.
         @raise ObjectLocked: The present retention forbids it.
         """
@@ -749,7 +754,7 @@ class ObjectService:
         for position, entry in enumerate(entries):
             record = None
             if access.acl is not None:
-                # Who may write by a list may delete only what is its own.
+                # A writer through an ACL may delete only its own objects.
                 _, record = await self._catalog.object(bucket.name, entry.key)
             try:
                 access.decide(caller, bucket, entry.key, entry.versionId, record, "DeleteObject")
@@ -758,7 +763,7 @@ class ObjectService:
         return refused
 
     async def deleteObject(self, caller: "Caller", bucket: str, entry: DeleteEntry) -> Removal:
-        """Delete one object or version; one that does not exist counts as deleted."""
+        """Delete one object or version; an object that does not exist counts as deleted."""
         (result,) = await self.deleteObjects(caller, bucket, [entry])
         if isinstance(result, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})

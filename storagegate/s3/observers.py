@@ -1,9 +1,9 @@
 """
 Records of completed S3 requests, and the observers that count, trace and log them.
 
-All of it together may cost 4 of the 40 microseconds of a small read. Observers therefore receive
-records in batches: a batch takes half of the time of single records, between which the code of the
-requests evicts that of the observers from the processor's cache.
+All observers together may cost 4 of the 40 microseconds of a small read. They receive records in
+batches, which takes half of the time of single records: otherwise the code of the requests evicts
+the code of the observers from the processor's cache.
 """
 
 import re
@@ -25,18 +25,18 @@ from storagegate.s3.names import parseQuery
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
 
 if TYPE_CHECKING:
-    # A daemon that logs and traces nothing does not import them.
+    # A daemon without logs and traces does not import these.
     from storagegate.telemetry.accesslog import AccessLog, Entry
     from storagegate.telemetry.otlp import Tracer
 
 UNKNOWN = "Unknown"
-"""The operation of a request that was refused before it was matched with one."""
+"""The operation of a request that was refused before it matched an operation."""
 
 LOST_STATUS = 499
 """The status of a request whose client disconnected before the end of the response."""
 
 BATCH_SIZE = 64
-"""Records of a batch."""
+"""Records per batch."""
 
 BATCH_SECONDS = 0.02
 """The longest time that a record waits for others."""
@@ -46,29 +46,29 @@ _log = Logger()
 
 class S3RequestRecord(Struct, eq=False):
     """
-    A request and its response. A C{Struct} is made in a third of the time of other classes.
+    A request and its response. A C{Struct} takes a third of the time of other classes to make.
 
-    It does not keep the request itself: of those that a batch waits for, what the next ones need
-    would not fit into the processor's cache.
+    A record does not keep the request itself: the requests of a waiting batch would displace the
+    data of later requests from the processor's cache.
 
-    @ivar began: Start by C{time.perf_counter}.
-    @ivar traceId: Of its trace, 32 hexadecimal digits.
-    @ivar tracing: Its trace, if the client names one.
-    @ivar path: As it was sent.
-    @ivar queryString: As it was sent, without the question mark.
+    @ivar began: Start of the request, by C{time.perf_counter}.
+    @ivar traceId: The trace id, 32 hexadecimal digits.
+    @ivar tracing: The trace that the client names, if any.
+    @ivar path: The raw path.
+    @ivar queryString: The raw query, without the question mark.
     @ivar agent: C{User-Agent}.
-    @ivar operation: Amazon's name, C{GetObject}; see L{UNKNOWN}.
+    @ivar operation: Amazon's name, such as C{GetObject}; see L{UNKNOWN}.
     @ivar accessKey: The authenticated access key.
     @ivar errorCode: Amazon's name of the error, if the response is one.
-    @ivar errorMessage: Its sentence.
+    @ivar errorMessage: The message of the error.
     @ivar seconds: From the request's head to the end of the response, or of the connection.
-    @ivar status: Of the response; see L{LOST_STATUS}.
+    @ivar status: Status of the response; see L{LOST_STATUS}.
     @ivar bytesIn: Bytes of the request's body that were read.
     @ivar bytesOut: Bytes of the response's body that were sent.
-    @ivar bucket: As the target names it; C{None} if it names none, or is malformed.
-    @ivar key: As the target or a form names it.
-    @ivar headers: Of a request that was refused before it was matched with an operation.
-    @ivar crossOrigin: Header fields for a page of another origin, also of an error.
+    @ivar bucket: The bucket in the target; L{None} if the target names none or is malformed.
+    @ivar key: The key in the target or the form.
+    @ivar headers: The headers of a request that was refused before it matched an operation.
+    @ivar crossOrigin: CORS header fields, also for an error.
     """
 
     began: float
@@ -106,7 +106,7 @@ class RequestObservers:
     """
     Pass records of completed requests to observers, in batches.
 
-    @ivar isOn: Whether there is an observer.
+    @ivar isOn: Whether any observer is registered.
     @ivar inFlight: The number of requests that have started and are not complete.
     """
 
@@ -119,7 +119,7 @@ class RequestObservers:
         self._observers: list[S3Observer] = []
 
     def add(self, observer: S3Observer) -> None:
-        """Add an observer of the requests that start from now on."""
+        """Add an observer of later requests."""
         self.isOn = True
         self._observers.append(observer)
 
@@ -127,10 +127,10 @@ class RequestObservers:
         """
         Complete and queue the record of a request whose handler has returned or failed.
 
-        @param request: Its response is sent or its client disconnected when it is queued.
+        @param request: The record is queued when the response is sent or the client disconnects.
         """
         if not (request.finished or request.disconnected):
-            # The response to an error follows.
+            # The error response follows.
             request.onEnd(partial(self.completed, record, request))
             return
         record.seconds = perf_counter() - record.began
@@ -172,7 +172,7 @@ class RequestObservers:
 
 def _lostStatus(request: ChannelRequest) -> int:
     error = request.lostReason.value if request.lostReason is not None else None
-    # The connection itself rejects a body that is too slow or not framed correctly.
+    # The connection itself rejects a body that is too slow or framed incorrectly.
     return error.code if isinstance(error, BadRequest) else LOST_STATUS
 
 
@@ -202,7 +202,7 @@ class RequestTracer:
 
 
 def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
-    """Describe a request by OpenTelemetry's conventions, without its query: that may be signed."""
+    """Describe a request by OpenTelemetry's conventions, without its query, which may be signed."""
     attributes: dict[str, Any] = {
         "rpc.system.name": "aws-api",
         "rpc.method": f"S3/{record.operation}",
@@ -212,7 +212,7 @@ def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
         "http.request.body.size": record.bytesIn,
         "http.response.body.size": record.bytesOut,
         "url.scheme": schemeOf(record.isSecure),
-        # Redacted, and cut, where the span is recorded.
+        # The span recorder redacts and truncates the path.
         "url.path": record.path[:4096].decode("latin-1"),
         "client.address": record.clientHost,
         "aws.request_id": record.requestId.decode("ascii"),
@@ -223,7 +223,7 @@ def spanAttributes(record: S3RequestRecord) -> dict[str, Any]:
 
 
 class S3Metrics:
-    """An observer that counts requests; those of a batch that are alike are added together."""
+    """An observer that counts requests; equal requests of a batch are added together."""
 
     def __init__(self, meters: MetricsRegistry, observers: RequestObservers) -> None:
         """@param observers: Flushed before the metrics are read."""
@@ -233,7 +233,7 @@ class S3Metrics:
             "S3 requests by operation and status; 499 for a client that went away.",
             ("operation", "status"),
         )
-        # All operations with every status that they may have: twice the default.
+        # Enough for all operations with every status: twice the default.
         self._requests.maxSets = 3000
         self._durations = meters.histogram(
             "storagegate_s3_request_duration_seconds",
@@ -252,7 +252,7 @@ class S3Metrics:
 
     def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Count completed requests."""
-        # Key to seconds and bytes in and out. Without nested functions: each is a call.
+        # Seconds and bytes in and out by key. No nested functions: each would cost a call.
         alike: dict[tuple[str, int, str | None], tuple[list[float], list[int], list[int]]] = {}
         for record in records:
             key = (record.operation, record.status, record.errorCode)
@@ -282,31 +282,31 @@ class S3Metrics:
 
 NUMBERS = ("status_code", "bytes_in", "bytes_out")
 TEXTS = ("error_code", "bucket", "access_key", "user_agent")
-"""The fields of L{S3Log} in L{AccessLog} besides the usual ones and those that always differ."""
+"""The fields of L{S3Log} in L{AccessLog} besides the usual and the per-request fields."""
 
 
 _Names = tuple[str | None, str | None, str | None, bytes]
 """Error code, bucket, access key and C{User-Agent} of a request."""
 
 _MAX_TEXTS = 1000
-"""As many as the access log has templates."""
+"""The number of templates in the access log."""
 
 _isPlain = re.compile(rb"[ !#-\[\]-~]*").fullmatch
-"""Match a key that stands in JSON as it is."""
+"""Match a key that needs no escaping in JSON."""
 
 
 class S3Log:
     """
     An observer that logs each request in one line of the access log.
 
-    The method is the operation, also of a request that was refused before it was matched with one,
-    and the status the code of the error, or that of HTTP. The L{NUMBERS} follow, C{key},
-    C{version_id} and C{request_id}, and the L{TEXTS}.
+    The method is the operation, even if the request was refused before it matched one. The status
+    is the error code, or the HTTP status. The L{NUMBERS} follow, then C{key}, C{version_id} and
+    C{request_id}, then the L{TEXTS}.
     """
 
     def __init__(self, lines: "AccessLog", now: Callable[[], float] = time) -> None:
         """
-        @param lines: Made with L{NUMBERS} and L{TEXTS}, and with members.
+        @param lines: The access log, configured with L{NUMBERS}, L{TEXTS} and members.
         @param now: Returns seconds since the epoch.
         """
         self._lines = lines
@@ -340,11 +340,11 @@ class S3Log:
         self._lines.write(bad, isGood=False)
 
     def _textsOf(self, name: _Names) -> tuple[str, ...]:
-        """Write the L{TEXTS} of a request, and keep them for others like it."""
+        """Return the L{TEXTS} of a request, and cache them for requests with the same texts."""
         from storagegate.telemetry.accesslog import MAX_TEXT
 
         code, bucket, accessKey, agent = name
-        # A secret that is cut is not recognised: the first cut is far from the second.
+        # Redaction cannot recognise a truncated secret, so the first cut leaves a wide margin.
         shown = self._lines.redact(agent[: 4 * MAX_TEXT].decode("latin-1"))[:MAX_TEXT]
         texts = (code or "", (bucket or "")[:MAX_TEXT], (accessKey or "")[:MAX_TEXT], shown)
         if len(self._texts) >= _MAX_TEXTS:
@@ -354,11 +354,11 @@ class S3Log:
         return texts
 
     def _members(self, record: S3RequestRecord, version: str) -> bytes:
-        """Write the members of a line that differ from request to request."""
+        """Return the per-request members of a line."""
         key = record.key or b""
         text = key.decode("utf-8", "backslashreplace")
         shown = self._lines.redact(text)
-        # Most keys need no escaping: that takes half of the time.
+        # Most keys need no escaping; skipping it halves the time.
         if not version and shown == text and _isPlain(key) is not None:
             return b'"key":"%b","version_id":"","request_id":"%b"' % (key, record.requestId)
         from storagegate.telemetry.log import formatJSON
@@ -372,7 +372,7 @@ class S3Log:
 
 
 def identify(record: S3RequestRecord) -> tuple[str, str]:
-    """Return operation and version id, as far as a request names them."""
+    """Return operation and version id, if the request names them."""
     from storagegate.s3.operations import findOperation
     from storagegate.telemetry.accesslog import MAX_TEXT
 
@@ -384,6 +384,6 @@ def identify(record: S3RequestRecord) -> tuple[str, str]:
             hasBucket, hasKey = record.bucket is not None, record.key is not None
             operation = findOperation(record.method, hasBucket, hasKey, query, record.headers).name
     except S3Error:
-        # It was refused because of these.
+        # The request was refused because of these.
         pass
     return operation, version

@@ -1,16 +1,16 @@
 """
-The table of operations, one row each, and the search for the row that a request matches.
+The table of operations, one row each, and the look-up of the row for a request.
 
 The method, the level of the target (service, bucket, object) and at most one I{selector} in the
-query (C{?acl}, C{?uploads}) name a row; C{x-amz-copy-source} and C{list-type=2} distinguish rows
-that share them. Other parameters are ignored, as in S3. A selector that the method or the level
-does not know is refused: C{PUT /bucket/key?acl} must never store an object.
+query (C{?acl}, C{?uploads}) identify a row; C{x-amz-copy-source} and C{list-type=2} distinguish
+rows that share them. As in S3, other parameters are ignored. A selector that the method or the
+level does not support is refused: C{PUT /bucket/key?acl} must never store an object.
 
-Settings of buckets and objects are not stored. Clients read them without a command, so a read
-responds as Amazon does for a setting that was never made. A write is refused with 501: a setting
-must not be accepted and lost.
+Some settings of buckets and objects are not stored. Clients read these settings unprompted, so a
+read responds as Amazon does for a setting that was never made. A write is refused with 501: a
+setting must not be accepted and lost.
 
-A new operation on stored data has its row here, a handler in C{handlers/}, a document in C{xml/}
+A new operation on stored data needs a row here, a handler in C{handlers/}, a document in C{xml/}
 and a method of the domain.
 """
 
@@ -48,7 +48,7 @@ _Setting = tuple[str, str, str, StaticResponse | str]
 
 _NOT_IMPLEMENTED = StaticResponse(code="NotImplemented")
 
-# The verb of an operation's name, and the method of its request.
+# HTTP methods by the verb of the operation's name.
 _METHODS = {
     **dict.fromkeys(("Get", "List"), b"GET"),
     **dict.fromkeys(("Put", "Update", "Rename"), b"PUT"),
@@ -56,10 +56,10 @@ _METHODS = {
     "Delete": b"DELETE",
 }
 
-# Selector, verbs and noun of Amazon's names, and the response to a read: a document, or the code of
-# an error. These are what S3 was seen to send for a new bucket, except where a client relies on an
-# older default: encryption, ownershipControls and publicAccessBlock are those of a bucket that was
-# made before 2023.
+# Selector, verbs and noun of Amazon's names, and the response to a read: a document or an error
+# code. The responses match S3's for a new bucket, except where a client relies on an older default:
+# encryption, ownershipControls and publicAccessBlock respond as for a bucket that was made before
+# 2023.
 _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
@@ -99,7 +99,7 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("website", "Get Put Delete", "BucketWebsite", "NoSuchWebsiteConfiguration"),
 )
 
-# Settings of which a bucket has several: selector, noun, root element of their list.
+# Settings that a bucket can have several times: selector, noun, root element of the list.
 _BUCKET_LISTS = (
     ("analytics", "Analytics", "ListBucketAnalyticsConfigurationsResult"),
     ("intelligent-tiering", "IntelligentTiering", "ListIntelligentTieringConfigurationsResult"),
@@ -146,13 +146,13 @@ def _row(
     name: str = "",
     **options: Any,
 ) -> Operation:
-    """Make the row of an operation whose name is that of its handler, unless one is given."""
+    """Make the row of an operation; the name defaults to the handler's name."""
     name = name or handler.__name__[0].upper() + handler.__name__[1:]
     return Operation(name, method, level, access, handler, selector, **options)
 
 
 def _settingRows() -> Iterator[Operation]:
-    """Make the rows of the settings of buckets that are stored."""
+    """Make the rows of the stored bucket settings."""
     for selector, handlers in (
         ("acl", (access.getBucketAcl, access.putBucketAcl)),
         (
@@ -232,13 +232,14 @@ _STORED = (
         *(b"PUT", "object", "write", locks.putObjectLegalHold, "legal-hold"),
         documentLimit=BUCKET_LIMIT,
     ),
-    # A session of a directory bucket, and an append of other servers: both look like plain ones.
+    # A session of a directory bucket, and an append of other servers: both resemble plain
+    # operations.
     _row(b"GET", "bucket", "list", _NOT_IMPLEMENTED, "session", "CreateSession"),
     _row(b"PUT", "object", "write", _NOT_IMPLEMENTED, "append", "AppendObject"),
     _row(b"HEAD", "bucket", "list", buckets.headBucket),
     _row(b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT),
     _row(b"DELETE", "bucket", "admin", buckets.deleteBucket),
-    # For a POST that is no form: S3Resource passes forms to postObject.
+    # A POST without a form; S3Resource passes forms to postObject.
     _row(b"POST", "bucket", "write", post.rejectNonForm, name="PostObject"),
     _row(b"POST", "bucket", "write", put.deleteObjects, "delete", documentLimit=DELETE_LIMIT),
     _row(b"GET", "object", "read", get.getObject),
@@ -274,7 +275,7 @@ OPERATIONS = {
 _ROWS = {
     (row.method, row.level, row.selector): row for row in OPERATIONS.values() if not row.variant
 }
-# Operations that make an object: no version id can name what is not there yet.
+# Operations that make a new object, which has no version id yet.
 _WITHOUT_VERSION = frozenset(
     ["PutObject", "UploadPart", "CreateMultipartUpload", "CompleteMultipartUpload"]
 )
@@ -285,7 +286,7 @@ _PLAIN = {
 }
 _COPIES = {"PutObject": OPERATIONS["CopyObject"], "UploadPart": OPERATIONS["UploadPartCopy"]}
 
-# A torrent has no row: S3 refuses it with 405 and does not give the object instead.
+# A torrent has no row: S3 refuses it with 405 instead of returning the object.
 _SELECTORS = frozenset(selector for _, _, selector in _ROWS if selector) | {"torrent"}
 
 

@@ -2,11 +2,11 @@
 The parameters of list requests, and continuation tokens.
 
 Each function parses one request into a frozen value, or raises L{S3Error} with C{InvalidArgument}.
-An empty marker, prefix, delimiter or token is none; a large number is cut to the page's size. Keys
-and markers are text here and bytes in the store.
+An empty marker, prefix, delimiter or token counts as absent; a large number is reduced to the page
+size. Keys and markers are text here and bytes in the store.
 
-A token is base64url of 16 bytes of HMAC-SHA256 and the position in UTF-8, readable by this store
-alone. The MAC covers the bucket, so a token is not valid for another one.
+A token is the base64url encoding of 16 bytes of HMAC-SHA256 and the position in UTF-8, valid only
+for this store. The MAC covers the bucket, so a token is invalid for other buckets.
 """
 
 import hmac
@@ -22,7 +22,7 @@ from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error, invalidArgument
 
 _MAC_BYTES = 16
-# A key or common prefix of 1,024 bytes and the MAC come to 1,388 characters.
+# A key or common prefix of 1,024 bytes and the MAC take 1,388 characters.
 _TOKEN_LIMIT = 2048
 
 
@@ -35,8 +35,8 @@ def makeToken(secret: bytes, bucket: str, position: str) -> str:
     """
     Make a token.
 
-    @param secret: The store's 32 bytes.
-    @param bucket: The bucket that is listed; empty for the list of buckets.
+    @param secret: The 32-byte secret of the store.
+    @param bucket: The listed bucket; empty for a list of buckets.
     @param position: The key, common prefix or name after which the next page starts.
     """
     raw = position.encode()
@@ -45,7 +45,7 @@ def makeToken(secret: bytes, bucket: str, position: str) -> str:
 
 def readToken(secret: bytes, bucket: str, token: str) -> str:
     """
-    Read a token that L{makeToken} made with the same secret and bucket.
+    Verify a token from L{makeToken} with the same secret and bucket.
 
     @return: The position.
     @raise S3Error: C{InvalidArgument} for any other token.
@@ -55,7 +55,8 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
             raise ValueError("too long")
         raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
         position = raw[_MAC_BYTES:].decode()
-        # The whole token and not its MAC alone: base64 can write the same bytes in many ways.
+        # Compares the whole token, not only its MAC: Base64 has several encodings of the same
+        # bytes.
         if hmac.compare_digest(makeToken(secret, bucket, position), token):
             return position
     except ValueError:
@@ -68,10 +69,10 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
 
 
 PAGE_LIMIT = 1000
-"""Rows of one page: Amazon's limit, which keeps a response below about 1 MiB."""
+"""Rows per page: Amazon's limit, which keeps a response below about 1 MiB."""
 
 BUCKETS_LIMIT = 10_000
-"""Buckets of one page: Amazon's limit."""
+"""Buckets per page: Amazon's limit."""
 
 PART_LIMIT = 10_000
 """The highest part number: Amazon's limit."""
@@ -81,7 +82,7 @@ _ATTRIBUTES = frozenset(["ETag", "Checksum", "ObjectParts", "StorageClass", "Obj
 _ATTRIBUTES_FIELD = "x-amz-object-attributes"
 
 isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
-"""Match text that needs no encoding in a URL or in XML."""
+"""Match text that needs no encoding in URLs or XML."""
 
 
 class KeysQuery(Struct, frozen=True):
@@ -89,10 +90,10 @@ class KeysQuery(Struct, frozen=True):
     A list of objects, versions or uploads.
 
     @ivar after: List strictly after this key or common prefix.
-    @ivar marker: C{marker} or C{start-after} of a list of objects, as it was sent.
-    @ivar idMarker: C{version-id-marker} or C{upload-id-marker}; without it the versions or uploads
-        of the key C{after} are left out.
-    @ivar token: C{continuation-token} as it was sent.
+    @ivar marker: The raw C{marker} or C{start-after} of a list of objects.
+    @ivar idMarker: C{version-id-marker} or C{upload-id-marker}; if it is empty, the versions or
+        uploads of the key C{after} are omitted.
+    @ivar token: The raw C{continuation-token}.
     @ivar version: 2 for ListObjectsV2.
     """
 
@@ -121,7 +122,7 @@ class BucketsQuery(Struct, frozen=True):
     ListBuckets.
 
     @ivar after: List strictly after this name.
-    @ivar region: Only the buckets of this region; empty is every one.
+    @ivar region: Only the buckets of this region; empty for all regions.
     """
 
     prefix: str
@@ -135,8 +136,8 @@ class AttributesQuery(Struct, frozen=True):
     GetObjectAttributes.
 
     @ivar names: Some of C{ETag}, C{Checksum}, C{ObjectParts}, C{StorageClass}, C{ObjectSize}.
-    @ivar partsAfter: List the parts with a number above this.
-    @ivar partsLimit: List so many parts.
+    @ivar partsAfter: List the parts with a greater number.
+    @ivar partsLimit: Largest number of parts.
     """
 
     names: frozenset[str]
@@ -150,8 +151,8 @@ def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> Ke
 
     Both have C{continuation-token}, which takes precedence over C{marker} and C{start-after}.
 
-    @param secret: The store's, for the token.
-    @param bucket: The bucket that is listed.
+    @param secret: The secret of the store, for the token.
+    @param bucket: The listed bucket.
     """
     version = 2 if query.get("list-type") == "2" else 1
     marker = query.get("start-after" if version == 2 else "marker", "")
@@ -180,7 +181,7 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
 
 
 def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
-    """Parse ListMultipartUploads; without a key marker S3 ignores that of the upload id."""
+    """Parse ListMultipartUploads; S3 ignores the upload id marker without a key marker."""
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("upload-id-marker", "") if keyMarker else ""
     return KeysQuery(*_keys(query), keyMarker, *_page(query, "max-uploads"), idMarker=idMarker)
@@ -196,7 +197,7 @@ def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
     """
     Parse ListBuckets.
 
-    @param secret: The store's, for the token.
+    @param secret: The secret of the store, for the token.
     """
     limit = _count(query, "max-buckets", _INTEGER, default=BUCKETS_LIMIT)
     if not 1 <= limit <= BUCKETS_LIMIT:
@@ -215,7 +216,7 @@ def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
     """
     Parse GetObjectAttributes, whose parameters are header fields.
 
-    @param headers: By lower-case name.
+    @param headers: Headers by lower-case name.
     @raise S3Error: C{InvalidArgument}, or C{InvalidRequest} if no attribute is named.
     """
     field = headers.get(_ATTRIBUTES_FIELD.encode(), b"").decode("latin-1")
@@ -244,7 +245,7 @@ def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
 
 
 def parsePartNumber(query: Mapping[str, str]) -> int:
-    """Parse C{partNumber}, from 1 to 10,000, which is required."""
+    """Parse the required parameter C{partNumber}, from 1 to 10,000."""
     text = query.get("partNumber", "")
     try:
         number = parseDecimal(text, PART_LIMIT)
@@ -262,8 +263,8 @@ def encodeKey(text: str, urlEncoding: bool) -> str:
 
     @param urlEncoding: Whether C{encoding-type=url} was sent.
 
-    Slashes stay. A space is C{%20}: S3 writes C{+}, but of the decoders in use some take that for
-    a plus sign, and all know C{%20}.
+    Slashes stay unescaped. A space becomes C{%20}: S3 writes C{+}, which some decoders take for a
+    plus sign, while all decode C{%20}.
     """
     if not urlEncoding or isPlain(text) is not None:
         return text
@@ -275,12 +276,12 @@ def _keys(query: Mapping[str, str]) -> tuple[str, str]:
 
 
 def parsePageSize(query: Mapping[str, str], name: str = "max-keys") -> int:
-    """Parse the size of a page: C{PAGE_LIMIT} without one, and at most that."""
+    """Parse the page size: C{PAGE_LIMIT} by default and at most."""
     return _count(query, name, PAGE_LIMIT)
 
 
 def _page(query: Mapping[str, str], name: str = "max-keys") -> tuple[int, bool]:
-    """Parse the size of a page and whether its keys are URL-encoded."""
+    """Parse the page size, and whether keys are URL-encoded."""
     limit = parsePageSize(query, name)
     encoding = query.get("encoding-type", "")
     if encoding and encoding != "url":

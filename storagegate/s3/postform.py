@@ -5,15 +5,15 @@ The browser's upload form: C{multipart/form-data} whose last field is the file::
     field  = a part with a name; its value is text, small
     file   = the part named "file"; S3 takes nothing after it
 
-The fields are read whole before a byte of the file is passed on, for they carry the signature. The
-policy says what the form may contain::
+All fields are read before any byte of the file is passed on, because they carry the signature. The
+policy limits the contents of the form::
 
     policy    = Base64 of {"expiration": "2030-01-01T00:00:00Z", "conditions": [*condition]}
     condition = {"field": "value"} / ["eq" / "starts-with", "$field", "value"]
               / ["content-length-range", smallest, largest]
 
-Names of fields and operators may be written in any case. A condition holds or the form is refused;
-a field without a condition is refused too, and so is a form whose policy leaves the bucket open.
+The case of field names and operators does not matter. A form is refused if a condition fails, if a
+field has no condition, or if the policy has no condition on the bucket.
 """
 
 import json
@@ -33,7 +33,7 @@ FIELDS_LIMIT = 20_000
 """Bytes of all fields before the file: S3's own limit."""
 
 FIELD_COUNT = 100
-"""As many as a request may have header fields; S3 names about thirty."""
+"""Largest number of fields, the same as for header fields of a request; S3 defines about thirty."""
 
 
 @frozen
@@ -41,8 +41,8 @@ class FormHead:
     """
     All fields of a form.
 
-    @ivar fields: Lower-case name to value.
-    @ivar fileName: The base name that the browser gave the file.
+    @ivar fields: Values by lower-case name.
+    @ivar fileName: The base name of the file in the browser.
     """
 
     fields: dict[str, str]
@@ -50,7 +50,7 @@ class FormHead:
 
 
 def formBoundary(contentType: bytes) -> str | None:
-    """Return the boundary that a C{Content-Type} names; L{None} if it is no form's."""
+    """Return the boundary in a C{Content-Type}; L{None} if it is not a form's."""
     kind, options = parse_options_header(contentType.decode("latin-1"))
     return (options.get("boundary") or None) if kind == "multipart/form-data" else None
 
@@ -60,12 +60,12 @@ def _malformed(why: str) -> S3Error:
 
 
 class PostForm:
-    """A form as it arrives: first L{readHead}, then iterate over the file's bytes."""
+    """A form as it arrives: call L{readHead}, then iterate over the file's bytes."""
 
     def __init__(self, chunks: AsyncIterator[bytes], boundary: str) -> None:
         """
-        @param chunks: The request's body.
-        @raise S3Error: C{MalformedPOSTRequest} for a boundary that cannot be one.
+        @param chunks: The body of the request.
+        @raise S3Error: C{MalformedPOSTRequest} for an invalid boundary.
         """
         try:
             parser = PushMultipartParser(
@@ -80,10 +80,10 @@ class PostForm:
     async def _parse(
         self, parser: PushMultipartParser, chunks: AsyncIterator[bytes]
     ) -> AsyncIterator[MultipartSegment | bytes | bytearray | None]:
-        """Iterate over heads of fields, pieces of values, and L{None} at the end of each."""
+        """Iterate over field heads, pieces of values, and L{None} at the end of each field."""
         try:
             async for chunk in chunks:
-                # The end of the line behind the last boundary may be a piece of its own.
+                # The line end after the last boundary may arrive as a separate piece.
                 if not self._isOver or chunk.strip(b"\r\n"):
                     for event in parser.parse(chunk):
                         yield event
@@ -93,7 +93,7 @@ class PostForm:
 
     async def readHead(self) -> FormHead:
         """
-        Read all fields; a second call returns them again.
+        Read all fields; a repeated call returns the same fields.
 
         @raise S3Error: C{MalformedPOSTRequest}, C{MaxPostPreDataLengthExceededError},
             C{IncorrectNumberOfFilesInPostRequest} if there is no file.
@@ -128,11 +128,11 @@ class PostForm:
         raise S3Error("IncorrectNumberOfFilesInPostRequest")
 
     def readAvailable(self) -> bytes | None:
-        """Return L{None}: a form's file always comes in pieces."""
+        """Return L{None}: a form's file always arrives in pieces."""
         return None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over the file's bytes, with which the form must end."""
+        """Iterate over the bytes of the file, which must end the form."""
         async for event in self._events:
             if isinstance(event, MultipartSegment):
                 raise _malformed("the file must be the last field")
@@ -145,13 +145,13 @@ class PostForm:
 
 
 POLICY_LIMIT = 20_000
-"""Characters of a policy in Base64: S3 takes no more than 20 kB before the file."""
+"""Characters of a policy in Base64: S3 accepts at most 20 kB before the file."""
 
 CONDITION_LIMIT = 200
-"""Conditions of a policy; a form has some twenty fields."""
+"""Conditions per policy; a form has some twenty fields."""
 
 SIZE_LIMIT = 1 << 63
-"""The largest bound of a size, so that it stays a number for every store."""
+"""The largest size bound, so that it stays a number for every store."""
 
 _EXPIRATION = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z", re.ASCII
@@ -160,13 +160,13 @@ _EXPIRATION = re.compile(
 
 @frozen
 class SizeLimits:
-    """Sizes that a file may have; the largest may be used to cut an upload short."""
+    """The allowed sizes of a file; the largest size may be used to end an upload early."""
 
     smallest: int = 0
     largest: int = SIZE_LIMIT
 
     def check(self, size: int) -> None:
-        """Raise C{EntityTooSmall} or C{EntityTooLarge} for the size of a file."""
+        """Raise C{EntityTooSmall} or C{EntityTooLarge} if the size of a file is not allowed."""
         if size < self.smallest:
             fields = {"ProposedSize": str(size), "MinSizeAllowed": str(self.smallest)}
             raise S3Error("EntityTooSmall", fields=fields)
@@ -178,7 +178,7 @@ class SizeLimits:
 @frozen
 class Policy:
     """
-    A policy that was read.
+    A parsed policy.
 
     @ivar expiration: Seconds since the epoch.
     @ivar comparisons: Operators (C{"eq"}, C{"starts-with"}), lower-case fields and values.
@@ -190,7 +190,7 @@ class Policy:
 
 
 def parsePolicy(policyBase64: str) -> Policy:
-    """Read a policy, or raise C{InvalidPolicyDocument}."""
+    """Parse a policy; raise C{InvalidPolicyDocument} if it is invalid."""
     document = _parseJSON(policyBase64)
     for name in ("expiration", "conditions"):
         if name not in document:
@@ -298,17 +298,16 @@ def checkPolicy(
     policyBase64: str | None, fields: Mapping[str, str], bucket: str, now: float
 ) -> SizeLimits:
     """
-    Hold a form against its policy.
+    Check a form against its policy.
 
     @param policyBase64: The field C{policy}; L{None} if the form has none.
-    @param fields: Values by lower-case name, with the C{key} under which the file will be stored:
-        what C{${filename}} stands for has to be put in before, or a file's name could lead out of
-        what the policy allows.
-    @param bucket: The one that the form was sent to.
+    @param fields: Values by lower-case name. C{key} must be the final key, with C{${filename}}
+        already replaced, or else a file name could escape the limits of the policy.
+    @param bucket: The bucket to which the form was sent.
     @param now: Seconds since the epoch.
-    @return: Which sizes the file may have.
-    @raise S3Error: C{AccessDenied} if the policy is not there, is over or does not allow the form,
-        C{InvalidPolicyDocument} if it cannot be read.
+    @return: The allowed sizes of the file.
+    @raise S3Error: C{AccessDenied} if the policy is absent, has expired or does not allow the form,
+        C{InvalidPolicyDocument} if it is invalid.
     """
     if not policyBase64:
         raise S3Error("AccessDenied")
@@ -322,7 +321,7 @@ def checkPolicy(
         if operator == "eq":
             holds = value == wanted
         elif field == "content-type":
-            # A list of types: each of them has to begin so.
+            # In a list of types, each must begin with the value.
             holds = all(part.strip().startswith(wanted) for part in value.split(","))
         else:
             holds = value.startswith(wanted)
@@ -330,7 +329,7 @@ def checkPolicy(
             shown = json.dumps([operator, f"${field}", wanted])
             raise _refuse(f"Policy Condition failed: {shown}")
         covered.add(field)
-    # Fields that begin with x-ignore- are for others and need no condition.
+    # Fields that begin with x-ignore- are for other programs and need no condition.
     extra = [name for name in values if name not in covered and not name.startswith("x-ignore-")]
     if extra:
         raise _refuse(f"Extra input fields: {', '.join(extra)}")

@@ -39,8 +39,8 @@ Pairs = Sequence[tuple[bytes, bytes]]
 XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
 
 
-# What a header that we do not act on may say and still be true of us. Anything else must not
-# be taken in silence: the client would believe that its object is encrypted, tagged or public.
+# Values of unimplemented headers that already hold. Any other value must be rejected: the client
+# would believe that its object is encrypted, tagged or public.
 _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
     b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
@@ -80,10 +80,10 @@ def rejectUnsupported(
     Reject a write that requests a feature that is not implemented.
 
     @param headers: Values by lower-case name.
-    @param account: The owner, whose own grant of full control changes nothing.
-    @param obeyed: The names of those that this operation does obey.
+    @param account: The owner; a grant of full control to the owner changes nothing.
+    @param obeyed: The names of the headers that this operation implements.
     @raise S3Error: C{NotImplemented}, naming the header; C{InvalidArgument} for an ACL that S3 does
-        not have.
+        not define.
     """
     for name in _limitedNames(tuple(headers)):
         value = headers[name]
@@ -102,19 +102,19 @@ def _isGrantTo(value: bytes, account: str) -> bool:
 
 
 def versionField(record: ObjectRecord) -> bytes:
-    """Return the encoded line of the id of a version that a write has made, if it made one."""
+    """Return the encoded C{x-amz-version-id} line of a write; empty if it made no version."""
     if record.versionId == NULL_VERSION:
         return b""
     return versionLine(record)
 
 
 def versionLine(record: ObjectRecord) -> bytes:
-    """Return the encoded line of the id of a version, C{null} too."""
+    """Return the encoded C{x-amz-version-id} line of a version, also of the C{null} version."""
     return b"x-amz-version-id: %b\r\n" % record.versionId.encode("ascii")
 
 
 def versionHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
-    """Return the header of L{versionField}."""
+    """Return L{versionField} as a list of headers."""
     if record.versionId == NULL_VERSION:
         return []
     return [(b"x-amz-version-id", record.versionId.encode("ascii"))]
@@ -158,10 +158,10 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
     Read the C{response-*} parameters of a query, which replace headers of an object.
 
     @param query: Decoded values by name.
-    @param isSigned: Whether the request has credentials: a link that needs none must not make a
-        page of an object.
+    @param isSigned: Whether the request has credentials; an unsigned link must not turn an object
+        into a page.
     @return: Values by the names of the headers.
-    @raise S3Error: C{InvalidArgument} for a value that no header can hold; C{InvalidRequest}
+    @raise S3Error: C{InvalidArgument} for a value that is invalid in a header; C{InvalidRequest}
         without a signature.
     """
     changed: dict[bytes, bytes] = {}
@@ -182,7 +182,7 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
 _NO_HEADERS: Mapping[bytes, bytes] = {}
 
 
-# Objects have few types.
+# Objects have few distinct types.
 @lru_cache(maxsize=256)
 def _checkedType(text: str) -> bytes:
     value = text.encode("latin-1")
@@ -192,13 +192,13 @@ def _checkedType(text: str) -> bytes:
 
 def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEADERS) -> bytes:
     """
-    Write the header fields of a read that describe the object, without length and checksum.
+    Return the header fields of a read that describe the object, without length and checksum.
 
-    A browser must not guess that an upload is a page: so there is C{X-Content-Type-Options}.
+    C{X-Content-Type-Options} stops a browser from interpreting an upload as a page.
 
     @param changed: From L{overrides}.
     @return: The encoded lines.
-    @raise ValueError: If an attribute has a control character.
+    @raise ValueError: An attribute has a control character.
     """
     attributes = record.attributes
     contentType = changed.get(b"Content-Type") or _checkedType(attributes.contentType)
@@ -236,13 +236,14 @@ class Operation:
     A row of the table of operations.
 
     @ivar name: Amazon's name.
-    @ivar level: What the target names: the service, a bucket, or an object.
+    @ivar level: The level of the target: the service, a bucket, or an object.
     @ivar access: The access that the policy of a key must grant.
-    @ivar handler: Sends the response.
-    @ivar selector: The query parameter that selects it; C{"inventory&id"} needs C{id} as well.
-    @ivar variant: What else distinguishes it from the row of the same method, level and selector.
-    @ivar byPrefix: Whether it lists the keys below a prefix, which the policy must cover.
-    @ivar documentLimit: Largest size of the XML document in the body, in bytes; 0: no document.
+    @ivar handler: The function that sends the response.
+    @ivar selector: The query parameter that selects the operation; C{"inventory&id"} needs C{id} as
+        well.
+    @ivar variant: A further distinction between rows of the same method, level and selector.
+    @ivar byPrefix: Whether the operation lists keys by a prefix, which the policy must cover.
+    @ivar documentLimit: Largest size of the XML document in the body, in bytes; 0 for no document.
     """
 
     name: str
@@ -264,10 +265,10 @@ class S3Services:
     @ivar accounts: The accounts that grants can name.
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
-    @ivar calendar: The days of rules of life cycles.
-    @ivar trust: Which peers are proxies that name the client; L{None}: none is.
-    @ivar tokenSecret: Signs the continuation tokens of this store's lists.
-    @ivar scheduler: Divides time among responses that take long to write.
+    @ivar calendar: The calendar of lifecycle rules.
+    @ivar trust: Trusted proxies that name the client; L{None} trusts no peer.
+    @ivar tokenSecret: The key that signs the continuation tokens of this store's lists.
+    @ivar scheduler: Shares time among responses that take long to write.
     """
 
     store: ObjectStore
@@ -283,7 +284,7 @@ class S3Services:
     trust: Trust | None = None
 
 
-# What concerns an account, and no bucket whose settings could open it.
+# Operations on an account, which no bucket settings can make public.
 _OF_ACCOUNTS = frozenset({"CreateBucket", "ListBuckets"})
 
 
@@ -293,9 +294,9 @@ class S3Request(Struct, eq=False):
 
     @ivar bucket: Empty if the target is the service.
     @ivar key: Empty if the target is a bucket or the service.
-    @ivar headers: The request's, lower-case.
-    @ivar commonHeaders: The fields of every response, written and checked already.
-    @ivar documentTags: The tags in the document of the request, once it was read.
+    @ivar headers: The headers of the request, by lower-case name.
+    @ivar commonHeaders: The encoded and checked fields of every response.
+    @ivar documentTags: The tags in the document of the request, after it was read.
     """
 
     request: ChannelRequest
@@ -322,7 +323,7 @@ class S3Request(Struct, eq=False):
 
     @property
     def address(self) -> str:
-        """The address of the client, behind trusted proxies."""
+        """The address of the client, resolved through trusted proxies."""
         return self.request.clientAddress(self.services.trust)
 
     @property
@@ -332,7 +333,7 @@ class S3Request(Struct, eq=False):
 
     @property
     def signing(self) -> Signing | None:
-        """How the request was signed."""
+        """The signature of the request."""
         return self.authenticated.signing
 
     @property
@@ -361,8 +362,8 @@ class S3Request(Struct, eq=False):
         """
         Send a whole response that describes an object.
 
-        @param fields: From L{objectFields}, and more.
-        @param length: Of the body that a response to HEAD describes.
+        @param fields: The fields of L{objectFields}, and others.
+        @param length: Length of the body that a response to HEAD describes.
         """
         self.request.respondWith(code, self.commonHeaders + fields, body, length)
 
@@ -370,7 +371,7 @@ class S3Request(Struct, eq=False):
         """
         Send the head of a response whose body follows in pieces.
 
-        @param fields: From L{objectFields}, and more.
+        @param fields: The fields of L{objectFields}, and others.
         @param length: Bytes of the body.
         """
         self.request.begin(code, checkedFields(self.commonHeaders + fields), length)
@@ -386,7 +387,7 @@ class S3Request(Struct, eq=False):
 
     def authorise(self) -> None:
         """
-        Check the access by the key's policy.
+        Check the access against the policy of the key.
 
         @raise S3Error: C{AccessDenied}.
         """
@@ -398,7 +399,7 @@ class S3Request(Struct, eq=False):
 
     async def checkOwner(self, bucket: str, header: bytes) -> None:
         """
-        Compare the owner of a bucket with the one that a header names, if it is sent.
+        Compare the owner of a bucket with a header, if it is sent.
 
         @param header: Its lower-case name.
         @raise S3Error: C{AccessDenied}, and the errors of looking up the bucket.
@@ -411,10 +412,10 @@ class S3Request(Struct, eq=False):
 
     async def removeSetting(self, name: str, document: bytes | None = None) -> None:
         """
-        Remove a setting of the bucket, and respond; one that does not exist counts as removed.
+        Remove a setting of the bucket, and respond; a missing setting counts as removed.
 
         @param name: See L{storagegate.s3.settings}.
-        @param document: What says that there is none; L{None} keeps nothing.
+        @param document: A document that states that there is none; L{None} stores nothing.
         """
         objects = self.services.objects
         await objects.bucket(self, self.bucket)
@@ -425,7 +426,7 @@ class S3Request(Struct, eq=False):
         """
         Read the document of the request, up to the limit of its operation.
 
-        @param checked: Whether the checksum headers of the request are the document's.
+        @param checked: Whether the checksum headers of the request apply to the document.
         @return: Empty if the request has no body.
         @raise S3Error: C{MaxMessageLengthExceeded}, C{BadDigest} and the like.
         """

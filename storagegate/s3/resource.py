@@ -1,9 +1,9 @@
 """
 The resource of the S3 listener.
 
-A request is split into bucket and key, authenticated, matched with a row of the table of
-operations, authorised, and passed to the row's handler. Errors become documents in
-L{S3Resource.describeError}.
+The resource splits a request into bucket and key, authenticates it, looks up its row in the table
+of operations, authorises it, and calls the row's handler. L{S3Resource.describeError} turns errors
+into documents.
 """
 
 import secrets
@@ -42,7 +42,7 @@ _EXPECTED_OWNER = b"x-amz-expected-bucket-owner"
 
 
 def _joined(fields: Pairs) -> dict[bytes, bytes]:
-    """Join repeated fields as they are stored and returned; signed, they have no space between."""
+    """Join repeated fields by a comma and a space, as they are stored; signing uses no space."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
         headers[name] = value if name not in headers else headers[name] + b", " + value
@@ -51,7 +51,7 @@ def _joined(fields: Pairs) -> dict[bytes, bytes]:
 
 def hidden(error: S3Error, *, isKnown: bool) -> S3Error:
     """
-    Return the error that a request without credentials gets: none tells what there is.
+    Return the error for an anonymous request, which does not reveal which buckets exist.
 
     @param isKnown: Whether the request names an operation.
     """
@@ -62,7 +62,7 @@ class S3Resource(CoroutineResource):
     """
     Serve the S3 protocol on one listener.
 
-    @ivar observers: Receive a record of every completed request.
+    @ivar observers: The observers of completed requests.
     """
 
     def __init__(self, services: S3Services, clock: IReactorTime) -> None:
@@ -75,14 +75,14 @@ class S3Resource(CoroutineResource):
         self.setTraceHeader("X-Trace-ID")
         self._isReady = False
         self._throttle = AuthFailureThrottle(clock)
-        # Ids need not be secret, only distinct: also from those before a restart.
+        # Ids need not be secret, only distinct, also from the ids before a restart.
         self._ids = count(secrets.randbits(63))
 
     def setTraceHeader(self, name: str) -> None:
         """
         Set the header that carries trace ids.
 
-        @param name: Instead of C{X-Trace-ID}.
+        @param name: Replaces C{X-Trace-ID}.
         """
         self._traceName = name.encode("ascii")
         self._commonHeaders = b"x-amz-request-id: %%b\r\n%b: %%b\r\n" % self._traceName
@@ -111,7 +111,7 @@ class S3Resource(CoroutineResource):
                     request.respond(200, (), b"", commonHeaders)
                     return
             query = parseQuery(request.queryString) if request.queryString else {}
-            # A form may be signed in its fields; no other body is read before authentication.
+            # A form may be signed in its fields; any other body is read only after authentication.
             form = head = None
             if request.method == b"POST" and bucket is not None and key is None:
                 form = self._openForm(request)
@@ -155,7 +155,7 @@ class S3Resource(CoroutineResource):
                 await self._postObject(call, form)
                 return
             if head is not None:
-                # The fields of a form are there to store its file, for no other operation.
+                # A signed form may only store its file, not perform another operation.
                 raise S3Error("AccessDenied")
             call.authorise()
             if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
@@ -176,7 +176,7 @@ class S3Resource(CoroutineResource):
         bucket: str | None,
         key: bytes | None,
     ) -> bytes:
-        """Encode the header fields for a page of another origin; refuse a preflight request."""
+        """Encode the CORS header fields; refuse a preflight request that no rule allows."""
         from storagegate.s3.handlers import cors
 
         objects, headers = self.services.objects, request.headers
@@ -190,13 +190,13 @@ class S3Resource(CoroutineResource):
         return encodeLines(fields)
 
     async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
-        """Let a client wait whose credentials were refused too often."""
+        """Delay a client whose credentials were refused too often."""
         if error.status in (401, 403):
             address = request.clientAddress(self.services.trust)
             await self._throttle.wait(self._throttle.failed(address))
 
     async def _prepare(self) -> None:
-        """Load the keys, and the operations, which an idle daemon does not have."""
+        """Load the keys and operations, which an idle daemon does not load."""
         from storagegate.s3.handlers.post import openForm, postObject
         from storagegate.s3.operations import findOperation
 
@@ -221,10 +221,11 @@ class S3Resource(CoroutineResource):
 
     def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
         """
-        Number a request.
+        Begin a request: assign its id, and record it if needed.
 
-        @return: Its record, which is kept with it, if there are observers or an origin; and the
-            fields of every response, as bytes: that takes a quarter of the time of pairs.
+        @return: The record, which is made and kept with the request if there are observers or an
+            origin; and the encoded fields of every response. Bytes take a quarter of the time of
+            pairs.
         """
         requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         headers = request.headers
@@ -233,7 +234,7 @@ class S3Resource(CoroutineResource):
         tracing = None
         if b"traceparent" in headers or self._traceKey in headers:
             tracing = namedTracing(headers, self._traceKey)
-        # Few clients name a trace: one that starts here is only an id unless it is recorded.
+        # Few clients name a trace; a trace that starts here is only an id unless it is recorded.
         traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
         record = request.handlerState = S3RequestRecord(
             time.perf_counter(),
@@ -267,14 +268,14 @@ def makeS3Resource(
     """
     Make the resource of an S3 listener.
 
-    @param store: The caller closes it.
+    @param store: An open store, which the caller closes.
     @param region: The only region that signatures may name.
-    @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
+    @param s3Domain: The domain below which a host name is a bucket; L{None} for path style only.
     @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @param ownership: The object ownership of new buckets; empty for none.
-    @param trustedProxies: Those whose C{X-Forwarded-For} names the client.
+    @param trustedProxies: The proxies whose C{X-Forwarded-For} names the client.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
-    @param lifecycleDaySeconds: A day of the rules of life cycles.
+    @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
     objects = ObjectService(store, region, time.time, credentials, ownership)

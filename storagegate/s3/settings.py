@@ -1,9 +1,9 @@
 """
-The settings of buckets: their documents by name, and what they are compiled to.
+The settings of buckets: their documents by name, and their compiled form.
 
-The catalog gives a bucket's settings a new generation with each change, and every look-up of the
-bucket returns it: so a compiled setting is used as long as the generation is the same, and no
-process has to be notified of a change.
+Each change gives a bucket's settings a new generation in the catalog, and every look-up of the
+bucket returns the generation. So compiled settings are used while the generation is the same, and
+processes need not be notified of changes.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ OWNERSHIP: Final = "ownershipControls"
 PUBLIC_ACCESS_BLOCK: Final = "publicAccessBlock"
 
 KEPT_BYTES = 8 << 20
-"""Bytes of the documents whose compiled forms are kept: 400 policies of the largest size."""
+"""Limit of the cache, in bytes of documents: 400 policies of the largest size."""
 
-# What a bucket with settings takes besides its documents.
+# The approximate size of a bucket's settings besides their documents.
 _OVERHEAD = 1024
 
 
@@ -37,10 +37,10 @@ class BucketSettings(Struct, frozen=True, eq=False):
     """
     The settings of a bucket at one generation.
 
-    @ivar documents: By name, as they are stored.
-    @ivar access: What decides on access.
-    @ivar cors: Which pages of other origins may use the bucket.
-    @ivar lifecycle: What becomes of its objects.
+    @ivar documents: The stored documents by name.
+    @ivar access: The access settings.
+    @ivar cors: The CORS rules.
+    @ivar lifecycle: The lifecycle rules.
     """
 
     documents: Mapping[str, bytes]
@@ -50,7 +50,7 @@ class BucketSettings(Struct, frozen=True, eq=False):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes, for the bound of the cache."""
+        """The approximate size in bytes, for the limit of the cache."""
         return _OVERHEAD + sum(map(len, self.documents.values()))
 
 
@@ -78,30 +78,30 @@ def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
 
 
 def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:
-    """Return the object ownership of a bucket; empty if it never had any, or has none any more."""
+    """Return the object ownership of a bucket; empty if it has none."""
     document = documents.get(OWNERSHIP)
     return bucket.ownership if document is None else document.decode()
 
 
 class SettingsCache:
     """
-    The compiled settings of buckets. Reactor thread.
+    The compiled settings of buckets. Must be used in the reactor thread.
 
-    @ivar kept: Returns the settings of a generation if they are compiled already, else L{None}.
+    @ivar kept: Returns the settings of a generation if they are cached, else L{None}.
     """
 
     def __init__(self, catalog: ICatalog) -> None:
         self._catalog: Any = catalog
         self._kept: dict[int, BucketSettings] = {}
-        # Each request with settings calls it twice: a method would take as long as the rest.
+        # Each request with settings calls it twice: a method would double the time.
         self.kept = self._kept.get
         self._bytes = 0
 
     async def find(self, bucket: Bucket) -> BucketSettings:
         """
-        Return the settings that a bucket has, or a newer state of them.
+        Return the settings of a bucket, or a newer state of them.
 
-        @param bucket: As it was just looked up.
+        @param bucket: The bucket as just looked up.
         """
         kept = self.kept(bucket.generation)
         if kept is not None:
@@ -114,6 +114,6 @@ class SettingsCache:
             self._kept[generation] = settings
             self._bytes += settings.size
         while self._bytes > KEPT_BYTES:
-            # The oldest: one that is in use is compiled again.
+            # Evict the oldest; settings in use are compiled again.
             self._bytes -= self._kept.pop(next(iter(self._kept))).size
         return settings

@@ -6,9 +6,10 @@ The tags of objects and buckets::
 
     <Tagging><TagSet> *(<Tag><Key>..</Key><Value>..</Value></Tag>) </TagSet></Tagging>
 
-in the body of C{?tagging} and in a form's field C{tagging}. Amazon's rules ("Categorizing your
-storage using tags") hold wherever they come from: a key has 1 to 128 UTF-16 units, a value up to
-256, of letters, numbers, blanks and C{+ - = . _ : / @}; no key twice, none of Amazon's own.
+in the body of C{?tagging} and in the form field C{tagging}. Amazon's rules ("Categorizing your
+storage using tags") apply to all sources: a key has 1 to 128 UTF-16 units, a value up to 256,
+consisting of letters, numbers, blanks and C{+ - = . _ : / @}; keys are unique and must not have
+Amazon's reserved prefix.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import decodePercent
 
 Tags = Mapping[str, str]
-"""Values by key, in the order in which they came."""
+"""Values by key, in their order."""
 
 _KEY_UNITS, _VALUE_UNITS = 128, 256
 _RESERVED = "aws:"
@@ -31,11 +32,11 @@ _PUNCTUATION = frozenset("+-=._:/@")
 @frozen
 class TagRules:
     """
-    The rules in which tags of objects and of buckets differ.
+    The rules that differ between tags of objects and tags of buckets.
 
     @ivar most: The largest number of tags.
-    @ivar tooMany: The message of more.
-    @ivar reserved: The message of a key of Amazon's own.
+    @ivar tooMany: The message for too many tags.
+    @ivar reserved: The message for a reserved key.
     """
 
     most: int
@@ -56,7 +57,7 @@ def checkedTags(pairs: Iterable[tuple[str, str]], rules: TagRules) -> Tags:
     Check tags by Amazon's rules.
 
     @param pairs: Keys and values, in the order of the request.
-    @param rules: Those of what is tagged.
+    @param rules: The rules for the kind of target.
     @raise S3Error: C{InvalidTag}, naming the tag.
     """
     found: dict[str, str] = {}
@@ -84,10 +85,10 @@ def _invalid(message: str, key: str) -> S3Error:
 
 
 def _isValid(text: str, units: int) -> bool:
-    # A character beyond the first 65,536 is two units of UTF-16.
+    # A character beyond U+FFFF takes two UTF-16 units.
     if len(text) > units or len(text) + sum(each > "\uffff" for each in text) > units:
         return False
-    # A table of 1 MB, for which an idle daemon has no use.
+    # A table of 1 MB, which an idle daemon does not need.
     import unicodedata
 
     return all(each in _PUNCTUATION or unicodedata.category(each)[0] in "LNZ" for each in text)
@@ -99,7 +100,7 @@ def tagsOfHeader(header: bytes) -> Tags:
     """
     Parse C{x-amz-tagging}: the tags of an object.
 
-    @param header: Its value; empty for no tags. Pairs without a name and a value are none.
+    @param header: The value of the header; empty for no tags. Empty pairs are ignored.
     @raise S3Error: C{InvalidArgument} if it is not URL-encoded UTF-8, C{InvalidTag}.
     """
     pairs = []
@@ -123,13 +124,13 @@ def _decoded(header: bytes, raw: bytes) -> str:
 
 def decodeTags(text: str) -> Tags:
     """
-    Read tags as the catalog stores them, which were checked before.
+    Decode the stored tags of the catalog, which have already been checked.
 
-    @param text: From L{encodeTags}.
+    @param text: The result of L{encodeTags}.
     """
     return dict(parse_qsl(text, keep_blank_values=True)) if text else {}
 
 
 def encodeTags(tags: Tags) -> str:
-    """Write tags as a header has them, which is also how the catalog stores them."""
+    """Encode tags for a header, which is also the form in the catalog."""
     return "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, value in tags.items())

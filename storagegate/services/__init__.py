@@ -1,1 +1,1 @@
-"""The services that the daemon serves by itself."""
+"""The services that the daemon itself provides."""

@@ -5,7 +5,7 @@ The Storage service: the buckets and objects that S3 serves, as a service of the
     definition = makeStorageService(store, credentials)
     authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
 
-It shares the domain of S3: accounts, access keys, policies, names and limits. A client
+The service shares the domain of S3: accounts, access keys, policies, names and limits. A client
 authenticates with C{ACCESSKEY:SECRETKEY}. Names are text in every transport; a name or value that
 S3 could not return is rejected.
 """
@@ -96,7 +96,7 @@ _LIST_REQUEST = _object(
     bucket=_NAME,
     prefix=_TEXT,
     delimiter=_TEXT,
-    # A larger number is cut to a page, as in S3.
+    # A larger number is reduced to a page, as in S3.
     maxKeys=_SIZE,
     continuationToken=_TEXT,
 )
@@ -108,7 +108,7 @@ _COPY_REQUEST = _object(
 _READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE, versionId=_TEXT)
 _READ_ITEM = _object(object=_OBJECT, chunk=_CHUNK)
 
-# One schema for the first item and the others: a gRPC method has one message.
+# One schema for the first and all other items, because a gRPC method has one message type.
 _WRITE_ITEM = _object(
     bucket=_TEXT,
     key=_TEXT,
@@ -132,7 +132,8 @@ def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
     """
     Describe an object.
 
-    @param bucket: Where it was found: once that has had versions, also C{null} is named.
+    @param bucket: The bucket of the object; if it has had versions, the version id C{null} is also
+        included.
     """
     metadata = record.attributes.metadata
     shape = {
@@ -145,7 +146,7 @@ def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
 
 
 def _rowShape(row: ObjectRecord | ListedObject) -> Result:
-    """Describe an object as a listing does: without its metadata, which needs the right to read."""
+    """Describe an object without its metadata, which requires the right to read it."""
     if isinstance(row, ListedObject):
         key, contentType = row.key, row.contentType
     else:
@@ -173,11 +174,11 @@ def _readableText(value: str) -> str:
     try:
         return str(make_header(decode_header(value)))
     except (HeaderParseError, LookupError, ValueError, binascii.Error):
-        # It only resembles one.
+        # The value only resembles an encoded word.
         return value
 
 
-# A metadata name becomes a part of a header's, a value a header's value (RFC 9110 section 5).
+# A metadata name becomes part of a header name, a value a header value (RFC 9110 section 5).
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NOT_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -208,7 +209,7 @@ def _keyOf(request: Mapping[str, Any], name: str = "key") -> bytes:
 
 
 def _rangeOf(request: Mapping[str, Any], record: ObjectRecord) -> tuple[int, int]:
-    """Read the offset and the length of a read."""
+    """Read the offset and the length of a read; return start and length."""
     start: int = request.get("offset") or 0
     if start > record.size:
         raise _invalid(f"offset is behind the end of the object, which has {record.size} bytes")
@@ -257,7 +258,7 @@ _CODES = {
     "NoSuchBucket": "NOT_FOUND",
     "NoSuchKey": "NOT_FOUND",
     "NoSuchVersion": "NOT_FOUND",
-    # A delete marker, which only a deletion takes.
+    # A delete marker, on which the service supports only deletion.
     "MethodNotAllowed": "INVALID_ARGUMENT",
     "BucketAlreadyExists": "ALREADY_EXISTS",
     "BucketAlreadyOwnedByYou": "ALREADY_EXISTS",
@@ -268,7 +269,7 @@ _CODES = {
     "KeyTooLongError": "INVALID_ARGUMENT",
     "MetadataTooLarge": "INVALID_ARGUMENT",
     "EntityTooLarge": "PAYLOAD_TOO_LARGE",
-    # A later attempt may succeed.
+    # A retry may succeed.
     "InsufficientStorage": "UNAVAILABLE",
     "OperationAborted": "UNAVAILABLE",
     "ServiceUnavailable": "UNAVAILABLE",
@@ -296,7 +297,7 @@ def domainErrors() -> Iterator[None]:
 
 
 class BucketWatchers:
-    """The subscribers to changes of one store's buckets. Reactor thread."""
+    """The subscribers to changes of one store's buckets. Must be used in the reactor thread."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -309,10 +310,10 @@ class BucketWatchers:
 
     def subscribe(self, bucket: str, prefix: str) -> BoundedStream[Any]:
         """
-        Subscribe to the changes of a bucket from now on.
+        Subscribe to later changes of a bucket.
 
         @param bucket: The name of the bucket; whether it exists is not checked.
-        @param prefix: Only of keys that begin with it.
+        @param prefix: Only changes of keys with this prefix.
         @return: Items C{{"event", "object"}}; it ends when the bucket is deleted. The caller must
             L{unsubscribe}.
         """
@@ -328,10 +329,10 @@ class BucketWatchers:
     @asynccontextmanager
     async def watching(self, bucket: str) -> AsyncIterator[None]:
         """
-        Receive the changes of a bucket by all processes: those that are committed within this.
+        Within this context, receive the changes of a bucket that any process commits.
 
-        @param bucket: The one of L{subscribe}.
-        @raise NoSuchBucket: There is none.
+        @param bucket: The bucket of L{subscribe}.
+        @raise NoSuchBucket: The bucket does not exist.
         """
         watches = self._store.watches
         if watches is None:
@@ -361,7 +362,7 @@ class BucketWatchers:
         if change.key is None:
             self._topics.close(change.bucket)
             return
-        # The shape holds no bytes of the object: it may wait for a slow reader.
+        # The shape holds no content of the object: it may wait for a slow reader.
         if change.record is not None:
             item = {"event": "created", "object": _rowShape(change.record)}
         else:
@@ -375,8 +376,8 @@ def storageAuthenticate(credentials: AccessKeyStore) -> Callable[[str], Identity
 
     The first colon ends the access key.
 
-    @param credentials: Those of the service.
-    @return: From the API key to the identity; L{None} for a wrong one.
+    @param credentials: The access keys of the service.
+    @return: A function that maps an API key to its identity, or to L{None} if it is wrong.
     """
 
     def authenticate(apiKey: str) -> Identity | None:
@@ -396,16 +397,16 @@ def makeStorageService(
     ownership: str = "",
 ) -> ServiceDefinition:
     """
-    Make the service.
+    Make the Storage service.
 
-    @param store: The caller closes it.
-    @param credentials: Those of the S3 listener, or others of the same store.
+    @param store: An open store, which the caller closes.
+    @param credentials: The access keys of the S3 listener, or a separate object for the same store.
     @param region: The region of new buckets.
     @param now: Returns seconds since the epoch.
-    @param maxItemBytes: By transport, how many bytes of an object an item may have, where that is
-        less than L{CHUNK}.
-    @param cutHiding: The transports on which a client's stream that is cut may look whole: there
-        an upload has to prove its end.
+    @param maxItemBytes: By transport, the largest number of object bytes per item, if less than
+        L{CHUNK}.
+    @param cutHiding: The transports on which a truncated client stream may look complete; an upload
+        must mark its end on them.
     @param ownership: The object ownership of new buckets; empty for none.
     """
     storage = _StorageMethods(
@@ -432,7 +433,7 @@ def makeStorageService(
 
 
 class _StorageMethods:
-    """The methods of the service."""
+    """The handlers of the service."""
 
     def __init__(
         self,
@@ -454,7 +455,7 @@ class _StorageMethods:
         self._watches = BucketWatchers(store)
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
-        """List the account's buckets by name, as many as a page of S3 has at most."""
+        """List the account's buckets by name, at most one page of S3."""
         with domainErrors():
             identity = self._authorised(context, "ListBuckets", "list").identity
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
@@ -513,7 +514,7 @@ class _StorageMethods:
             return _objectShape(record, home)
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
-        """Return an object: its description, then its bytes."""
+        """Yield an object: its description, then its content."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         isBegun = False
         with domainErrors():
@@ -536,7 +537,7 @@ class _StorageMethods:
                 except CorruptBlob:
                     if isBegun:
                         raise
-                    # Perhaps the blobs were removed before.
+                    # The blobs may have been removed before the hold.
                     home, again = await self._found(context, "GetObject", request)
                     if again.content == record.content:
                         raise
@@ -546,7 +547,7 @@ class _StorageMethods:
             raise codedError("UNAVAILABLE", "The object was replaced while it was read")
 
     async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
-        """Store an object when its whole stream has arrived; a stream cut short stores nothing."""
+        """Store an object after its whole stream has arrived; a truncated stream stores nothing."""
         first, body = await beginUpload(requests, context.protocol in self._cutHiding)
         with domainErrors():
             bucket, key = _bucketOf(first), _keyOf(first)
@@ -567,7 +568,7 @@ class _StorageMethods:
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
-        """Delete an object or a version; one that does not exist counts as deleted, as in S3."""
+        """Delete an object or a version; a missing object counts as deleted, as in S3."""
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "DeleteObject", "write", bucket, key)
@@ -581,7 +582,7 @@ class _StorageMethods:
             return result
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
-        """Store an object's bytes under a second name."""
+        """Copy an object under a second name."""
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "CopyObject", "write", bucket, key)
@@ -605,23 +606,23 @@ class _StorageMethods:
 
     async def watchBucket(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """
-        Report the objects that are created and removed from now on, until the bucket is deleted.
+        Yield the objects that are created and removed, until the bucket is deleted.
 
-        A reader that falls too far behind gets an error and no more items. Changes by another
-        program than this daemon, or the nodes of its cluster, are not reported.
+        A reader that falls too far behind gets an error and no more items. Only changes by this
+        daemon, or by the nodes of its cluster, are reported.
         """
         with domainErrors():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             caller = self._authorised(context, "ListObjectsV2", "list", bucket, prefix=prefix)
-            # Subscribed before the look-up: a bucket that is deleted meanwhile ends the stream.
+            # Subscribed before the look-up, so that a deletion in the meantime ends the stream.
             changes = self._watches.subscribe(bucket, prefix)
             try:
                 await self._objects.bucket(caller, bucket)
                 async with self._watches.watching(bucket):
                     while (change := await changes.get()) is not None:
                         self._checkKey(caller.identity)
-                        # Another program may delete the bucket. Once it was deleted here, the
-                        # items that wait are older.
+                        # Another program may delete the bucket. After a deletion in this process,
+                        # the queued items are older than it.
                         if not changes.isEnded:
                             await self._objects.bucket(caller, bucket)
                         yield change
@@ -652,11 +653,11 @@ class _StorageMethods:
         prefix: str | None = None,
     ) -> "_ServiceCaller":
         """
-        Judge an access by the limits of the key; return the caller for all other decisions.
+        Check an access against the policy of the key; return the caller for all further decisions.
 
-        @param operation: Amazon's name of what the method does.
+        @param operation: Amazon's name of the operation.
         @raise S3Error: C{AccessDenied}.
-        @raise StoreBusy: This process may serve no request now.
+        @raise StoreBusy: This process may not serve requests now.
         """
         if self._store.admit is not None:
             self._store.admit()
@@ -669,7 +670,7 @@ class _StorageMethods:
 
 
 class _ServiceCaller(Struct, frozen=True):
-    """A call of the gateway, as the domain of S3 sees it: a L{Caller}."""
+    """A gateway call in the S3 domain: a L{Caller}."""
 
     identity: Identity
     operationName: str
@@ -689,12 +690,12 @@ class _ServiceCaller(Struct, frozen=True):
 
     @property
     def secure(self) -> bool:
-        """Not known of a call: a policy that requires TLS refuses it."""
+        """Always false: TLS is unknown for a call, so a policy that requires it refuses it."""
         return False
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """What policies may ask for, without what only S3 obeys."""
+        """The headers that policies can check, without headers that only S3 implements."""
         found = {name: self.context.headers.get(name) for name in ("user-agent", "referer")}
         found["user-agent"] = found["user-agent"] or self.context.client.userAgent
         return {name.encode(): text.encode() for name, text in found.items() if text is not None}
@@ -706,15 +707,15 @@ class _ServiceCaller(Struct, frozen=True):
 
     @property
     def signing(self) -> Signing | None:
-        """A call is not signed."""
+        """Always L{None}: calls are not signed."""
         return None
 
     @property
     def tlsVersion(self) -> str | None:
-        """Not known of a call."""
+        """Always L{None}: the version is unknown."""
         return None
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """An object of the gateway has no tags."""
+        """Always empty: the gateway writes objects without tags."""
         return {}

@@ -1,4 +1,4 @@
-"""The bytes of objects between the gateway's streams and the store."""
+"""Object contents between the gateway's streams and the store."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
@@ -13,26 +13,27 @@ from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
 
 CHUNK = 64 * 1024
-"""Bytes of an item: fits a message of every transport, and costs its holder little memory."""
+"""Bytes per item: fits a message of every transport, and takes little memory."""
 
 _PIECE = 4 * CHUNK
-"""Bytes that one job of the pool reads, and the most that a slow reader keeps in memory."""
+"""Bytes that one job of the pool reads: the most that a slow reader keeps in memory."""
 
 
 class UploadBody:
     """
     The items of an upload after its first, for L{ingest<storagegate.s3.checksums.ingest>}.
 
-    An item is requested when the last one is written.
+    The next item is requested after the previous one is written.
 
     @ivar checksum: The checksum of the last item, in lower case; empty if it has none.
     """
 
     def __init__(self, items: AsyncIterator[Any], size: int | None, needsEnd: bool) -> None:
         """
-        @param items: The items behind the first, each with a C{chunk}; the last with C{complete}.
+        @param items: The items after the first, each with a C{chunk}; the last with C{complete}.
         @param size: The number of bytes of all chunks, if the first item declares it.
-        @param needsEnd: Whether the end of the items proves nothing: see L{beginUpload}.
+        @param needsEnd: Whether the end of the items does not prove completeness, see
+            L{beginUpload}.
         """
         self._items = items
         self._size = size
@@ -60,7 +61,7 @@ class UploadBody:
         if self._isAtEnd:
             raise _misplaced("no item follows the one with complete")
         for name in _OF_FIRST:
-            # In protobuf an absent map is an empty one.
+            # Protobuf does not distinguish an absent map from an empty one.
             if item.get(name):
                 raise _misplaced(f"{name} belongs into the first item")
         chunk: bytes = item.get("chunk") or b""
@@ -88,10 +89,10 @@ async def beginUpload(
     """
     Read the first item of an upload, which names the object.
 
-    @param requests: The items of the call, of which the first has no C{chunk}.
-    @param needsEnd: Whether the client must declare a size, or the last item be marked: where a
-        stream that is cut may look like one that ended.
-    @raise ServiceError: C{INVALID_ARGUMENT} if there is none.
+    @param requests: The items of the call; the first has no C{chunk}.
+    @param needsEnd: Whether the client must declare a size or mark the last item, because a
+        truncated stream may look complete.
+    @raise ServiceError: C{INVALID_ARGUMENT} if the first item is absent or misplaced.
     """
     items = aiter(requests)
     first = await anext(items, None)
@@ -107,7 +108,7 @@ async def readContent(
     store: ObjectStore, content: Content, start: int, length: int, most: int
 ) -> AsyncGenerator[bytes, None]:
     """
-    Read a run of a content as the consumer requests it. The caller holds the content meanwhile.
+    Read a range of a content as the consumer requests it. The caller must hold the content.
 
     @param store: The store of the segments, with its verifier if it has one.
     @param content: The stored bytes, either inline or in segments.
@@ -150,7 +151,7 @@ async def _pieces(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes,
 
 
 async def _verified(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes, None]:
-    """Read a segment and verify its checksum before its last piece is passed on."""
+    """Read a segment, and verify its checksum before its last piece is passed on."""
     assert store.verifier is not None
     relay = _Relay()
     reading = Deferred.fromCoroutine(store.verifier.read(segment, relay.put))
@@ -173,7 +174,7 @@ class _Relay:
         self._isPutting = False
 
     def put(self, piece: bytes) -> Deferred[None]:
-        """Pass a piece; the result fires when the consumer requests the next one."""
+        """Pass a piece; the Deferred fires when the consumer requests the next one."""
         self._pieces.append(piece)
         taken: Deferred[None] = Deferred()
         self._taken = taken
@@ -183,7 +184,7 @@ class _Relay:
         return taken
 
     def end(self, outcome: Any) -> None:
-        """End, with the producer's result or failure."""
+        """End the stream with the producer's result or failure."""
         self._outcome = [outcome]
         self._wake()
 
@@ -191,7 +192,7 @@ class _Relay:
         """
         Wait for a piece.
 
-        @return: C{None} at the end.
+        @return: The piece; C{None} at the end.
         """
         taken, self._taken = self._taken, None
         if taken is not None and not self._pieces:
@@ -201,17 +202,17 @@ class _Relay:
             await self._requested
         if self._pieces:
             return self._pieces.popleft()
-        # An error of the producer is raised in the consumer.
+        # The consumer receives the producer's error.
         ended: Deferred[Any] = Deferred()
         ended.callback(self._outcome[0])
         await ended
         return None
 
     def leave(self, producer: Deferred[None]) -> None:
-        """End the consumer; the producer is cancelled where it waits."""
+        """Disconnect the consumer; cancel the producer at its current wait."""
         if self._isPutting and self._taken is not None:
-            # The consumer that this piece woke ends synchronously: the producer does not wait yet,
-            # and could not be cancelled.
+            # The consumer, woken by this piece, ends synchronously: the producer is not waiting yet
+            # and cannot be cancelled.
             self._taken.errback(CancelledError())
         else:
             producer.cancel()

@@ -3,10 +3,10 @@ The reference UserService, in the gateway's form: C{handler(request, context)}::
 
     definition = makeUserService(SQLiteUserStore("data/users.sqlite", reactor))
 
-Requests and results are dictionaries with camelCase names. Requests are checked here and not by
-JSON Schema: an invalid request is C{INVALID_ARGUMENT} on every transport, and its details list
-every field that does not fit, each with its C{path} and a C{message}. C{None} is the same as an
-absent field; unknown fields are ignored.
+Requests and results are dictionaries with camelCase names. This module validates requests instead
+of JSON Schema: an invalid request is C{INVALID_ARGUMENT} on every transport, and its details list
+every invalid field, each with its C{path} and a C{message}. C{None} is the same as an absent field;
+unknown fields are ignored.
 """
 
 import re
@@ -70,12 +70,14 @@ _CHUNK_RECORDS = 10_000
 """Records of a chunk of C{UploadUserData}: checked in one reactor iteration, in about 20 ms."""
 
 _BATCH_USERS = 100
-"""Users that one read of the store returns and that wait for a slow client: a megabyte at most."""
+"""Users that one read of the store returns and that wait for a slow client: 1 MB at most."""
 
 _MAX_CREATED = 10_000
 _MAX_CREATED_CHARACTERS = 4 * 1024 * 1024
-"""Users of one C{CreateMultipleUsers}, and the size of all its requests: the response contains
-them again, and no message is larger."""
+"""
+Users of one C{CreateMultipleUsers}, and the size of all its requests: the response repeats them,
+and no message is larger.
+"""
 
 # A Timestamp has at most nine digits after the point.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -99,14 +101,14 @@ class FieldErrors(ValueError):
 
 FieldParser = Callable[[Any], Any]
 """
-Returns a field's value, of which C{None} is absent, or raises C{ValueError} with a message, or
+Returns the value of a field, which is C{None} if absent, or raises C{ValueError} with a message, or
 L{FieldErrors}.
 """
 
 
 def invalid(*violations: tuple[str, str]) -> ServiceError:
     """
-    Make the C{INVALID_ARGUMENT} error of violations.
+    Make a C{INVALID_ARGUMENT} error from violations.
 
     @param violations: Pairs of the path of a field, empty for the request itself, and a message.
     """
@@ -133,7 +135,7 @@ def readRequest(request: Any, schema: Mapping[str, FieldParser]) -> dict[str, An
 
 
 def _parseAll(fields: Iterable[tuple[str, Any, FieldParser]]) -> dict[str, Any]:
-    """Parse values by their paths; raise one L{FieldErrors} for all that do not fit."""
+    """Parse values by their paths; raise one L{FieldErrors} for all invalid values."""
     parsed: dict[str, Any] = {}
     violations: list[tuple[str, str]] = []
     for path, value, parse in fields:
@@ -152,7 +154,7 @@ def _text(maximum: int, required: bool = False, multiline: bool = False) -> Fiel
     """
     Make a parser of text.
 
-    @param maximum: Characters.
+    @param maximum: The largest number of characters.
     @param required: Whether absent and blank text is an error.
     @param multiline: Whether control characters are allowed.
     """
@@ -201,7 +203,7 @@ def _list(kind: str, maximum: int, tooMany: str, parse: FieldParser | None = Non
     Make a parser of lists, which returns tuples.
 
     @param kind: Completes "is a list of", for errors.
-    @param tooMany: The error of more than C{maximum} items.
+    @param tooMany: The error for more than C{maximum} items.
     @param parse: Parses each item; C{None} leaves them as they are.
     """
 
@@ -225,7 +227,7 @@ def _parseId(value: Any) -> str:
 
 
 def _parseTime(value: Any) -> str | None:
-    """Return a time of RFC 3339 as it is written."""
+    """Validate a time of RFC 3339, and return it unchanged."""
     if value in (None, ""):
         return None
     try:
@@ -237,10 +239,10 @@ def _parseTime(value: Any) -> str | None:
 
 
 def _parseNumber(value: Any) -> int:
-    """Return a number from 0 on; 0 if it is absent."""
+    """Return a non-negative number; 0 if it is absent."""
     if value is None:
         return 0
-    # The numbers of a query string are text.
+    # Numbers in a query string are text.
     if isinstance(value, str):
         try:
             return parseDecimal(value, _LARGEST)
@@ -260,7 +262,7 @@ def _parseEmail(value: Any) -> str:
 
 
 def _parseAddress(value: Any) -> dict[str, str] | None:
-    """Return the parts of an address that are not empty."""
+    """Return the non-empty parts of an address."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -271,7 +273,7 @@ def _parseAddress(value: Any) -> dict[str, str] | None:
 
 def _parseSearchFields(value: Any) -> tuple[str, ...]:
     fields = value or ("name", "email")
-    # A query string with one of them has no list.
+    # A query string with one field has no list.
     fields = (fields,) if isinstance(fields, str) else fields
     if not isinstance(fields, list | tuple):
         raise ValueError("is a list of names of fields")
@@ -327,11 +329,11 @@ def makeUserService(
     bus: Bus | None = None,
 ) -> ServiceDefinition:
     """
-    Make the service.
+    Make the UserService.
 
-    @param store: The users. The caller closes it.
+    @param store: The users, in a store that the caller closes.
     @param now: Returns seconds since 1970.
-    @param newId: Returns 32 hexadecimal digits, different each time, that cannot be guessed.
+    @param newId: Returns 32 unique hexadecimal digits that cannot be guessed.
     @param bus: Carries chats and updates to other processes that serve the same users; C{None}
         for this process alone.
     """
@@ -389,7 +391,7 @@ class _Users:
         Change the fields that the request has, and notify the user's watchers.
 
         An empty phone or address removes it; empty roles change nothing, because gRPC does not
-        tell them from absent ones.
+        distinguish empty from absent.
         """
         fields = readRequest(request, _CHANGES)
         id, now = fields.pop("id"), self._timestamps()
@@ -423,10 +425,10 @@ class _Users:
 
     async def listUsers(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         """
-        Yield all users from a page on.
+        Yield all users, starting at a page.
 
-        Each batch continues behind the last user of the previous one: users that are created or
-        deleted meanwhile do not repeat or hide another user.
+        Each batch continues after the last user of the previous one, so concurrent creations and
+        deletions neither repeat nor skip other users.
         """
         fields = readRequest(request, _LISTING)
         order = Order(SORTABLE[fields["sortBy"]], fields["sortOrder"] == "desc")
@@ -445,7 +447,7 @@ class _Users:
             )
 
     async def searchUsers(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
-        """Yield users that have a text in one of some fields, the oldest first."""
+        """Yield users with a text in one of the given fields, oldest first."""
         fields = readRequest(request, _SEARCH)
         left = fields["limit"] or _DEFAULT_LIMIT
         after: int | None = 0
@@ -467,9 +469,9 @@ class _Users:
         self, requests: AsyncIterable[Any], context: Any
     ) -> dict[str, Any]:
         """
-        Create users in one step after the last request, and return which could not be created.
+        Create users in one step after the last request; return the created users and the errors.
 
-        A call that is cut before its end, or that exceeds the limits, creates no user.
+        A truncated call, or a call that exceeds the limits, creates no user.
         """
         received: list[tuple[Any, User | None, str]] = []
         characters = 0
@@ -498,12 +500,12 @@ class _Users:
 
     async def streamUserUpdates(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         """
-        Yield each change of a field of a user from now on, until the user is deleted.
+        Yield each later change of a field of a user, until the user is deleted.
 
-        Changes that two processes make at one time come in either order; each item has its time.
+        Simultaneous changes by two processes arrive in any order; each item has its time.
         """
         id = readRequest(request, {"userId": _parseId})["userId"]
-        # Before the store is read, so that no change is missed meanwhile.
+        # Subscribed before the store is read, so that no change is missed.
         changes = self._watchers.subscribe(id)
         try:
             if await self._store.read(lambda table: table.get(id), context.client.id) is None:
@@ -529,11 +531,11 @@ class _Users:
 
 class Chats:
     """
-    Both chat methods: every message of either is delivered to all calls of both.
+    Both chat methods: all calls of both receive every message.
 
-    Calls of all processes on one bus take part. A call whose requests end finishes after the
-    messages until then; one that does not read is ended (L{BoundedStream}), and the requests of a
-    call are read no faster than it reads its responses.
+    Calls of all processes on one bus take part. A call whose requests have ended delivers the
+    messages up to that point, then finishes. A call that does not read is ended (L{BoundedStream}),
+    and the requests of a call are read no faster than it reads its responses.
     """
 
     def __init__(
@@ -565,7 +567,7 @@ class Chats:
 
     @contextmanager
     def _joined(self, requests: AsyncIterable[Any], keepTime: bool) -> Iterator[BoundedStream[Any]]:
-        """Subscribe to the chat, and publish the messages of a call while it is subscribed."""
+        """Subscribe to the chat, and publish the messages of a call during the subscription."""
         messages = self._topics.subscribe("chat")
         publishing = Deferred.fromCoroutine(self._publish(requests, keepTime, messages))
         publishing.addCallbacks(messages.end, lambda failure: messages.end(failure.value))
@@ -586,7 +588,7 @@ class Chats:
                 del fields["timestamp"]
             self._topics.publish("chat", (self._stamped(fields),))
             await messages.drained()
-            # The call may end while its own message is delivered, before it can be cancelled.
+            # The call may end during the delivery of its own message, before it can be cancelled.
             if messages.isEnded:
                 return
 
@@ -596,7 +598,7 @@ class Chats:
 
 async def uploadUserData(requests: AsyncIterable[Any], context: Any) -> dict[str, Any]:
     """
-    Count records, and those among them that have no valid email.
+    Count records, and the records without a valid email address.
 
     The records are checked, not stored: they have no ids, and only C{CreateMultipleUsers} returns
     the outcome of each.
@@ -623,7 +625,7 @@ async def streamData(requests: AsyncIterable[Any], context: Any) -> AsyncIterato
     """
     Yield each input without its empty values, unless all are empty; then a summary.
 
-    An item is C{{"type": "result", "index", "data"}} with the number of the input from 0 on, the
+    An item is C{{"type": "result", "index", "data"}} with the zero-based number of the input, the
     summary C{{"type": "summary", "total", "processed", "skipped"}}.
 
     @param requests: Mappings with any keys.
@@ -632,7 +634,7 @@ async def streamData(requests: AsyncIterable[Any], context: Any) -> AsyncIterato
     async for request in requests:
         if not isinstance(request, Mapping):
             raise invalid(("", "is an object"))
-        # A number is a value, 0 as well.
+        # A number is a value, even 0.
         data = {
             name: value
             for name, value in request.items()

@@ -13,9 +13,9 @@ An email address is::
     address = local "@" label 1*( "." label )
     local   = atom *( "." atom )
 
-An atom is that of RFC 5322 section 3.2.3, a label has letters, digits and hyphens, and either may
-have letters outside of ASCII (RFC 6531). Quoted local parts, comments and addresses in brackets are
-legal in mail, but not used as logins: they are rejected.
+An atom is defined in RFC 5322 section 3.2.3; a label consists of letters, digits and hyphens; both
+may contain letters outside ASCII (RFC 6531). Quoted local parts, comments and addresses in brackets
+are legal in mail but unusual as logins, so they are rejected.
 """
 
 import os
@@ -53,7 +53,7 @@ EMAIL_TAKEN = ("ALREADY_EXISTS", "A user with the same email exists")
 
 class DatabaseError(Exception):
     """
-    The database cannot be used.
+    The database is unusable.
 
     The name of this class maps it to C{UNAVAILABLE} (L{storagegate.core.errors}); its text goes
     to the log only.
@@ -61,7 +61,7 @@ class DatabaseError(Exception):
 
 
 class UserFileError(DatabaseError):
-    """The file cannot keep users; the text says why in one line."""
+    """The file cannot hold users; the text is the reason in one line."""
 
 
 @frozen
@@ -71,7 +71,7 @@ class User:
 
     @ivar id: 32 hexadecimal digits.
     @ivar phone: Empty for none.
-    @ivar address: The known parts, by their names.
+    @ivar address: The known parts by name.
     @ivar createdUs: Microseconds since 1970.
     @ivar updatedUs: Microseconds since 1970 of the last change.
     """
@@ -86,7 +86,7 @@ class User:
     updatedUs: int
 
     def asDict(self) -> dict[str, Any]:
-        """Return the fields as a response has them; empty ones but the roles are left out."""
+        """Return the fields for a response; empty fields other than the roles are omitted."""
         written: dict[str, Any] = {"id": self.id, "name": self.name, "email": self.email}
         if self.phone:
             written["phone"] = self.phone
@@ -101,7 +101,7 @@ class User:
 @frozen
 class Order:
     """
-    How users are sorted; equal ones by id.
+    The order of users; ties are broken by id.
 
     @ivar by: An attribute, one of the values of L{SORTABLE}.
     """
@@ -119,16 +119,14 @@ SORTABLE: Mapping[str, str] = {
     "updatedAt": "updatedUs",
     "updated_at": "updatedUs",
 }
-"""The attribute for each name of an order in requests: those of handlers and of the proto."""
+"""The attribute for each sort name in requests, as handlers and the proto spell it."""
 
 SEARCHABLE = ("name", "email", "phone", "roles")
 """The fields that can be searched."""
 
 
 class MonotonicTimestamps:
-    """
-    The time, never the same twice: users are listed in the order of their creation.
-    """
+    """Strictly increasing timestamps, so that users are listed in the order of their creation."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """
@@ -159,8 +157,8 @@ _OCTETS = 254
 _LOCAL_OCTETS = 64
 _LABEL_OCTETS = 63
 
-# What is not allowed, of ASCII: a set with all other characters takes 64 KiB. No repetition of a
-# repetition: the time is that of reading the text once.
+# Excluded ASCII characters: a set of all other characters takes 64 KiB. No nested repetition, so
+# matching takes linear time.
 _ATOM = re.compile(r'[^\x00-\x20"(),.:;<>@\[\\\]\x7f]+')
 _LABEL = re.compile(r"(?!-)[^\x00-,./:-@\[-`{-\x7f]+(?<!-)")
 
@@ -169,9 +167,9 @@ def isEmail(text: object) -> bool:
     """
     Return whether a value is an email address.
 
-    @param text: A value from a request; what is no string is no address.
+    @param text: A value from a request, of any type.
     """
-    # A character has one octet at least: longer text is not encoded.
+    # A character has at least one octet, so longer text need not be encoded.
     if not isinstance(text, str) or len(text) > _OCTETS or not text.isprintable():
         return False
     local, at, domain = text.rpartition("@")
@@ -183,18 +181,18 @@ def isEmail(text: object) -> bool:
         and all(_ATOM.fullmatch(atom) for atom in local.split("."))
         and len(labels) > 1
         and all(_LABEL.fullmatch(each) and len(each.encode()) <= _LABEL_OCTETS for each in labels)
-        # An address of IPv4 is no domain.
+        # An IPv4 address is not a domain.
         and not labels[-1].isdigit()
     )
 
 
 def fold(text: str) -> str:
     """
-    Return a key that is equal for texts that differ in case or composition of accents only.
+    Return a key that is equal for texts that differ only in case or composition of accents.
 
     @param text: A name, an email address, or the query of a search.
     """
-    # Composed in the end: an accent is a part of its letter, and "e" is not found in "é".
+    # Composed at the end: an accent is part of its letter, so "e" is not found in "é".
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
@@ -229,7 +227,7 @@ _KIND = FileKind(
     keeps="users",
     migrations=(_FIRST,),
     mark="usersByCreation",
-    # A user whose creation was acknowledged survives a loss of power.
+    # An acknowledged user must survive a power failure.
     synchronous="FULL",
     error=UserFileError,
     makesDirectory=True,
@@ -246,17 +244,17 @@ _decode = msgspec.json.Decoder().decode
 
 class UserTable:
     """
-    The table in its file. Blocks; one thread at a time.
+    The table of users in its file. Methods block; only one thread may use it at a time.
 
-    The methods that read or change users are called within L{perform}, by way of
-    L{SQLiteUserStore.read} and L{SQLiteUserStore.write}.
+    L{SQLiteUserStore.read} and L{SQLiteUserStore.write} call the methods that read or change users,
+    within L{perform}.
     """
 
     def __init__(self, path: str, busyMs: int, nap: Callable[[float], object] = sleep) -> None:
         """
         @param path: The file, or L{MEMORY<storagegate.storage.sqlite.MEMORY>}.
-        @param busyMs: How long to wait for a lock that another process holds.
-        @param nap: Sleeps for some seconds.
+        @param busyMs: The longest wait for a lock of another process, in milliseconds.
+        @param nap: Sleeps for a number of seconds.
         """
         self._file = SQLiteFile(path, _KIND, busyMs, nap)
         self._execute = self._file.execute
@@ -267,8 +265,8 @@ class UserTable:
         Call functions with this table; if they write, in one transaction.
 
         @param writes: Whether any of them changes users.
-        @return: The result of each, or the C{ServiceError} that it raised before it changed
-            anything.
+        @return: The result of each function, or the C{ServiceError} that it raised before any
+            change.
         @raise UserFileError: The file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
@@ -282,7 +280,7 @@ class UserTable:
         return self._file.perform(lambda: [outcome(act) for act in acts], writes)
 
     def get(self, id: str) -> User | None:
-        """Return the user of an id."""
+        """Return the user with an id; L{None} if there is none."""
         users = self._users("WHERE id = ?", id)
         return users[0] if users else None
 
@@ -290,7 +288,7 @@ class UserTable:
         """
         Add users; return for each whether its email address was free.
 
-        @param users: Users with ids that are not in use; of two with one address the first is
+        @param users: Users with unused ids; of two users with the same address, only the first is
             added.
         """
         added = []
@@ -302,7 +300,7 @@ class UserTable:
 
     def update(self, id: str, changes: Mapping[str, Any], nowUs: int) -> tuple[User, User]:
         """
-        Change a user, unless none of the values differs; return it as it was and as it is.
+        Change a user if any value differs; return the user before and after.
 
         @param changes: New values by the names of L{EDITABLE}.
         @param nowUs: The new C{updatedUs}, in microseconds since 1970.
@@ -326,21 +324,21 @@ class UserTable:
 
     def page(self, order: Order, limit: int, offset: int) -> list[User]:
         """
-        List users from an offset; ids decide among equals.
+        List users from an offset; ties are broken by id.
 
-        @param limit: The most users to return.
-        @param offset: How many users to skip.
+        @param limit: Largest number of users to return.
+        @param offset: Number of users to skip.
         """
         direction = "DESC" if order.descending else "ASC"
         return self._users(f"ORDER BY {order.by} {direction}, id LIMIT ? OFFSET ?", limit, offset)
 
     def pageAfter(self, order: Order, limit: int, last: User) -> list[User]:
         """
-        List the users that come after one.
+        List the users after another user.
 
         @param order: The order in which C{last} was listed.
-        @param limit: The most users to return.
-        @param last: The last user of the page before; need not exist any more.
+        @param limit: Largest number of users to return.
+        @param last: The last user of the previous page, which may have been deleted since.
         """
         by = order.by
         beyond, direction = ("<", "DESC") if order.descending else (">", "ASC")
@@ -356,18 +354,18 @@ class UserTable:
         """
         Search L{_SCANNED} rows in the order of creation.
 
-        @param fields: Some of L{SEARCHABLE}; one that matches is enough.
-        @param query: The text to find in a field, in any case, without wildcards.
-        @param after: The number of the last row that was read, 0 to begin.
-        @param limit: The most users to return.
-        @return: The users found, and where to continue: C{None} at the end.
+        @param fields: Some of L{SEARCHABLE}; one match is enough.
+        @param query: The text to find in a field, ignoring case, without wildcards.
+        @param after: The number of the last row read; 0 to begin.
+        @param limit: Largest number of users to return.
+        @return: The users found, and the next C{after}: C{None} at the end.
         """
         first, last = self._execute(
             "SELECT (SELECT min(number) FROM users WHERE number > ?), max(number) FROM users", after
         ).fetchone()
         if first is None:
             return [], None
-        # instr(), not LIKE: a query has no wildcards, and the keys have no case.
+        # instr(), not LIKE: a query has no wildcards, and the keys are already case-folded.
         found = " OR ".join(f"instr({field}Key, ?1)" for field in fields)
         end = first + _SCANNED
         rows = self._execute(
@@ -402,7 +400,7 @@ def _row(user: User) -> tuple[Any, ...]:
         fold(user.name),
         fold(user.email),
         fold(user.phone),
-        # Neither a role nor a query has a line break: no query matches two roles together.
+        # Neither a role nor a query contains a line break, so no query spans two roles.
         "\n".join(fold(role) for role in user.roles),
     )
 
@@ -413,8 +411,10 @@ def _user(row: Sequence[Any]) -> User:
 
 
 BUSY_MS = 10_000
-"""Another process holds the lock for some 10 ms, and each of thirty busy ones gets it in turn; a
-lock that is held longer would delay every call that needs a user."""
+"""
+Another process holds the lock for some 10 ms, and each of thirty busy processes gets it in turn; a
+longer wait would delay every call that needs a user.
+"""
 
 _WAITING = 2048
 """Two for each of the 1024 calls that a listener admits."""
@@ -423,7 +423,7 @@ _BATCH = 1_000
 """Users that one transaction adds or changes: some 10 ms."""
 
 _BATCH_READS = 32
-"""Functions that read in one job of the thread: some milliseconds, for which writes wait."""
+"""Read functions per job of the thread: some milliseconds, during which writes wait."""
 
 
 @define(eq=False)
@@ -431,8 +431,8 @@ class _UserJob:
     """
     A function to call in the thread, and the Deferred of its result.
 
-    @ivar weight: How many users it writes; 0 if it only reads.
-    @ivar client: The client that waits for it.
+    @ivar weight: The number of users that it writes; 0 if it only reads.
+    @ivar client: The client that waits for the result.
     """
 
     act: Callable[[UserTable], Any]
@@ -443,10 +443,10 @@ class _UserJob:
 
 class SQLiteUserStore(JobQueue[_UserJob]):
     """
-    Keeps users in a file. Must be used in the reactor thread.
+    Stores users in a file. Must be used in the reactor thread.
 
-    The jobs of a client are done in their order; among clients they take turns, so that a client
-    waits for a batch of jobs, and not for all that another one has sent.
+    The jobs of one client run in order; clients take turns, so a client waits for one batch of
+    jobs, not for all jobs of another client.
 
     Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if another process holds
     the database, too many calls wait for it, or the store was closed.
@@ -460,32 +460,32 @@ class SQLiteUserStore(JobQueue[_UserJob]):
     ) -> None:
         """
         @param path: The file; it is created with mode 0600 if it is absent. C{":memory:"} keeps
-            users as long as the store is open.
-        @param reactor: Delivers the results of the one thread that uses the file.
-        @param busyMs: How long to wait for a lock that another process holds; several processes
-            may have the file open.
+            users while the store is open.
+        @param reactor: Delivers the results of the single thread that uses the file.
+        @param busyMs: The longest wait for a lock of another process, in milliseconds; several
+            processes may have the file open.
         """
         super().__init__()
         self._table = UserTable(os.fspath(path), busyMs)
         self._pool = BoundedThreadPool(reactor, 1, name="storagegate-users")
-        # The jobs of each client, in the order of their turns.
+        # The jobs of each client, in the order of the clients' turns.
         self._clients: dict[str, deque[_UserJob]] = {}
         self._waiting = 0
 
     def open(self) -> Deferred[None]:
         """
-        Open the file; without this the first call does.
+        Open the file; otherwise the first call opens it.
 
-        @raise UserFileError: It cannot keep users. As a failure.
+        @raise UserFileError: The file cannot hold users. As a failure.
         """
         return self.read(lambda table: None)
 
     def read(self, act: Callable[[UserTable], T], client: str = "") -> Deferred[T]:
         """
-        Call a function that changes nothing.
+        Call a read-only function.
 
-        @param act: Called in the thread, unless the Deferred is cancelled before.
-        @param client: The identifier of the connection that the call is from.
+        @param act: Called in the thread, unless the Deferred is cancelled first.
+        @param client: The identifier of the calling connection.
         """
         return self._enqueue(_UserJob(act, 0, client, Deferred()))
 
@@ -493,11 +493,11 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         self, act: Callable[[UserTable], T], client: str = "", weight: int = 1
     ) -> Deferred[T]:
         """
-        Call a function in a transaction, which it may share with others.
+        Call a function in a transaction, which it may share with other functions.
 
         @param act: Called in the thread, even if the Deferred is cancelled.
-        @param client: The identifier of the connection that the call is from.
-        @param weight: How many users it writes.
+        @param client: The identifier of the calling connection.
+        @param weight: The number of users that it writes.
         """
         return self._enqueue(_UserJob(act, weight, client, UncancellableDeferred()))
 
@@ -556,5 +556,5 @@ class SQLiteUserStore(JobQueue[_UserJob]):
 
 
 def _unavailable() -> ServiceError:
-    """Make the error of a call that may be retried; it is not logged."""
+    """Return a retryable error, which is not logged."""
     return codedError("UNAVAILABLE", DATABASE_MESSAGE)

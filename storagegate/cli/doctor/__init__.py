@@ -13,10 +13,10 @@ class Finding:
     """
     The result of a check in one line.
 
-    @ivar level: C{problem} if the daemon will not start or not keep its promises; C{warning} if it
-        will, for now.
+    @ivar level: C{problem} if the daemon cannot start or keep its guarantees; C{warning} if it can,
+        for now.
     @ivar check: The name of the check, one word.
-    @ivar text: The facts, and what to do about a problem.
+    @ivar text: The facts, and the remedy for a problem.
     """
 
     level: Level
@@ -25,7 +25,7 @@ class Finding:
 
 
 class Check:
-    """Makes the findings of one check, each a state in one line; see L{Finding}."""
+    """Makes the findings of one check, one line each; see L{Finding}."""
 
     def __init__(self, name: str) -> None:
         """

@@ -1,6 +1,6 @@
 """
-Checks of the installation and its configuration: every error that a start would report one at a
-time, services, certificates and keys, the header of the catalog's file, and the versions of Python,
+Checks of the installation and its configuration: all errors that a start would report one by one,
+services, certificates and keys, the header of the catalog's file, and the versions of Python,
 SQLite and the required packages. Files are only read; C{storagegate fsck} checks the whole catalog.
 """
 
@@ -43,8 +43,8 @@ def read(
     """
     Read the configuration as the daemon does.
 
-    @param flags: By name; C{config} is the path of the file.
-    @param environment: The variables of the process.
+    @param flags: Flags by name; C{config} is the path of the file.
+    @param environment: The environment variables of the process.
     @return: The configuration, L{None} if it is invalid, and the findings.
     """
     try:
@@ -56,7 +56,7 @@ def read(
 
 
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
-    """Import the services and apply each table of the gateway, as the daemon does."""
+    """Import the services and apply each gateway table, as the daemon does."""
     from storagegate.core.definitions import DefinitionError
     from storagegate.daemon.gatewayservice import NamingError, configureGateway, loadObject
     from storagegate.gateway.gateway import ProtocolGateway
@@ -86,9 +86,10 @@ _EXPOSURE = Check("exposure")
 
 def checkExposure(configuration: Configuration, exposed: Sequence[str]) -> Iterator[Finding]:
     """
-    Warn of clear text and anonymous methods on addresses that other machines reach.
+    Warn of clear text and anonymous methods on addresses that other machines can reach.
 
-    @param exposed: The names of the listeners there. Errors in services are those of another check.
+    @param exposed: The names of listeners on such addresses. Another check reports errors in
+        services.
     """
     from storagegate.core.definitions import DefinitionError, readService
     from storagegate.daemon.gatewayservice import (
@@ -124,10 +125,10 @@ _CERTIFICATES = Check("certificates")
 
 def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
-    Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
+    Check the certificate of an C{ssl:} endpoint, or all certificates of a C{tls:} endpoint.
 
     @param description: The endpoint; other types have no certificates to check.
-    @param days: A certificate that expires sooner is a warning.
+    @param days: A certificate that expires within this time is a warning.
     """
     files = certificateFiles(description)
     if "path" in files:
@@ -139,10 +140,10 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
 
 def checkTables(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     """
-    Check the certificates of the gateway: of its listeners, and those for instances and registries.
+    Check the certificates of the gateway: for its listeners, and for instances and registries.
 
-    @param tables: Those of the gateway; another check reports errors in them.
-    @param days: A certificate that expires sooner is a warning.
+    @param tables: The tables of the gateway; another check reports errors in them.
+    @param days: A certificate that expires within this time is a warning.
     """
     for table in tables.values():
         tls = table.get("tls") if isinstance(table, Mapping) else None
@@ -168,7 +169,7 @@ def checkTables(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:
-    """Check the first certificate of a PEM file: the one that clients receive."""
+    """Check the first certificate of a PEM file, which clients receive."""
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
@@ -211,8 +212,8 @@ _CATALOG = Check("catalog")
 
 _NAME = "catalog.sqlite"
 
-# SQLite's file format, section 1.3: name, bytes of a page (1 stands for 65536), count of changes,
-# pages, and the count of changes for which that number of pages holds.
+# SQLite's file format, section 1.3: magic, page size (1 means 65536), change counter, number of
+# pages, and the change counter for which the number of pages is valid.
 _HEAD = Struct(">16sH6xII60xI")
 _MAGIC = b"SQLite format 3\0"
 
@@ -222,13 +223,13 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     Check the header and the size of the catalog's file.
 
     @param directory: The data directory, in which the catalog may be absent.
-    @param isInUse: Whether a daemon has it open: then only whether it can be read.
+    @param isInUse: Whether a daemon has it open; if so, only its readability is checked.
     """
     path = os.path.join(directory, _NAME)
     if (reason := readFailStop(directory)) is not None:
         yield _CATALOG.problem(f"writing has stopped until the daemon is restarted: {reason}")
     try:
-        # A pipe of that name must not block.
+        # A named pipe must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             head = file.read(_HEAD.size)
@@ -313,9 +314,9 @@ def evaluatePackages(
     requirements: Sequence[str], installed: Callable[[str], str]
 ) -> Iterator[Finding]:
     """
-    Report the requirements that are not met; those of extras are left out.
+    Report unmet requirements, except the requirements of extras.
 
-    @param requirements: As in the metadata of the distribution, with markers.
+    @param requirements: Requirements in the form of the distribution's metadata, with markers.
     @param installed: Returns the version of a package, or raises C{PackageNotFoundError}.
     """
     for requirement in requirements:
@@ -333,7 +334,7 @@ def evaluatePackages(
 
 
 def _isWithin(version: str, bounds: str) -> bool:
-    """Compare release numbers; a bound in another form counts as met."""
+    """Return whether a version meets its bounds; a bound in another form counts as met."""
     have = _numbers(version)
     for bound in bounds.split(","):
         match = _BOUND.fullmatch(bound)

@@ -1,6 +1,6 @@
 """
-Checks of the network: whether the ports of the listeners are free, or which process has them, and
-whether the machines that the configuration names accept connections.
+Checks of the network: whether the ports of the listeners are free or which process holds them, and
+whether the configured remote machines accept connections.
 """
 
 import errno
@@ -30,12 +30,12 @@ class ListenerAddress:
     """
     The address of a listener.
 
-    @ivar description: As it was configured.
+    @ivar description: The endpoint description in the configuration.
     @ivar host: The host; empty for all addresses.
-    @ivar port: 0 for any free one; L{None} for a UNIX or inherited socket.
-    @ivar path: That of a UNIX socket.
+    @ivar port: 0 for any free port; L{None} for a UNIX or inherited socket.
+    @ivar path: The path of a UNIX socket.
     @ivar isDatagram: Whether it is a UDP socket.
-    @ivar error: Why the description is invalid; everything else is empty then.
+    @ivar error: The reason why the description is invalid; all other fields are empty then.
     """
 
     name: str
@@ -65,7 +65,7 @@ class _RecordingReactor:
 
 
 def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
-    """Return the address of each listener that is not off."""
+    """Return the address of each enabled listener."""
     listeners = configuration.listeners
     found = [
         _endpoint(name, description)
@@ -96,7 +96,7 @@ def _endpoint(name: str, description: str) -> ListenerAddress:
         endpoint = serverFromString(recorder, description)
         endpoint.listen(Factory()).addErrback(lambda failure: None)
     except Exception as error:
-        # Parsers of endpoints are plugins, which raise any error.
+        # Endpoint parsers are plugins, which may raise any error.
         return ListenerAddress(
             name, description, error=" ".join(str(error).split()) or type(error).__name__
         )
@@ -109,14 +109,14 @@ def _resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[A
     """
     Resolve the address of a listener with a port.
 
-    @raise OSError: If the host is unknown.
+    @raise OSError: The host is unknown.
     """
     flags = socket.AI_PASSIVE
     return socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, type=kind, flags=flags)
 
 
 def isExposed(listener: ListenerAddress) -> bool:
-    """Return whether other machines reach a listener; one of systemd is known later."""
+    """Return whether other machines can reach a listener; C{False} for a socket of systemd."""
     if listener.port is None:
         return False
     kind = socket.SOCK_DGRAM if listener.isDatagram else socket.SOCK_STREAM
@@ -133,7 +133,7 @@ _TABLES = {
     socket.SOCK_DGRAM: ("/proc/net/udp", "/proc/net/udp6"),
 }
 
-# As the tables write it: a TCP socket that listens, and a UDP socket that is open.
+# States in these tables: a listening TCP socket, and an open UDP socket.
 _SERVING = {socket.SOCK_STREAM: "0A", socket.SOCK_DGRAM: "07"}
 
 
@@ -141,8 +141,8 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
     """
     Try to bind the address of a listener, and release it.
 
-    @param listener: One with an error in its description is a problem at once.
-    @param daemon: The process that has the data directory open and may have the port.
+    @param listener: The address to check; an invalid description is reported as a problem.
+    @param daemon: The process that has the data directory open and may hold the port.
     """
     if listener.error is not None:
         yield _PORTS.problem(f"{listener.name}: {listener.description}: {listener.error}")
@@ -155,7 +155,7 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
 
 
 def daemonOf(directory: str) -> int | None:
-    """Return the process that has a data directory open, from the system's table of locks."""
+    """Return the process that has a data directory open, from C{/proc/locks}."""
     try:
         inode = os.stat(os.path.join(directory, "lock")).st_ino
         with open("/proc/locks", encoding="ascii") as file:
@@ -176,9 +176,9 @@ def _ofPort(listener: ListenerAddress, daemon: int | None) -> Finding:
         for family, _, _, _, address in _resolve(listener, kind):
             with socket.socket(family, kind) as probe:
                 if kind is socket.SOCK_STREAM:
-                    # As the daemon does: connections in TIME_WAIT do not block the port.
+                    # Like the daemon: connections in TIME_WAIT do not block the port.
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                # Without listening: no client connects.
+                # The probe does not listen, so no client connects.
                 probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -196,7 +196,7 @@ def _reason(error: OSError) -> str:
 
 
 def isHeldByOther(port: int, daemon: int) -> bool:
-    """Return whether processes serve a port of TCP, and none of them is the daemon or a worker."""
+    """Return whether processes serve a TCP port, and none of them is the daemon or its worker."""
     holders = _holders(port, socket.SOCK_STREAM)
     return bool(holders) and not any(daemon in (pid, _parentOf(pid)) for pid in holders)
 
@@ -226,13 +226,13 @@ def _ofPath(listener: ListenerAddress, daemon: int | None) -> Finding:
 
 
 def _holders(port: int, kind: socket.SocketKind) -> set[int]:
-    """Return the processes that serve a port, as far as permissions allow."""
+    """Return the processes that serve a port, if permissions allow it."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port, kind)}
     found = set()
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
-        # A process that has ended or belongs to another user.
+        # The process may have ended or belong to another user.
         with suppress(OSError):
             if wanted.intersection(_links(f"/proc/{name}/fd")):
                 found.add(int(name))
@@ -241,7 +241,7 @@ def _holders(port: int, kind: socket.SocketKind) -> set[int]:
 
 def _links(directory: str) -> Iterator[str]:
     for name in os.listdir(directory):
-        # The descriptor may be closed by now.
+        # The descriptor may have been closed.
         with suppress(OSError):
             yield os.readlink(f"{directory}/{name}")
 
@@ -261,10 +261,10 @@ def _inodes(port: int, kind: socket.SocketKind) -> Iterator[str]:
 
 
 def _parentOf(pid: int) -> int | None:
-    """Return the parent of a process: a worker serves the ports of its daemon."""
+    """Return the parent of a process: workers serve the ports of their daemon."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # Behind the name, which may hold anything: state, parent.
+            # State and parent follow the name, which may contain any character.
             return int(file.read().rpartition(")")[2].split()[1])
     except OSError:
         return None
@@ -308,7 +308,7 @@ def checkPeers(tables: Mapping[str, Any]) -> Iterator[Finding]:
     """
     Connect to the registries, instances and collectors of discovery and tracing.
 
-    @param tables: Those of the gateway; another check reports errors in them.
+    @param tables: The tables of the gateway; another check reports errors in them.
     """
     peers = [*_ofDiscovery(tables), *_ofTracing(tables)]
     for start in range(0, len(peers), _PARALLEL):
@@ -329,7 +329,7 @@ class _Attempt:
         self._thread.start()
 
     def finding(self) -> Finding:
-        """Wait for its end, for two seconds at most."""
+        """Wait at most two seconds for the result."""
         self._thread.join(2 * _SECONDS)
         return self._finding
 

@@ -19,17 +19,17 @@ from storagegate.cli.doctor import Check, Finding
 
 _CLOCK = Check("clock")
 
-# S3 refuses signatures with a larger skew; clients are on other machines.
+# S3 refuses signatures with a larger skew between client and server.
 _SKEW_SECONDS = 900
 
 _UNSYNCHRONISED = 0x40
 
-# A clock that is slewed stays below this.
+# A slewed clock stays below this.
 _JUMP_SECONDS = 0.5
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of C{struct timex}, and space for the rest of it."""
+    """The first fields of C{struct timex}, and space for the rest."""
 
     _fields_ = [
         ("modes", ctypes.c_uint),
@@ -43,7 +43,7 @@ class _Timex(ctypes.Structure):
 
 
 class ClockWatch:
-    """Compares the clock with the monotonic one, from its creation to its check."""
+    """Compares the wall clock with the monotonic clock, from its creation to its check."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ClockWatch:
         self._start = self._difference()
 
     def check(self) -> Iterator[Finding]:
-        """Report a clock that was set meanwhile."""
+        """Report whether the clock was set in the meantime."""
         jump = self._difference() - self._start
         if abs(jump) > _JUMP_SECONDS:
             yield _CLOCK.problem(f"it jumped by {jump:.1f} s while it was looked at")
@@ -75,7 +75,7 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
     Evaluate the kernel's state of the clock.
 
     @param status: C{timex.status} of C{adjtimex(2)}.
-    @param maximumErrorUs: In microseconds.
+    @param maximumErrorUs: The maximum error, in microseconds.
     """
     if status & _UNSYNCHRONISED:
         return _CLOCK.warning(
@@ -86,7 +86,7 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
 
 
 def checkFiles(directory: str) -> Iterator[Finding]:
-    """Compare the clock with the last writes to the data, which must not be in the future."""
+    """Compare the clock with the last writes of the data, which must not be in the future."""
     for name in ("catalog.sqlite", "catalog.sqlite-wal"):
         path = os.path.join(directory, name)
         try:
@@ -102,7 +102,8 @@ def checkFiles(directory: str) -> Iterator[Finding]:
 
 _LIMITS = Check("limits")
 
-# The calls in flight of one listener; with fewer descriptors the daemon refuses connections.
+# The maximum of calls in flight per listener; with fewer descriptors the daemon refuses
+# connections.
 _LEAST_FILES = 1024
 _FEW_FILES = 8192
 
@@ -132,14 +133,14 @@ _SECRETS = (".sqlite", ".sqlite-wal", ".sqlite-shm", "root-credentials")
 
 
 def _nearest(directory: str) -> str:
-    """Return a directory that may be absent, or its nearest ancestor that exists."""
+    """Return a directory, or its nearest existing ancestor."""
     while not os.path.exists(directory):
         directory = os.path.dirname(directory)
     return directory
 
 
 def checkData(directory: str) -> Iterator[Finding]:
-    """Check the data directory, which the first start makes, and the files directly in it."""
+    """Check the data directory, which the first start creates, and the files directly in it."""
     if not os.path.exists(directory):
         above = _nearest(directory)
         if os.access(above, os.W_OK | os.X_OK) and os.path.isdir(above):
@@ -158,7 +159,7 @@ def checkData(directory: str) -> Iterator[Finding]:
 
 def checkSecretFile(path: str, what: str) -> Iterator[Finding]:
     """
-    Check a file outside of the data directory that the daemon must read, and others must not.
+    Check a file outside the data directory that only the daemon may read.
 
     @param path: A file that should exist.
     @param what: Its description, for the finding.
@@ -199,7 +200,7 @@ def _ofFiles(directory: str) -> Iterator[Finding]:
         try:
             status = os.lstat(path)
         except FileNotFoundError:
-            # A running daemon opens and closes files.
+            # A running daemon creates and removes files.
             continue
         if status.st_uid != owner:
             yield _PERMISSIONS.problem(
@@ -222,7 +223,7 @@ def _user(number: int) -> str:
 
 _DISK = Check("disk")
 
-# As the daemon's own warning: one part in twenty.
+# The threshold of the daemon's own warning: one twentieth.
 _LOW = 20
 
 # Enough for the catalog entry of one object.
@@ -233,7 +234,7 @@ _FILES = 200
 _FILE_BYTES = 4096
 _MOST_SECONDS = 2.0
 
-# Measured: 0.1 to 2 ms on an SSD with a cache that keeps its bytes, 5 to 15 on a rotating disk.
+# Measured: 0.1 to 2 ms on an SSD with a power-protected cache, 5 to 15 ms on a rotating disk.
 _SLOW_MS = 20.0
 _BAD_MS = 200.0
 
@@ -247,14 +248,14 @@ def checkSpace(directory: str) -> Iterator[Finding]:
 
 
 def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
-    """Evaluate the figures of a file system."""
+    """Evaluate the statistics of a file system."""
     free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
     space = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free at {directory}"
     if free < _LEAST_BYTES:
         return _DISK.problem(f"{space}: nothing can be stored")
     if free * _LOW < total:
         return _DISK.warning(f"{space}, less than 5 %")
-    # File systems without a limit of inodes report 0 of 0.
+    # File systems without an inode limit report 0 of 0.
     if figures.f_files and figures.f_favail < _LEAST_FREE_INODES:
         return _DISK.problem(f"{figures.f_favail} inodes are free at {directory}: no new files")
     if figures.f_files and figures.f_favail * _LOW < figures.f_files:
@@ -263,7 +264,7 @@ def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
 
 
 def checkSyncs(directory: str) -> Iterator[Finding]:
-    """Measure how long the disk takes to sync small files, as uploads write them; none is left."""
+    """Measure the time to sync small files, as uploads write them; no file remains."""
     path = _nearest(directory)
     kind = _kindOf(path, _mounts())
     if kind in _VOLATILE:
@@ -310,13 +311,13 @@ def _measure(path: str) -> list[float]:
 
 
 def _namelessFile(path: str) -> int:
-    """Open a file without a name: nothing is left of it, however this process ends."""
+    """Open an unnamed file, which disappears when this process ends."""
     try:
         return os.open(path, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
             raise
-    # The file system does not support that: the name is removed before a byte is written.
+    # The file system does not support O_TMPFILE: remove the name before writing a byte.
     descriptor, name = tempfile.mkstemp(prefix=".doctor-", dir=path)
     os.unlink(name)
     return descriptor
@@ -331,7 +332,7 @@ def _mounts() -> str:
 
 
 def _kindOf(path: str, mounts: str) -> str:
-    """Return the type of the file system of a path; empty if it is unknown."""
+    """Return the file system type of a path; empty if it is unknown."""
     number = os.stat(path).st_dev
     wanted = f"{os.major(number)}:{os.minor(number)}"
     for line in mounts.splitlines():

@@ -1,1 +1,1 @@
-"""Clients of the daemon's own listeners, one module a wire."""
+"""Clients of the daemon's own listeners, one module per wire."""

@@ -1,4 +1,4 @@
-"""Calls over gRPC, with the definitions that its listener serves."""
+"""Calls over gRPC, with the protobuf definitions of its listener."""
 
 import os
 import time
@@ -31,7 +31,7 @@ def makeEngine(target: CallTarget) -> IClientEngine:
     """
     Make a channel to a listener.
 
-    With TLS the only authority is the certificate of the listener itself, under a name of its own.
+    With TLS, the channel trusts only the certificate of the listener itself, by a name in it.
     """
     tls = secure = None
     if target.tls is not None:
@@ -59,7 +59,7 @@ def _ownTLS(target: CallTarget) -> GRPCClientTLS:
 
 
 def certificateName(certificate: Any) -> str | None:
-    """Return a name that a certificate is for; C{None} if it has none."""
+    """Return a name in a certificate; C{None} if it has none."""
     from cryptography.x509 import DNSName, ExtensionNotFound, IPAddress, SubjectAlternativeName
     from cryptography.x509.oid import NameOID
 
@@ -77,11 +77,11 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
     """
     Call a method.
 
-    @raise ServiceError: As of the interface; C{INVALID_ARGUMENT} if a request does not fit its
-        message.
+    @raise ServiceError: See L{storagegate.console.callers.interfaces}; C{INVALID_ARGUMENT} if a
+        request does not match its message.
     """
     method: RPCMethod | None = target.methods.get((call.service, call.method))
-    # The listener refuses what it does not have.
+    # The listener refuses an unknown method.
     path = f"/{quote(call.service)}/{quote(call.method)}" if method is None else method.path
     try:
         metadata = wireMetadata(call.fields(target.apiKeyHeader))
@@ -120,7 +120,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
 
 
 async def _send(engineCall: Any, requests: list[bytes]) -> None:
-    """Send a stream."""
+    """Send the messages of a stream."""
     for request in requests:
         if not engineCall.send(request):
             await engineCall.drained()

@@ -1,4 +1,4 @@
-"""Calls over HTTP: C{POST {basePath}/{Service}/{method}}, streams as lines of JSON."""
+"""Calls over HTTP: C{POST {basePath}/{Service}/{method}}, streams as JSON lines."""
 
 import re
 from collections.abc import AsyncGenerator, Mapping
@@ -36,14 +36,15 @@ _OWN = frozenset(
         *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "x-deadline-ms"),
     )
 )
-"""The fields that say how a request is framed, or what it is."""
+"""Header fields that the caller itself sets."""
 
 
 def checkedFields(fields: Mapping[str, str]) -> dict[str, str]:
     """
-    Return header fields that a client may add.
+    Return header fields after checking that a client may add them.
 
-    @raise ServiceError: C{INVALID_ARGUMENT}: One of them cannot be sent, or is the caller's own.
+    @raise ServiceError: C{INVALID_ARGUMENT}: a field is malformed, or reserved for the caller
+        itself.
     """
     for name, value in fields.items():
         lowered = name.lower()
@@ -55,7 +56,7 @@ def checkedFields(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def _head(target: CallTarget, call: MethodCall, length: int) -> bytes:
-    """Write the head of a request; its body is a stream if its methods takes one."""
+    """Return the head of a request; its body is a stream if its method takes one."""
     lines = [
         f"POST {target.path}/{quote(call.service, safe='')}/{quote(call.method, safe='')} HTTP/1.1",
         f"Host: {target.authority}",
@@ -77,7 +78,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
     """
     Call a method.
 
-    @raise ServiceError: As of the interface.
+    @raise ServiceError: See L{storagegate.console.callers.interfaces}.
     """
     body = None if call.streamsRequests else JSON.encode(call.request)
     head = _head(target, call, len(body or b""))
@@ -112,7 +113,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
 
 
 async def _send(request: ClientRequest, call: MethodCall) -> None:
-    """Send the lines of a stream; a connection that is lost is seen where the answer is read."""
+    """Send the lines of a stream; the reader of the response detects a lost connection."""
     try:
         for each in call.requests:
             await request.write(JSON.encode(each) + b"\n")
@@ -125,22 +126,22 @@ def _readLine(line: bytes) -> Any:
     """
     Return the data of a line.
 
-    @raise ServiceError: If it has an error.
+    @raise ServiceError: The line holds an error.
     """
     shape = _decoded(line)
     if isinstance(shape, Mapping) and "data" in shape:
         return shape["data"]
     if isinstance(shape, Mapping) and "error" in shape:
         raise readError(shape)
-    # What transformResponse has made of it.
+    # The application's transformResponse has changed the shape.
     return shape
 
 
 async def _readWhole(request: ClientRequest, status: int) -> Answer:
     """
-    Return the result, and its bytes.
+    Return the result, and its size in bytes.
 
-    @raise ServiceError: If it is an error.
+    @raise ServiceError: The response is an error.
     """
     pieces: list[bytes] = []
     size = 0
@@ -160,7 +161,7 @@ async def _readWhole(request: ClientRequest, status: int) -> Answer:
 
 
 def _decoded(data: bytes) -> Any:
-    """Return what JSON has; text that is none as it is."""
+    """Decode JSON; return malformed JSON as text."""
     try:
         return JSON.decode(data)
     except ValueError:

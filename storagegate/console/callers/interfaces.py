@@ -1,10 +1,10 @@
 """
-What the callers of all wires have in common: a call, the listener that it is for, and its answers.
+The common interface of the callers of all wires: a call, its listener, and its answers.
 
 A caller is an asynchronous generator function of a L{CallTarget} and a L{MethodCall}, which yields
 L{Answer}: C{(data, bytes)} of the result, or of each item of a stream. It raises
 L{ServiceError<storagegate.core.errors.ServiceError>} if the call fails, and closes its connection
-when it is closed.
+when the generator is closed.
 """
 
 import os
@@ -24,13 +24,13 @@ MAX_BYTES = 1 << 20
 """Bytes of all answers of a call: more than a person reads, and little for the daemon to hold."""
 
 CONNECT_SECONDS = 5.0
-"""To connect to a listener of this very process, which may be busy."""
+"""Timeout for connecting to a listener of this process, which may be busy."""
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
-"""Where an interface of all addresses is reached."""
+"""Loopback addresses for listeners on all addresses."""
 
 Answer = tuple[Any, int]
-"""The data of an answer, and its bytes on the wire without those of lower layers."""
+"""The data of an answer, and its size in bytes on the wire, without lower layers."""
 
 
 @frozen
@@ -38,11 +38,11 @@ class MethodCall:
     """
     A call.
 
-    @ivar requests: One, or those of a stream.
-    @ivar metadata: Header fields of HTTP and WebSocket, metadata of gRPC; the wires of frames have
-        C{traceparent} and C{tracestate} only.
+    @ivar requests: One request, or the requests of a stream.
+    @ivar metadata: Header fields of HTTP and WebSocket, metadata of gRPC; framed wires carry only
+        C{traceparent} and C{tracestate}.
     @ivar token: A token, or an API key; empty for none.
-    @ivar deadlineMs: What the listener is told.
+    @ivar deadlineMs: The deadline that the listener receives.
     """
 
     service: str
@@ -55,14 +55,14 @@ class MethodCall:
 
     @property
     def request(self) -> Any:
-        """The request of a method that takes one."""
+        """The request of a method without request stream."""
         return self.requests[0] if self.requests else {}
 
     def fields(self, apiKeyHeader: str) -> dict[str, str]:
         """
-        Return header fields: the metadata, and the token as what it looks like.
+        Return header fields: the metadata, and the token in the header that fits its form.
 
-        @param apiKeyHeader: Has the token, unless it is a JSON Web Token, which is a bearer.
+        @param apiKeyHeader: The header for an API key; a JSON Web Token is sent as a bearer token.
         """
         fields = {name.lower(): value for name, value in self.metadata.items()}
         if self.token.count(".") == 2:
@@ -77,13 +77,13 @@ class CallTarget:
     """
     A listener of this process.
 
-    @ivar address: What it listens on.
-    @ivar path: Where the services are, for HTTP and WebSocket.
-    @ivar isSecure: Whether it speaks TLS.
-    @ivar tls: Its options, if it was configured with the files of TLS.
+    @ivar address: The address of the listener.
+    @ivar path: The path of the services, for HTTP and WebSocket.
+    @ivar isSecure: Whether the listener uses TLS.
+    @ivar tls: The TLS options, if it was configured with certificate files.
     @ivar apiKeyHeader: The header field of API keys.
-    @ivar methods: The methods of gRPC by service and name, an
-        L{RPCMethod<storagegate.rpc.protos.RPCMethod>} each.
+    @ivar methods: The gRPC methods by service and name, each an
+        L{RPCMethod<storagegate.rpc.protos.RPCMethod>}.
     """
 
     reactor: Any
@@ -96,7 +96,7 @@ class CallTarget:
 
     @property
     def host(self) -> str:
-        """The address that a client of this machine connects to."""
+        """The address that a client on this machine connects to."""
         host = str(self.address.host)
         return _ANYWHERE.get(host, host)
 
@@ -110,15 +110,15 @@ class CallTarget:
 
     @property
     def shownAddress(self) -> str:
-        """The address that it listens on."""
+        """The address of the listener, formatted."""
         return formatAddress(self.address)
 
     @property
     def endpoint(self) -> Any:
         """
-        The endpoint of its stream, without TLS.
+        The client endpoint, without TLS.
 
-        @raise ServiceError: If it has an address of another kind.
+        @raise ServiceError: The address is of an unknown kind.
         """
         if isinstance(self.address, IPv4Address | IPv6Address):
             port = self.address.port
@@ -133,9 +133,9 @@ class CallTarget:
         """
         The context of TLS; C{None} without TLS.
 
-        The certificate is not verified: it is for the names that others use, and the connection
-        does not leave this machine. Where the listener demands one of its clients, its own is
-        shown.
+        The certificate is not verified: it carries the public names of the daemon, and the
+        connection does not leave this machine. If the listener requires a client certificate, the
+        client presents the listener's own.
         """
         if not self.isSecure:
             return None
@@ -148,7 +148,7 @@ class CallTarget:
 
     @property
     def secured(self) -> Any:
-        """The endpoint, with TLS if the listener has it."""
+        """The endpoint, with TLS if the listener uses it."""
         context = self.context
         if context is None:
             return self.endpoint
@@ -159,15 +159,15 @@ WireCaller = Callable[[CallTarget, MethodCall], AsyncGenerator[Answer]]
 
 
 def tooLarge() -> ServiceError:
-    """Make the error of answers over the limit."""
+    """Make the error for answers over the limit."""
     return codedError("RESPONSE_TOO_LARGE", f"The answers have more than {MAX_BYTES} bytes")
 
 
 def cut(reason: BaseException | None = None) -> ServiceError:
     """
-    Make the error of a connection that ends before the call.
+    Make the error for a connection that ends before the call.
 
-    @param reason: Why; L{None} if it ended in order.
+    @param reason: The reason; L{None} for an orderly close.
     """
     if reason is None or isinstance(reason, ConnectionDone):
         return codedError("UNAVAILABLE", "The connection ended before the call")
@@ -176,10 +176,10 @@ def cut(reason: BaseException | None = None) -> ServiceError:
 
 def readError(shape: Any, code: str = "error") -> ServiceError:
     """
-    Read an error as a wire shapes it.
+    Read an error in the shape of a wire.
 
-    @param shape: An object, perhaps one of the user's C{transformError}.
-    @param code: The key of its code.
+    @param shape: An object, perhaps from the application's C{transformError}.
+    @param code: The key of the error code.
     """
     if not isinstance(shape, Mapping):
         return ServiceError("UNKNOWN", "", details=shape)

@@ -1,8 +1,8 @@
 """
-Calls over the wires of messages: WebSocket, and the frames of TCP and UDP.
+Calls over message-based wires: WebSocket, and the frames of TCP and UDP.
 
 A L{MessageClient} sends and receives messages with the types of frames, see
-L{storagegate.gateway.messages.frames}; L{converse} makes a call of them.
+L{storagegate.gateway.messages.frames}; L{converse} makes a call with it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -35,17 +35,17 @@ from storagegate.gateway.messages.frames import (
 )
 
 TRACE_FIELDS = frozenset(("traceparent", "tracestate"))
-"""The metadata that a message has."""
+"""The metadata that a message can carry."""
 
 
 @frozen
 class Message:
     """
-    What has come.
+    A received message.
 
-    @ivar type: That of a frame.
-    @ivar data: The part that is the method's; of an error its shape.
-    @ivar size: Bytes of the message.
+    @ivar type: The frame type.
+    @ivar data: The method's data, or the shape of an error.
+    @ivar size: Size of the message, in bytes.
     """
 
     type: int
@@ -57,26 +57,26 @@ class MessageClient(Protocol):
     """
     A connection.
 
-    @ivar received: What has come.
+    @ivar received: The received messages.
     """
 
     received: BoundedStream[Message]
 
     async def write(self, type: int, message: dict[str, Any]) -> None:
-        """Send a message, and wait until another one may follow."""
+        """Send a message, and wait until the next one may follow."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 def makeReceived() -> BoundedStream[Message]:
-    """Make a stream of messages, which holds so many bytes for a reader that is slow."""
+    """Make a stream of messages, bounded to L{MAX_BYTES} for a slow reader."""
     return BoundedStream(MAX_BYTES, sizeOf=lambda message: message.size)
 
 
 def checkMetadata(metadata: Mapping[str, str]) -> None:
     """
-    Refuse metadata that messages do not have.
+    Refuse metadata that messages cannot carry.
 
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
@@ -88,10 +88,10 @@ def checkMetadata(metadata: Mapping[str, str]) -> None:
 
 def readFrame(frame: Frame, id: str) -> Message:
     """
-    Read a frame of the listener.
+    Decode a frame of the listener.
 
-    @param id: That of the call.
-    @raise ValueError: If its payload is no JSON.
+    @param id: The id of the call.
+    @raise ValueError: The payload is not JSON.
     """
     data = JSON.decode(frame.payload or b"{}")
     if frame.type != ERROR and isinstance(data, Mapping) and data.get("id") == id:
@@ -100,7 +100,7 @@ def readFrame(frame: Frame, id: str) -> Message:
 
 
 def newId() -> str:
-    """Make an id: random, for the replies of UDP are kept by the port of the client and it."""
+    """Make a random id: a UDP listener caches replies by client port and id."""
     return token_hex(8)
 
 
@@ -108,7 +108,7 @@ async def converse(client: MessageClient, call: MethodCall, id: str) -> AsyncGen
     """
     Call a method, and close the connection.
 
-    @param id: That of the call.
+    @param id: The id of the call.
     """
     message: dict[str, Any] = {"id": id, "service": call.service, "method": call.method}
     message["deadlineMs"] = call.deadlineMs
@@ -138,7 +138,7 @@ async def converse(client: MessageClient, call: MethodCall, id: str) -> AsyncGen
         if sending is not None:
             sending.cancel()
         if not isOver:
-            # Not waited for: the connection is closed behind it.
+            # No wait: the connection closes after the write.
             Deferred.fromCoroutine(client.write(CANCEL, {"id": id})).addErrback(
                 lambda failure: None
             )
@@ -146,7 +146,7 @@ async def converse(client: MessageClient, call: MethodCall, id: str) -> AsyncGen
 
 
 async def _sendItems(client: MessageClient, call: MethodCall, id: str) -> None:
-    """Send a stream; a connection that is lost is seen where answers are read."""
+    """Send a stream; the reader of the answers detects a lost connection."""
     try:
         for seq, item in enumerate(call.requests):
             await client.write(CLIENT_ITEM, {"id": id, "seq": seq, "data": item})

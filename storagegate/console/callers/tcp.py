@@ -43,13 +43,11 @@ class FrameClient(Protocol):
     """
     A connection over TCP.
 
-    @ivar received: What has come.
+    @ivar received: The received messages.
     """
 
     def __init__(self, id: str) -> None:
-        """
-        @param id: That of the call.
-        """
+        """@param id: The id of the call."""
         self.received: BoundedStream[Message] = makeReceived()
         self._id = id
         self._decoder = FrameDecoder(MAX_BYTES)
@@ -66,7 +64,7 @@ class FrameClient(Protocol):
         self.transport.write(encodeFrame(type, JSON.encode(message)))  # type: ignore[union-attr]
 
     def dataReceived(self, data: bytes) -> None:
-        """Read what is complete."""
+        """Decode the complete frames."""
         self._decoder.feed(data)
         try:
             while (frame := self._decoder.next()) is not None:
@@ -94,7 +92,7 @@ class FrameClient(Protocol):
     stopProducing = resumeProducing
 
     def close(self) -> None:
-        """Close the connection when all is sent."""
+        """Close the connection after all data is sent."""
         self.transport.unregisterProducer()  # type: ignore[union-attr]
         self.transport.loseConnection()  # type: ignore[union-attr]
 
@@ -103,7 +101,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
     """
     Call a method.
 
-    @raise ServiceError: As of the interface.
+    @raise ServiceError: See L{storagegate.console.callers.interfaces}.
     """
     checkMetadata(call.metadata)
     id = newId()

@@ -42,31 +42,29 @@ from storagegate.gateway.messages.frames import (
 from storagegate.gateway.transports.udp import MAX_DATAGRAM
 
 _REPEAT_SECONDS = 0.25
-"""Until a request is sent again that nothing has come for; twice as long each further time."""
+"""Delay before an unanswered request is repeated; it doubles with each repetition."""
 
 _REPEATS = 5
 
 _ITEMS_AT_ONCE = 16
-"""Items of a stream that are sent without a pause: the listener holds 64 that it cannot use yet."""
+"""Items of a stream sent without a pause: the listener holds 64 that it cannot use yet."""
 
 _PAUSE_SECONDS = 0.002
 
 
 class DatagramClient(DatagramProtocol):
     """
-    A socket for datagrams.
+    A UDP socket.
 
-    It sends the request again until something comes, and puts the items of the listener in order.
+    It repeats the request until a datagram arrives, and reorders the items of the listener.
 
-    @ivar received: What has come, in order.
+    @ivar received: The received messages, in order.
     """
 
     noisy = False
 
     def __init__(self, target: CallTarget, id: str) -> None:
-        """
-        @param id: That of the call.
-        """
+        """@param id: The id of the call."""
         self.received: BoundedStream[Message] = makeReceived()
         self._target = target
         self._id = id
@@ -76,7 +74,7 @@ class DatagramClient(DatagramProtocol):
         self._sent = 0
 
     def startProtocol(self) -> None:
-        """Receive from the listener only."""
+        """Restrict the socket to the listener's address."""
         self.transport.connect(self._target.host, self._target.address.port)  # type: ignore[union-attr]
 
     async def write(self, type: int, message: dict[str, Any]) -> None:
@@ -115,12 +113,12 @@ class DatagramClient(DatagramProtocol):
             repeating.cancel()
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
-        """Take a datagram."""
+        """Process a datagram."""
         self._stopRepeating()
         try:
             frame = decodeFrame(datagram, MAX_DATAGRAM)
         except FrameError:
-            # What the user's formatResponse has written.
+            # The application's formatResponse wrote it.
             text = datagram.decode("utf-8", "replace")
             self.received.put(Message(RESPONSE, text, len(datagram)))
             return
@@ -138,7 +136,7 @@ class DatagramClient(DatagramProtocol):
             self.received.end(tooLarge())
 
     def connectionRefused(self) -> None:
-        """End the call: the port is closed."""
+        """End the call: the listener's port is closed."""
         self.received.end(cut())
 
     def close(self) -> None:
@@ -151,7 +149,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
     """
     Call a method.
 
-    @raise ServiceError: As of the interface.
+    @raise ServiceError: See L{storagegate.console.callers.interfaces}.
     """
     checkMetadata(call.metadata)
     id = newId()

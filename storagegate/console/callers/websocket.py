@@ -43,14 +43,14 @@ _OUT = {CLIENT_ITEM: "stream", CLIENT_END: "stream_end", CANCEL: "cancel"}
 _IN = {"response": RESPONSE, "stream": ITEM, "stream_end": END, "error": ERROR}
 
 _TOO_BIG = 1009
-"""The code of a close for a message that is too large (RFC 6455, section 7.4.1)."""
+"""The close code for a message that is too large (RFC 6455, section 7.4.1)."""
 
 
 class CallingWebSocket(WebSocketClientProtocol):
     """
-    A WebSocket.
+    A WebSocket connection.
 
-    @ivar received: What has come.
+    @ivar received: The received messages.
     @ivar opened: Fires when messages may be sent; fails with the reason of a refusal.
     """
 
@@ -63,18 +63,18 @@ class CallingWebSocket(WebSocketClientProtocol):
         self._isOpened = False
 
     def onOpen(self) -> None:
-        """Go on."""
+        """Allow messages to be sent."""
         self._open(None)
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
-        """Take a message."""
+        """Process a message."""
         try:
             shape = JSON.decode(payload)
         except ValueError:
             shape = payload.decode("utf-8", "replace")
         type = _IN.get(shape.get("type", "")) if isinstance(shape, Mapping) else None
         if type is None:
-            # What the user's formatResponse has written.
+            # The application's formatResponse wrote it.
             self.received.put(Message(RESPONSE, shape, len(payload)))
         elif type == ERROR:
             error = dict(shape.get("error") or {})
@@ -101,7 +101,7 @@ class CallingWebSocket(WebSocketClientProtocol):
         self.sendMessage(JSON.encode(message))
 
     def close(self) -> None:
-        """Close."""
+        """Close the connection."""
         self.sendClose(1000)
 
 
@@ -109,13 +109,13 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
     """
     Call a method.
 
-    @raise ServiceError: As of the interface.
+    @raise ServiceError: See L{storagegate.console.callers.interfaces}.
     """
     named = {
         name: value for name, value in call.metadata.items() if name.lower() not in TRACE_FIELDS
     }
     scheme = "wss" if target.isSecure else "ws"
-    # Autobahn writes an address of IPv6 without its brackets.
+    # Autobahn writes an IPv6 address without brackets.
     port = getattr(target.address, "port", 80)
     url = f"{scheme}://localhost:{port}{target.path}"
     factory = WebSocketClientFactory(
@@ -126,12 +126,12 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
         reactor=target.reactor,
     )
     factory.log = NullLogger()
-    # Autobahn's own would keep the reactor awake.
+    # Autobahn's own timer would keep the reactor awake.
     factory._batched_timer = SimpleNamespace(call_later=target.reactor.callLater)
     factory.setProtocolOptions(
         maxMessagePayloadSize=MAX_BYTES,
         maxFramePayloadSize=MAX_BYTES,
-        # A message that is too large has a close with a code.
+        # Close with a code on a message that is too large.
         failByDrop=False,
         openHandshakeTimeout=CONNECT_SECONDS,
         closeHandshakeTimeout=1,

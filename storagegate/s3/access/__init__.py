@@ -1,1 +1,1 @@
-"""Who may do what with a bucket and its objects; the domain below S3 and the gateway's Storage."""
+"""Access decisions on a bucket and its objects; the domain below S3 and the gateway's Storage."""

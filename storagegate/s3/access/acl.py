@@ -1,14 +1,14 @@
 """
-Access control lists: grants, and the three forms in which clients name them.
+Access control lists (ACLs): grants, and the three forms in which clients name them.
 
-A request names the grants of a bucket or an object in one of three forms: a I{canned} list
+A request names the grants of a bucket or an object in one of three forms: a I{canned} ACL
 (C{x-amz-acl: public-read}), headers for each permission, or an C{AccessControlPolicy}::
 
     x-amz-grant-read = grantee *("," grantee)
     grantee          = ("id" / "uri" / "emailAddress") "=" ['"'] value ['"']
 
-A list is stored as JSON, C{[[grantee, permission], ...]}; the grantee is a canonical id or the URI
-of a group. No list at all is the private one: full control for the owner, whose account needs no
+An ACL is stored as JSON, C{[[grantee, permission], ...]}; the grantee is a canonical id or the URI
+of a group. An absent ACL is the private ACL: full control for the owner, whose account needs no
 grant.
 """
 
@@ -29,13 +29,13 @@ AUTHENTICATED_USERS = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers
 _LOG_DELIVERY = "http://acs.amazonaws.com/groups/s3/LogDelivery"
 
 GROUPS = frozenset({ALL_USERS, AUTHENTICATED_USERS})
-"""The groups that can have grants; each of them makes a list public."""
+"""The groups that can have grants; a grant to any of them makes an ACL public."""
 
 FULL_CONTROL = "FULL_CONTROL"
 PERMISSIONS = ("READ", "WRITE", "READ_ACP", "WRITE_ACP", FULL_CONTROL)
 
 GRANT_LIMIT = 100
-"""Grants of a list: Amazon's limit."""
+"""Grants per ACL: Amazon's limit."""
 
 _BUCKET_PERMISSIONS: Mapping[str, str] = {
     "s3:ListBucket": "READ",
@@ -56,7 +56,7 @@ _OBJECT_PERMISSIONS: Mapping[str, str] = {
 @frozen
 class Grant:
     """
-    A grant of a list.
+    A grant of an ACL.
 
     @ivar grantee: The canonical id of an account, or the URI of a group.
     @ivar permission: One of L{PERMISSIONS}.
@@ -69,7 +69,7 @@ class Grant:
 @frozen
 class AccessControlList:
     """
-    The grants of a bucket or an object.
+    The ACL of a bucket or an object.
 
     @ivar isPublic: Whether a group has a grant.
     """
@@ -98,7 +98,7 @@ class AccessControlList:
         Return whether an identity has a permission.
 
         @param permission: One of L{PERMISSIONS}.
-        @param withGroups: Whether the grants of groups count.
+        @param withGroups: Whether grants to groups count.
         """
         grantees = self._grantees[permission]
         if not identity.isAnonymous and canonicalId(identity.account) in grantees:
@@ -109,7 +109,7 @@ class AccessControlList:
 
 
 def bucketPermission(action: str) -> str | None:
-    """Return the permission in a bucket's list that an action needs; L{None} if none grants it."""
+    """Return the bucket permission that grants an action; L{None} if none does."""
     return _BUCKET_PERMISSIONS.get(action)
 
 
@@ -117,25 +117,25 @@ _VERSIONS = {version: action for action, version in VERSION_ACTIONS.items()}
 
 
 def objectPermission(action: str) -> str | None:
-    """Return the permission in an object's list that an action needs; L{None} if none grants it."""
+    """Return the object permission that grants an action; L{None} if none does."""
     return _OBJECT_PERMISSIONS.get(_VERSIONS.get(action, action))
 
 
 def privateList(owner: str) -> AccessControlList:
     """
-    Make the list of a bucket or an object that has none.
+    Make the private ACL of a bucket or an object.
 
-    @param owner: The account.
+    @param owner: The owner's account.
     """
     return AccessControlList((Grant(canonicalId(owner), FULL_CONTROL),))
 
 
 def encodeList(acl: AccessControlList, owner: str) -> str | None:
     """
-    Write a list as it is stored.
+    Encode an ACL for the store.
 
     @param owner: The account that owns the bucket or the object.
-    @return: L{None} for the private one.
+    @return: L{None} for the private ACL.
     """
     if acl == privateList(owner):
         return None
@@ -143,10 +143,10 @@ def encodeList(acl: AccessControlList, owner: str) -> str | None:
     return msgspec.json.encode(pairs).decode()
 
 
-# Lists are few in kind: those of one client are mostly alike.
+# There are few distinct ACLs: a client mostly repeats the same one.
 @lru_cache(maxsize=256)
 def decodeList(text: str) -> AccessControlList:
-    """Read a stored list."""
+    """Decode a stored ACL."""
     pairs = msgspec.json.decode(text, type=list[tuple[str, str]])
     return AccessControlList(tuple(Grant(*pair) for pair in pairs))
 
@@ -155,10 +155,10 @@ class AccountDirectory(Protocol):
     """The accounts that grants can name."""
 
     def isAccountId(self, accountId: str) -> bool:
-        """Return whether an account has a canonical id."""
+        """Return whether a canonical id belongs to an account."""
 
     def accountsOf(self, email: str) -> Sequence[str]:
-        """Return the accounts whose keys carry an address, in lower case."""
+        """Return the accounts that have a key with an email address, in lower case."""
 
 
 _OF_OWNER = ("OWNER", FULL_CONTROL)
@@ -175,13 +175,13 @@ _UNSUPPORTED_CANNED = frozenset({"aws-exec-read", "log-delivery-write"})
 
 def cannedList(name: str, owner: str, bucketOwner: str | None = None) -> AccessControlList:
     """
-    Make a canned list.
+    Make a canned ACL.
 
     @param owner: The account that owns the bucket or the object.
     @param bucketOwner: The account that owns the bucket of an object; L{None} for a bucket itself,
-        where the lists that name it are private.
-    @raise S3Error: C{InvalidArgument} for an unknown name, C{NotImplemented} for those that name
-        other services.
+        for which the canned ACLs that name the bucket owner are private.
+    @raise S3Error: C{InvalidArgument} for an unknown name, C{NotImplemented} for names of other
+        services.
     """
     rows = _CANNED.get(name)
     if rows is None:
@@ -198,7 +198,7 @@ def cannedList(name: str, owner: str, bucketOwner: str | None = None) -> AccessC
 
 
 class GranteeReader:
-    """Turn what a request names into grantees that exist."""
+    """Parses the grantees of a request, and checks that they exist."""
 
     def __init__(self, directory: AccountDirectory) -> None:
         self._directory = directory
@@ -209,13 +209,13 @@ class GranteeReader:
         }
 
     def account(self, text: str) -> str:
-        """Read a canonical id, or raise C{InvalidArgument}."""
+        """Parse a canonical id; raise C{InvalidArgument} if it is unknown."""
         if not self._directory.isAccountId(text):
             raise invalidArgument("CanonicalUser/ID", text, "Invalid id")
         return text
 
     def group(self, text: str) -> str:
-        """Read the URI of a group, or raise C{InvalidArgument}."""
+        """Parse the URI of a group; raise C{InvalidArgument} if it is unknown."""
         if text == _LOG_DELIVERY:
             raise S3Error("NotImplemented", "Logs are not delivered")
         if text not in GROUPS:
@@ -223,7 +223,7 @@ class GranteeReader:
         return text
 
     def email(self, text: str) -> str:
-        """Read an address, or raise C{UnresolvableGrantByEmailAddress}."""
+        """Resolve an email address; raise C{UnresolvableGrantByEmailAddress} if it is unknown."""
         accounts = self._directory.accountsOf(text.lower())
         if not accounts:
             raise S3Error("UnresolvableGrantByEmailAddress", fields={"Email": text})
@@ -232,7 +232,7 @@ class GranteeReader:
         return canonicalId(accounts[0])
 
     def header(self, name: bytes, value: bytes) -> list[str]:
-        """Read the grantees of a header, or raise C{InvalidArgument}."""
+        """Parse the grantees of a header; raise C{InvalidArgument} if it is malformed."""
         found = []
         for each in value.decode("utf-8", "replace").split(","):
             kind, equals, text = each.strip().partition("=")
@@ -251,7 +251,7 @@ class GranteeReader:
 
 
 def namesList(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether the headers of a request name a list."""
+    """Return whether the headers of a request name an ACL."""
     return not LIST_FIELDS.isdisjoint(headers)
 
 
@@ -262,13 +262,13 @@ def listFrom(
     bucketOwner: str | None = None,
 ) -> AccessControlList | None:
     """
-    Read the list that headers name.
+    Read the ACL that headers name.
 
     @param headers: Values by lower-case name.
     @param owner: The account that owns, or will own, the bucket or the object.
     @param bucketOwner: See L{cannedList}.
-    @return: L{None} if they name none.
-    @raise S3Error: C{InvalidRequest} for both forms at once, and the errors of the forms.
+    @return: L{None} if the headers name no ACL.
+    @raise S3Error: C{InvalidRequest} if both forms are present; also the errors of each form.
     """
     canned = headers.get(b"x-amz-acl")
     grants = [

@@ -1,8 +1,8 @@
 """
-The actions of S3 that policies name, and which of them each operation needs.
+The S3 actions that policies name, and the actions that each operation needs.
 
 The names are Amazon's ("Actions, resources, and condition keys for Amazon S3"). An action concerns
-a bucket or an object: so a policy must name the one or the other as its resource.
+either a bucket or an object, so a policy must name the matching kind of resource.
 """
 
 from collections.abc import Mapping
@@ -47,14 +47,15 @@ ACTIONS: Mapping[str, Kind] = {
     **{f"s3:{name}": "object" for name in _OBJECT_ACTIONS.split()},
     **{f"s3:{name}": "bucket" for name in _BUCKET_ACTIONS.split()},
 }
-"""Every action that a bucket policy may name, with what it concerns."""
+"""Every action that a bucket policy may name, with the kind of its resource."""
 
 LIST_BUCKETS = "s3:ListAllMyBuckets"
-"""The only action of an operation that concerns no bucket: no bucket policy can name it."""
+"""The only action of an operation without a bucket: no bucket policy can name it."""
 
 OPERATION_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
-    # Of other servers, and of directory buckets: refused, but not before it is allowed.
+    # Operations of other servers and of directory buckets are refused, but only after
+    # authorisation.
     "AppendObject": ("s3:PutObject",),
     "CompleteMultipartUpload": ("s3:PutObject",),
     "CopyObject": ("s3:PutObject",),
@@ -81,7 +82,7 @@ OPERATION_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "DeleteObject": ("s3:DeleteObject",),
     "DeleteObjectAnnotation": ("s3:DeleteObjectAnnotation",),
     "DeleteObjectTagging": ("s3:DeleteObjectTagging",),
-    # Each key for itself, and nothing on the bucket.
+    # Each key is authorised separately; the bucket needs no action.
     "DeleteObjects": (),
     "DeletePublicAccessBlock": ("s3:PutBucketPublicAccessBlock",),
     "GetBucketAbac": ("s3:GetBucketAbac",),
@@ -156,7 +157,7 @@ OPERATION_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "PutObjectRetention": ("s3:PutObjectRetention",),
     "PutObjectTagging": ("s3:PutObjectTagging",),
     "PutPublicAccessBlock": ("s3:PutBucketPublicAccessBlock",),
-    # Of directory buckets; their rename is a write of the one key and the removal of the other.
+    # For directory buckets; a rename is a write of one key and a removal of the other.
     "RenameObject": ("s3:PutObject", "s3:DeleteObject"),
     "RestoreObject": ("s3:RestoreObject",),
     "SelectObjectContent": ("s3:GetObject",),
@@ -173,7 +174,7 @@ OPERATION_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "UploadPart": ("s3:PutObject",),
     "UploadPartCopy": ("s3:PutObject",),
 }
-"""The actions that each operation needs on its target; all of them."""
+"""The actions that each operation needs on its target; all are required."""
 
 VERSION_ACTIONS: Mapping[str, str] = {
     "s3:DeleteObject": "s3:DeleteObjectVersion",
@@ -185,10 +186,10 @@ VERSION_ACTIONS: Mapping[str, str] = {
     "s3:PutObjectAcl": "s3:PutObjectVersionAcl",
     "s3:PutObjectTagging": "s3:PutObjectVersionTagging",
 }
-"""What takes the place of an action where the request names a version."""
+"""The action that replaces another action if the request names a version."""
 
 COPY_SOURCE = "s3:GetObject"
-"""What a copy needs on its source."""
+"""The action that a copy needs on its source."""
 
 HEADER_ACTIONS: Mapping[bytes, str] = {
     b"x-amz-acl": "s3:PutObjectAcl",
@@ -202,16 +203,16 @@ HEADER_ACTIONS: Mapping[bytes, str] = {
     b"x-amz-object-lock-mode": "s3:PutObjectRetention",
     b"x-amz-object-lock-retain-until-date": "s3:PutObjectRetention",
 }
-"""What a header of a write of an object needs besides the action of the operation."""
+"""The action that a header of an object write needs besides the action of the operation."""
 
 WRITES = frozenset({"PutObject", "CopyObject", "PostObject", "CreateMultipartUpload"})
-"""The operations that obey the headers of L{HEADER_ACTIONS}."""
+"""The operations that apply the headers of L{HEADER_ACTIONS}."""
 
 BYPASS = "s3:BypassGovernanceRetention"
-"""What C{x-amz-bypass-governance-retention} needs."""
+"""The action that C{x-amz-bypass-governance-retention} needs."""
 
 POLICY_ACTIONS = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"})
-"""What no policy can deny to the unlimited keys of the bucket's account."""
+"""The actions that no policy can deny to the unlimited keys of the bucket's account."""
 
 _OF_WRITER = frozenset(
     {
@@ -226,11 +227,11 @@ _OF_WRITER = frozenset(
 )
 
 WRITER_ACTIONS = _OF_WRITER | {VERSION_ACTIONS[action] for action in _OF_WRITER}
-"""What concerns the bytes, the tags and the ACL of an object: its own account decides on these."""
+"""The actions on the content, tags and ACL of an object, on which the object's account decides."""
 
 
 INITIATOR_ACTIONS = frozenset({"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"})
-"""What the account that began an upload may do with it, unless a policy denies it."""
+"""The actions that the account that began an upload may perform, unless a policy denies them."""
 
 
 def actionsOf(operation: str, versionId: str | None = None) -> tuple[str, ...]:
@@ -238,8 +239,8 @@ def actionsOf(operation: str, versionId: str | None = None) -> tuple[str, ...]:
     Return the actions that an operation needs on its target.
 
     @param operation: Amazon's name.
-    @param versionId: The version that it names; L{None} if it names none.
-    @raise KeyError: The operation is in no row.
+    @param versionId: The version that the request names; L{None} for none.
+    @raise KeyError: The operation is unknown.
     """
     actions = OPERATION_ACTIONS[operation]
     if versionId is None:

@@ -1,12 +1,12 @@
 """
-The conditions of policies: operators, and the tests that a condition is compiled to.
+The conditions of policies: operators, and the tests to which conditions are compiled.
 
-An operator compares the value of a condition key with each value of the policy; one that is equal
-is enough, and for a negated operator none may be. Where the request has no value, a negated
-operator and one with C{IfExists} hold, and no other. C{ForAllValues:} and C{ForAnyValue:} compare
-each of several values of a request.
+An operator compares the value of a condition key with each value in the policy. One equal value is
+enough; for a negated operator, no value may be equal. If the request has no value, only negated
+operators and operators with C{IfExists} hold. C{ForAllValues:} and C{ForAnyValue:} compare each
+value of a multi-valued key.
 
-A value of the request that is no number, date or address equals none.
+A request value that is not a number, date or address equals no policy value.
 """
 
 import binascii
@@ -34,7 +34,7 @@ Test = Callable[[AccessContext], bool]
 """A compiled condition."""
 
 _Match = Callable[[str, AccessContext], bool]
-"""Whether a value of a request equals one of the policy's."""
+"""Whether a request value equals a value of the policy."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?", re.ASCII)
 
@@ -43,7 +43,7 @@ def parseNumber(text: str) -> Fraction | int:
     """
     Read a number.
 
-    @raise ValueError: If it is none.
+    @raise ValueError: The text is not a number.
     """
     if _NUMBER.fullmatch(text) is None:
         raise ValueError(f"{text!a:.80} is no number")
@@ -64,7 +64,7 @@ def _parseBinary(text: str) -> bytes:
 
 
 _KNOWN_ADDRESSES = 64
-"""Of one condition: clients beyond these take longer."""
+"""Cached addresses per condition; further clients take longer."""
 
 
 def _variableValue(context: AccessContext) -> Callable[[str], str | None]:
@@ -77,7 +77,7 @@ def _variableValue(context: AccessContext) -> Callable[[str], str | None]:
 
 
 def resolved(tokens: Tokens, context: AccessContext) -> Tokens | None:
-    """Put the values of a request in the place of a pattern's variables, if it has them all."""
+    """Replace a pattern's variables with values of a request; L{None} if a value is missing."""
     return resolve(tokens, _variableValue(context))
 
 
@@ -85,7 +85,7 @@ def checkVariables(tokens: Tokens) -> None:
     """
     Check the names of variables.
 
-    @raise ValueError: A name is no condition key, or one of several values.
+    @raise ValueError: A name is not a condition key, or names a multi-valued key.
     """
     for token in tokens:
         if isinstance(token, Variable):
@@ -102,7 +102,7 @@ def _patterns(values: Sequence[str], variables: bool, wildcards: bool) -> list[T
 
 
 def _anyOf(patterns: Sequence[Tokens]) -> _Match:
-    """Match a text with patterns, some of which may have variables."""
+    """Match a text against patterns, which may have variables."""
     fixed = [matcher(tokens) for tokens in patterns if not hasVariables(tokens)]
     varying = [tokens for tokens in patterns if hasVariables(tokens)]
 
@@ -148,7 +148,7 @@ _ARN_PARTS = 6
 
 
 def _arn(values: Sequence[str], variables: bool) -> _Match:
-    """Match ARNs: each of the six parts for itself, so that no star reaches over a colon."""
+    """Match ARNs: each of the six parts separately, so that no star spans a colon."""
     split: list[list[Tokens]] = []
     for tokens in _patterns(values, variables, wildcards=True):
         parts: list[list[Any]] = [[]]
@@ -176,7 +176,7 @@ def _arn(values: Sequence[str], variables: bool) -> _Match:
 
 
 def _parsed(parse: Callable[[str], Any], holds: Callable[[Any, Any], bool]) -> Any:
-    """Make the factory of a test on values that are read by a function."""
+    """Make the factory of a test that parses values and compares them."""
 
     def make(values: Sequence[str], variables: bool) -> _Match:
         wanted = [parse(value) for value in values]
@@ -201,7 +201,7 @@ def _addresses(values: Sequence[str], variables: bool) -> _Match:
         except ValueError:
             raise ValueError(f"{value!a:.80} is no network") from None
 
-    # Clients are few, and an address takes 3 microseconds to read and to compare.
+    # Clients are few, and an address takes 3 microseconds to parse and compare.
     known: dict[str, bool] = {}
 
     def matches(text: str, context: AccessContext) -> bool:
@@ -239,8 +239,8 @@ class Operator:
     """
     A condition operator.
 
-    @ivar make: Compiles the values of a policy; raises L{ValueError} for one that cannot be.
-    @ivar isNegated: Whether it holds for the values that are unlike.
+    @ivar make: Compiles the values of a policy; raises L{ValueError} for an invalid value.
+    @ivar isNegated: Whether the operator holds for unequal values.
     """
 
     make: Callable[[Sequence[str], bool], _Match]
@@ -270,7 +270,7 @@ OPERATORS: Mapping[str, Operator] = {
     "ArnNotEquals": Operator(_arn, True),
     "ArnNotLike": Operator(_arn, True),
 }
-"""Every operator but C{Null}, without qualifier and suffix."""
+"""Every operator except C{Null}, without qualifier and suffix."""
 
 _QUALIFIERS = ("ForAllValues", "ForAnyValue")
 _SUFFIX = "IfExists"
@@ -279,10 +279,10 @@ _SUFFIX = "IfExists"
 @frozen
 class Condition:
     """
-    A condition as it is written.
+    A condition as written in the policy.
 
-    @ivar operator: With its qualifier and suffix.
-    @ivar key: As it is written.
+    @ivar operator: The operator with its qualifier and suffix.
+    @ivar key: The condition key as written.
     """
 
     operator: str
@@ -290,7 +290,7 @@ class Condition:
     values: tuple[str, ...]
 
     def parts(self) -> tuple[str, str, bool]:
-        """Return the qualifier or nothing, the bare operator, and whether it has the suffix."""
+        """Return the qualifier, if any, the bare operator, and whether the suffix is present."""
         qualifier, colon, rest = self.operator.rpartition(":")
         if colon and qualifier not in _QUALIFIERS:
             raise ValueError(f"Invalid Condition type : {self.operator}")
@@ -305,7 +305,7 @@ class Condition:
         Compile the condition.
 
         @param variables: Whether the version of the policy has variables.
-        @raise ValueError: Naming the operator, the key or the value that cannot be.
+        @raise ValueError: The operator, the key or a value is invalid; the text names it.
         """
         qualifier, bare, ifExists = self.parts()
         key = findKey(self.key)
@@ -340,7 +340,7 @@ def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -
     whenAbsent = isNegated or ifExists
 
     def holds(context: AccessContext) -> bool:
-        # Many statements ask for the same.
+        # Many statements read the same key.
         try:
             value = context.values[name]
         except KeyError:
@@ -351,7 +351,7 @@ def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -
 
 
 def _ofAny(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -> Test:
-    """Compare a key of several values without a qualifier: one that is equal is enough."""
+    """Compare a multi-valued key without a qualifier: one equal value is enough."""
 
     def holds(context: AccessContext) -> bool:
         values = _several(key.read(context))

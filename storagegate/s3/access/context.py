@@ -2,10 +2,10 @@
 The values of the condition keys of bucket policies.
 
 Each key has one function that reads it from the L{AccessContext}. The value is the one that the
-operation acts on, not the text that was sent: escapes are decoded, case and white space are those
-of the canonical form, a list names each item once, and a parameter that was left out has its
-default. C{Null} alone asks whether a parameter was sent. A key that an operation has no use for is
-L{None}: a policy can tell it from an empty text.
+operation acts on, not the text that was sent: escapes are decoded, case and white space are
+canonical, a list contains each item once, and an omitted parameter has its default. Only C{Null}
+tests whether a parameter was sent. A key that does not apply to an operation is L{None}, which a
+policy can distinguish from an empty text.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,13 +35,13 @@ _NO_HEADERS: Mapping[bytes, bytes] = {}
 
 class Caller(Protocol):
     """
-    A request of a front door, as the domain needs it. What policies rarely ask for is computed
-    when it is read.
+    A request from a front end, as the domain needs it. Attributes that policies rarely use are
+    computed on access.
     """
 
     @property
     def identity(self) -> Identity:
-        """Who asks."""
+        """The identity of the request."""
 
     @property
     def operationName(self) -> str:
@@ -53,7 +53,7 @@ class Caller(Protocol):
 
     @property
     def address(self) -> str:
-        """The address of the client, behind trusted proxies."""
+        """The address of the client, resolved through trusted proxies."""
 
     @property
     def secure(self) -> bool:
@@ -61,15 +61,15 @@ class Caller(Protocol):
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Values by lower-case name."""
+        """Headers by lower-case name."""
 
     @property
     def query(self) -> Mapping[str, str]:
-        """Decoded values by name."""
+        """Decoded query parameters by name."""
 
     @property
     def signing(self) -> "Signing | None":
-        """How it was signed; L{None} for plain keys and anonymous requests."""
+        """The signature; L{None} for plain keys and anonymous requests."""
 
     @property
     def tlsVersion(self) -> str | None:
@@ -81,7 +81,7 @@ class Caller(Protocol):
 
 
 class PlainCaller(Struct, frozen=True):
-    """A L{Caller} that says of itself what it was made with."""
+    """A L{Caller} with fixed attributes."""
 
     identity: Identity
     operationName: str
@@ -97,14 +97,14 @@ class PlainCaller(Struct, frozen=True):
 
 class AccessContext(Struct, frozen=True, eq=False):
     """
-    A request for an action on a bucket or an object, as policies see it.
+    The context in which policies evaluate a request for an action on a bucket or an object.
 
     @ivar key: The object's key as text; empty for a bucket.
     @ivar owner: The account of the bucket.
     @ivar operation: Amazon's name; a copy reads its source as C{GetObject} does.
-    @ivar versionId: The version that the request names; L{None} if it names none.
-    @ivar existingTags: Of the object as it is stored.
-    @ivar values: Those of condition keys that were read already, by name.
+    @ivar versionId: The version that the request names; L{None} for none.
+    @ivar existingTags: The tags of the stored object.
+    @ivar values: The values of condition keys that were already read, by name.
     """
 
     identity: Identity
@@ -119,7 +119,7 @@ class AccessContext(Struct, frozen=True, eq=False):
 
 
 Value = str | tuple[str, ...] | None
-"""One value, several of a key that has several, or none."""
+"""One value, several values of a multi-valued key, or none."""
 
 
 @frozen
@@ -127,11 +127,11 @@ class ConditionKey:
     """
     A condition key.
 
-    @ivar name: As Amazon writes it.
+    @ivar name: The name in Amazon's spelling.
     @ivar read: Returns the value of a request.
-    @ivar isMultiple: Whether it has several values, which no variable can stand for.
-    @ivar canonical: Writes a value of a policy as L{read} writes that of a request.
-    @ivar sent: Returns the value as it was sent, for C{Null}; L{None}: the same as L{read}.
+    @ivar isMultiple: Whether the key is multi-valued; variables cannot refer to such a key.
+    @ivar canonical: Converts a policy value to the form that L{read} returns for a request.
+    @ivar sent: Returns the value as sent, for C{Null}; L{None} for the same as L{read}.
     """
 
     name: str
@@ -190,7 +190,7 @@ _PREFIX_LISTS = _LISTS | {"ListMultipartUploads"}
 
 
 def _parameter(name: str) -> ConditionKey:
-    """Make the key of a parameter of lists, which is empty if it was left out."""
+    """Make the key of a list parameter, which is empty if it was omitted."""
 
     def sent(context: AccessContext) -> str | None:
         isList = context.operation in _PREFIX_LISTS
@@ -212,7 +212,7 @@ def _maxKeys(context: AccessContext) -> str | None:
     try:
         return str(parsePageSize(context.request.query))
     except S3Error:
-        # The operation refuses it, too.
+        # The operation refuses the parameter, too.
         return None
 
 
@@ -249,7 +249,7 @@ def _sourceAddress(context: AccessContext) -> str | None:
     try:
         return str(readAddress(address))
     except ValueError:
-        # A UNIX socket.
+        # A UNIX socket has no address.
         return address or None
 
 
@@ -260,13 +260,13 @@ def _copySource(context: AccessContext) -> str | None:
     try:
         bucket, key, _ = parseCopySource(value)
     except S3Error:
-        # The operation refuses it, too.
+        # The operation refuses the header, too.
         return None
     return f"/{bucket}/{key.decode()}"
 
 
 def _withSlash(text: str) -> str:
-    """Write a copy source, which Amazon's guide has without the slash ahead, with it."""
+    """Return a copy source with a leading slash, which Amazon's guide omits."""
     return text if text.startswith("/") else f"/{text}"
 
 
@@ -275,7 +275,7 @@ def _canonicalHash(text: str) -> str:
 
 
 def _grantees(text: str) -> str:
-    """Write a list of grantees as C{id=...,uri=...}: each once, in order, without quotes."""
+    """Return a list of grantees as C{id=...,uri=...}: unique, sorted, without quotes."""
     found = set()
     for each in text.split(","):
         kind, equals, grantee = each.strip().partition("=")
@@ -299,13 +299,13 @@ def _retainUntil(context: AccessContext) -> str | None:
 
 
 def _etags(text: str) -> str:
-    """Write a list of entity tags without quotes, each once; the star stands for all."""
+    """Return a list of entity tags without quotes, each once; C{*} replaces all others."""
     tags = {each.strip().removeprefix("W/").strip('"') for each in text.split(",")}
     return "*" if "*" in tags else ",".join(sorted(tags))
 
 
 def _fixed(canonical: Callable[[str], str]) -> Callable[[str], str]:
-    """Leave a pattern of a policy with wildcards or variables as it is."""
+    """Leave policy patterns with wildcards or variables unchanged."""
     return lambda text: text if set("*?$") & set(text) else canonical(text)
 
 
@@ -325,7 +325,7 @@ def _defaulted(
     default: Callable[[AccessContext], str | None],
     canonical: Callable[[str], str] = str,
 ) -> ConditionKey:
-    """Make the key of a header that has a default, which counts where it was left out."""
+    """Make the key of a header with a default, which applies if the header was omitted."""
     sent = _header(name.encode())
 
     def read(context: AccessContext) -> str | None:
@@ -345,7 +345,7 @@ def _defaultList(context: AccessContext) -> str | None:
 def _defaultClass(context: AccessContext) -> str | None:
     if context.operation not in WRITES:
         return None
-    # A copy has the class of its source, and is decided on once more when that is known.
+    # A copy inherits the class of its source; access is decided again when that is known.
     isTaken = context.operation == "CopyObject" and _directive(context) != "REPLACE"
     return None if isTaken else "STANDARD"
 
@@ -391,7 +391,7 @@ _KEYS = (
     ConditionKey("aws:username", _userName),
     ConditionKey("s3:authType", _signingPart("kind")),
     _parameter("delimiter"),
-    # A bucket has a policy only after it was created: nothing is left that could name a region.
+    # A bucket has a policy only after its creation, when no request names a region.
     ConditionKey("s3:LocationConstraint", lambda context: None),
     ConditionKey("s3:max-keys", _maxKeys, sent=_sentMaxKeys),
     ConditionKey("s3:object-lock-legal-hold", _header(b"x-amz-object-lock-legal-hold")),
@@ -424,7 +424,7 @@ _KEYS = (
 )
 
 CONDITION_KEYS: Mapping[str, ConditionKey] = {key.name.lower(): key for key in _KEYS}
-"""All keys but those of tags, by lower-case name: policies write them in any case."""
+"""All keys except tag keys, by lower-case name: policies may use any case."""
 
 _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:existingobjecttag/": lambda context: context.existingTags,
@@ -434,9 +434,9 @@ _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
 
 def findKey(name: str) -> ConditionKey | None:
     """
-    Look a condition key up.
+    Look up a condition key.
 
-    @param name: In any case, but for the key of a tag in C{s3:ExistingObjectTag/KEY}.
+    @param name: The name in any case, except for the tag key in C{s3:ExistingObjectTag/KEY}.
     """
     known = CONDITION_KEYS.get(name.lower())
     if known is not None:

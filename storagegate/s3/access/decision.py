@@ -1,19 +1,19 @@
 """
-The decision on a request: what the settings of a bucket say, in this order.
+The access decision on a request, in this order.
 
- 1. The front door proves who asks, or that the request is anonymous.
- 2. The limits of the access key, which nothing widens
-    (L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}).
- 3. A statement of the bucket's policy that denies. It binds the owner too, but the root key is
-    bound by nothing, and the unlimited keys of the bucket's account can always change the policy.
- 4. C{RestrictPublicBuckets} with a public policy: only the bucket's account.
- 5. The root key; the bucket's account, or for the bytes, tags and list of an object the object's
-    account; a statement that allows; a grant of a list.
- 6. Otherwise the access is denied.
+  1. The front end authenticates the request, or establishes that it is anonymous.
+  2. The limits of the access key apply; nothing widens them
+     (L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}).
+  3. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
+     key, and the unlimited keys of the bucket's account can always change the policy.
+  4. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
+  5. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
+     object the object's account; an allow statement; a grant of an ACL.
+  6. Otherwise the access is denied.
 
-A statement that allows does not open an object of another account, as in S3: its own account has
-to. What the root key writes in the bucket of another account is that account's to use. Under
-C{BucketOwnerEnforced} all objects are the bucket's account's, and no list counts. The account
+As in S3, an allow statement does not open an object of another account: only its own account can.
+An object that the root key writes in the bucket of another account is that account's to use. Under
+C{BucketOwnerEnforced} the bucket's account owns all objects, and ACLs do not apply. The account
 that began a multipart upload may abort it and list its parts.
 """
 
@@ -54,7 +54,7 @@ BUCKET_OWNER_PREFERRED = "BucketOwnerPreferred"
 BUCKET_OWNER_ENFORCED = "BucketOwnerEnforced"
 
 OWNERSHIPS = (OBJECT_WRITER, BUCKET_OWNER_PREFERRED, BUCKET_OWNER_ENFORCED)
-"""The object ownership that a bucket can have; the first one if it never set any."""
+"""The object ownerships of buckets; the first is the default."""
 
 
 @frozen
@@ -62,7 +62,7 @@ class PublicAccessBlock:
     """
     The limits of public access to a bucket.
 
-    @ivar blockPublicAcls: No list with a grant to a group may be set.
+    @ivar blockPublicAcls: No ACL with a grant to a group may be set.
     @ivar ignorePublicAcls: Grants to groups do not count.
     @ivar blockPublicPolicy: No public policy may be set.
     @ivar restrictPublicBuckets: A bucket with a public policy is open to its own account only.
@@ -87,7 +87,7 @@ def _describe(
     record: ObjectRecord | None = None,
     operation: str = "",
 ) -> AccessContext:
-    """Describe a request to a policy; the parameters are those of L{BucketAccess.decide}."""
+    """Describe a request for policies; the parameters match L{BucketAccess.decide}."""
     return AccessContext(
         caller.identity,
         caller,
@@ -102,10 +102,10 @@ def _describe(
 
 class BucketAccess(Struct, frozen=True, eq=False):
     """
-    The compiled settings of a bucket that decide on access.
+    The compiled access settings of a bucket.
 
     @ivar account: The owner.
-    @ivar acl: L{None} for the private list.
+    @ivar acl: L{None} for the private ACL.
     """
 
     account: str
@@ -116,7 +116,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
 
     @property
     def isEnforced(self) -> bool:
-        """Whether all objects are the bucket's account's, and lists do not count."""
+        """Whether the bucket's account owns all objects, and ACLs do not apply."""
         return self.ownership == BUCKET_OWNER_ENFORCED
 
     def decide(
@@ -130,13 +130,12 @@ class BucketAccess(Struct, frozen=True, eq=False):
         initiator: str | None = None,
     ) -> None:
         """
-        Decide on a request for a bucket with settings, or of another account than its own.
+        Decide on a request for a bucket with settings, or by another account than the owner.
 
         @param key: Empty for the bucket itself.
         @param record: The object, if it was looked up and exists.
-        @param operation: Amazon's name, if it is another than the request's.
-        @param initiator: The account that began the upload which the request names, if there is
-            one.
+        @param operation: Amazon's name of the operation, if it differs from the request's.
+        @param initiator: The account that began the upload that the request names, if any.
         @raise S3Error: C{AccessDenied}.
         """
         identity = caller.identity
@@ -144,7 +143,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
             return
         operation = operation or caller.operationName
         if operation == "DeleteObjects" and not key:
-            # Each key is for itself: only whether there can be one is known.
+            # Each key is authorised separately; here only whether any could be allowed.
             if not self.couldAllow(identity, "s3:DeleteObject"):
                 raise S3Error("AccessDenied")
             return
@@ -160,21 +159,21 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if operation in WRITES:
             headers = caller.headers
             for action in {HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers}:
-                # The list of a new object is its account's to set.
+                # The writer's account may set the ACL of its new object.
                 isOwn = action == "s3:PutObjectAcl" and not identity.isAnonymous
                 writer = identity.account if isOwn else None
                 if not self.allows(identity, action, context, writer):
                     raise S3Error("AccessDenied")
-        # A key that is missing is shown as such only to those that may list.
+        # Only a caller that may list learns that a key is missing.
         isMissing = record is None and operation in _READS
         if isMissing and not self.allows(identity, "s3:ListBucket", context):
             raise S3Error("AccessDenied")
 
     def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
         """
-        Return whether a retention in governance mode gives way to a request.
+        Return whether a request may bypass a retention in governance mode.
 
-        @param versionId: The version that the request names; L{None} for the current one.
+        @param versionId: The version that the request names; L{None} for the current version.
         """
         context = partial(_describe, caller, bucket, key, versionId)
         return self.allows(caller.identity, BYPASS, context)
@@ -183,7 +182,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
     ) -> ObjectRecord:
         """
-        Return an object without what a request may not see of its lock.
+        Return an object without the parts of its lock that the request may not see.
 
         @param versionId: See L{mayBypass}.
         """
@@ -203,7 +202,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
         self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
     ) -> bool:
         """
-        Return whether a request may see which tags an object has.
+        Return whether a request may see the tags of an object.
 
         @param versionId: See L{mayBypass}.
         """
@@ -222,13 +221,13 @@ class BucketAccess(Struct, frozen=True, eq=False):
         acl: AccessControlList | None = None,
     ) -> bool:
         """
-        Decide by the steps from the third on.
+        Decide by the third and all later steps.
 
-        @param action: With its prefix, C{s3:GetObject}.
-        @param context: Describes the request; called only if there is a policy.
-        @param owner: The account of the object or of the upload, if it exists and the action
-            concerns one.
-        @param acl: The object's; L{None} for the private list.
+        @param action: The action with its prefix, such as C{s3:GetObject}.
+        @param context: Describes the request; called only if a policy applies.
+        @param owner: The account of the object or the upload, if the action concerns an existing
+            one.
+        @param acl: The ACL of the object; L{None} for the private ACL.
         """
         if identity.isRoot:
             return True
@@ -263,7 +262,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
     def _isGranted(
         self, identity: Identity, action: str, owner: str | None, acl: AccessControlList | None
     ) -> bool:
-        """Return whether a list grants an action."""
+        """Return whether an ACL grants an action."""
         withGroups = not self.block.ignorePublicAcls
         permission = bucketPermission(action)
         if permission is not None:
@@ -271,7 +270,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 permission, identity, withGroups=withGroups
             ):
                 return False
-            # Who may write may remove what is its own.
+            # A writer may remove only its own objects.
             return action != "s3:DeleteObject" or owner in (None, identity.account)
         permission = objectPermission(action)
         return (
@@ -282,9 +281,9 @@ class BucketAccess(Struct, frozen=True, eq=False):
 
     def couldAllow(self, identity: Identity, action: str) -> bool:
         """
-        Return whether an action can be allowed on some object: before the names are known.
+        Return whether an action could be allowed on some object, before the keys are known.
 
-        @param action: With its prefix.
+        @param action: The action with its prefix.
         """
         if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
             return True
@@ -294,9 +293,9 @@ class BucketAccess(Struct, frozen=True, eq=False):
 
     def checkList(self, acl: AccessControlList) -> None:
         """
-        Check that the settings permit a new list, of the bucket or of an object in it.
+        Check that the settings permit a new ACL of the bucket or of an object in it.
 
-        @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public list.
+        @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public ACL.
         """
         if self.isEnforced and acl != privateList(self.account):
             raise S3Error("AccessControlListNotSupported")
@@ -307,8 +306,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         Return the account that will own a new object.
 
-        @param writer: The account that writes it.
-        @param acl: The list that the request names, if it names one.
+        @param writer: The account that writes the object.
+        @param acl: The ACL that the request names, if any.
         """
         if self.isEnforced:
             return self.account

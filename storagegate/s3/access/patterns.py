@@ -4,12 +4,12 @@ Patterns of bucket policies::
     pattern  = *(text / "*" / "?" / variable)
     variable = "${" key [", '" default "'"] "}" / "${*}" / "${?}" / "${$}"
 
-C{*} is any run of characters, slashes too, C{?} is one. A variable stands for the value that the
-request has for a condition key, taken literally: a star in it is a star. Where the request has no
-value and the pattern no default, the pattern matches nothing.
+C{*} matches any run of characters, including slashes; C{?} matches one character. A variable stands
+for the literal value of a condition key in the request: a star in it matches only a star. If the
+request has no value and the variable no default, the pattern matches nothing.
 
-Matching takes time in proportion to the text: the pieces between stars are found from left to
-right, each at its first place, and no place is tried twice for another piece.
+Matching takes time in proportion to the text: the pieces between stars are searched from left to
+right, each at its first position, and no position is tried again for another piece.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,8 +34,8 @@ class Variable:
     """
     A variable of a pattern.
 
-    @ivar key: The condition key, as it is written.
-    @ivar default: Its value where the request has none; L{None} for no default.
+    @ivar key: The condition key as written.
+    @ivar default: The value if the request has none; L{None} for no default.
     """
 
     key: str
@@ -54,8 +54,8 @@ def tokenise(text: str, *, wildcards: bool, variables: bool) -> Tokens:
 
     @param wildcards: Whether C{*} and C{?} are wildcards.
     @param variables: Whether C{${...}} is a variable.
-    @return: Wildcards, variables and the runs of text between them, which are not empty.
-    @raise ValueError: A variable is malformed; the text says which.
+    @return: Wildcards, variables and the non-empty runs of text between them.
+    @raise ValueError: A variable is malformed; the text names it.
     """
     tokens: list[Token] = []
     literal = ""
@@ -106,10 +106,10 @@ def hasVariables(tokens: Iterable[Token]) -> bool:
 
 def resolve(tokens: Tokens, value: Callable[[str], str | None]) -> Tokens | None:
     """
-    Put values in the place of variables.
+    Replace variables with values.
 
-    @param value: From a condition key to the value of the request, or L{None}.
-    @return: L{None} if there is no value for one of them.
+    @param value: Maps a condition key to its value in the request, or L{None}.
+    @return: L{None} if a variable has no value.
     """
     resolved: list[Token] = []
     for token in tokens:
@@ -127,7 +127,7 @@ def resolve(tokens: Tokens, value: Callable[[str], str | None]) -> Tokens | None
 
 
 _Piece = tuple[int, tuple[tuple[int, str], ...]]
-"""A run without stars: its length, and its texts with their offsets; C{?} only adds to both."""
+"""A run without stars: its length, and its texts with offsets; C{?} adds only to both."""
 
 
 def _pieces(tokens: Tokens) -> list[_Piece]:
@@ -156,7 +156,7 @@ def _fits(piece: _Piece, text: str, at: int) -> bool:
 
 
 def _find(piece: _Piece, text: str, start: int) -> int:
-    """Return the first place from C{start} on where a piece fits; -1 if there is none."""
+    """Return the first position at or after C{start} where a piece fits; -1 for none."""
     length, texts = piece
     if not texts:
         return start if start + length <= len(text) else -1
@@ -173,9 +173,9 @@ def _find(piece: _Piece, text: str, start: int) -> int:
 
 def matcher(tokens: Tokens) -> Callable[[str], bool]:
     """
-    Make the test of whether a whole text matches a pattern.
+    Make a test of whether a whole text matches a pattern.
 
-    @param tokens: Without variables.
+    @param tokens: A pattern without variables.
     """
     pieces = _pieces(tokens)
     if len(pieces) == 1:
@@ -185,7 +185,7 @@ def matcher(tokens: Tokens) -> Callable[[str], bool]:
     if tokens == (ANY,):
         return lambda text: True
     if len(tokens) == 2 and isinstance(tokens[0], str) and tokens[1] is ANY:
-        # A prefix, as most patterns are.
+        # Most patterns are a prefix and a star.
         prefix = tokens[0]
         return lambda text: text.startswith(prefix)
 
@@ -206,12 +206,12 @@ def matcher(tokens: Tokens) -> Callable[[str], bool]:
 
 def derive(tokens: Tokens, text: str) -> tuple[Tokens, ...]:
     """
-    Return the patterns of what may follow a text: its Brzozowski derivatives.
+    Return the patterns of the possible continuations of a text: the Brzozowski derivatives.
 
-    @param tokens: A pattern; where the text reaches a variable there is no derivative.
-    @return: Any of them has to match the rest; none if nothing that begins so matches.
+    @param tokens: A pattern; there is no derivative past a variable.
+    @return: Patterns, one of which must match the rest; empty if no continuation can match.
     """
-    # Each token of one character, so that a place in the pattern is a number.
+    # One token per character, so that a position in the pattern is a number.
     singles: list[Token] = []
     for token in tokens:
         if isinstance(token, str):
@@ -242,7 +242,7 @@ def derive(tokens: Tokens, text: str) -> tuple[Tokens, ...]:
     kept = [
         place
         for place in sorted(places)
-        # What follows a star is matched by the star's own pattern.
+        # The star's own pattern already matches the continuation after it.
         if not (place and singles[place - 1] is ANY and place - 1 in places)
     ]
     return tuple(_joined(singles[place:]) for place in kept)

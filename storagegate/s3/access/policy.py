@@ -10,10 +10,10 @@ The document is Amazon's, version C{2008-10-17} or C{2012-10-17}::
     resource  = "Resource" / "NotResource": ARN of the bucket or its objects / [*ARN]
     Condition = {operator: {key: value / [*value]}}
 
-What cannot be obeyed is refused, so that no rule of a policy is without effect.
+A policy with an unsupported rule is refused, so that no rule is silently ignored.
 
-A policy is compiled to lists of rules, one for each action: only statements that concern the action
-are judged for a request, and of these first the principal, then the key, then the conditions.
+A policy is compiled to lists of rules, one for each action: a request evaluates only the statements
+on its action, first the key, then the principal, then the conditions.
 """
 
 import json
@@ -47,7 +47,7 @@ _IDENTITY_ARN = "arn:aws:iam::"
 
 
 def malformed(message: str) -> S3Error:
-    """Make the error of a policy."""
+    """Make the error for an invalid policy."""
     return S3Error("MalformedPolicy", message[:400])
 
 
@@ -56,9 +56,9 @@ class Principals:
     """
     The identities that a principal names.
 
-    @ivar isAll: Whether it is C{*}, which anonymous requests are too.
-    @ivar accounts: By name.
-    @ivar users: Account and access key.
+    @ivar isAll: Whether the principal is C{*}, which includes anonymous requests.
+    @ivar accounts: Accounts by name.
+    @ivar users: Pairs of account and access key.
     @ivar ids: Canonical ids of accounts.
     """
 
@@ -68,7 +68,7 @@ class Principals:
     ids: frozenset[str] = frozenset()
 
     def includes(self, identity: Identity) -> bool:
-        """Return whether an identity is named."""
+        """Return whether the principal includes an identity."""
         if self.isAll:
             return True
         account = identity.account
@@ -82,12 +82,12 @@ class Principals:
 @frozen
 class Statement:
     """
-    A statement as it is written, validated.
+    A validated statement.
 
-    @ivar actions: Those that it concerns, by full name.
+    @ivar actions: The actions that it concerns, by full name.
     @ivar onBucket: Whether the bucket itself is a resource.
     @ivar keys: The patterns of the keys that are resources.
-    @ivar isNotResource: Whether it concerns all other resources instead.
+    @ivar isNotResource: Whether the statement concerns all other resources instead.
     """
 
     isAllow: bool
@@ -102,17 +102,18 @@ class Statement:
     @property
     def isPublic(self) -> bool:
         """
-        Whether it allows something to the public, as Amazon defines it.
+        Whether the statement allows public access, by Amazon's definition.
 
-        It does not if it names its principals, or if a condition holds for fixed values of a key
-        that tells who asks or from where.
+        It does not if it names its principals, or if a condition requires fixed values of a key
+        that identifies the caller or its location.
         """
         if not self.isAllow or not (self.principals.isAll or self.isNotPrincipal):
             return False
         return not any(map(_isFixing, self.conditions))
 
 
-# The keys whose fixed values make a statement not public, and the operators that fix a value.
+# The keys that make a statement non-public if their values are fixed, and the operators that fix a
+# value.
 _FIXING_KEYS = frozenset(
     {
         *("aws:principalaccount", "aws:principalarn", "aws:userid", "aws:username"),
@@ -139,7 +140,7 @@ def _isFixing(condition: Condition) -> bool:
 
 
 def _isNarrow(text: str) -> bool:
-    """Return whether a network is private, or no wider than Amazon takes for a fixed one."""
+    """Return whether a network is narrow enough for Amazon to consider it fixed."""
     network = readNetwork(text, strict=False)
     return network.prefixlen >= (8 if network.version == 4 else 32)
 
@@ -154,16 +155,16 @@ _Row = tuple[
 
 class Rules(Struct, frozen=True):
     """
-    The statements of one effect that concern one action.
+    The statements with one effect on one action.
 
-    Statements on objects whose keys begin otherwise are passed by without a call, and with one look
-    at the key if it begins as in none of them: of 20 statements that takes 2 microseconds, and with
-    a call for each of them 7.
+    Statements whose key prefixes do not match are skipped without a call, and all at once if no
+    prefix matches: 20 such statements take 2 microseconds, instead of 7 with a call for each.
 
-    @ivar rows: For each statement the beginnings of keys, or L{None} and a test of the key, or
-        twice L{None} for every key; a test of the identity, or L{None} for all; the conditions.
-    @ivar beginnings: Those of all statements that have some.
-    @ivar others: The rows of the other statements.
+    @ivar rows: For each statement: key prefixes; or L{None} and a test of the key; or twice L{None}
+        for every key. Then a test of the identity, or L{None} for all identities; then the
+        conditions.
+    @ivar beginnings: The key prefixes of all statements that have some.
+    @ivar others: The rows without key prefixes.
     """
 
     rows: tuple[_Row, ...]
@@ -171,7 +172,7 @@ class Rules(Struct, frozen=True):
     others: tuple[_Row, ...]
 
     def hold(self, context: AccessContext) -> bool:
-        """Return whether one of the statements applies to a request."""
+        """Return whether any of the statements applies to a request."""
         key, identity = context.key, context.identity
         for starts, keys, principals, conditions in (
             self.rows if key.startswith(self.beginnings) else self.others
@@ -191,7 +192,7 @@ class Rules(Struct, frozen=True):
         return False
 
     def couldHold(self, identity: Identity) -> bool:
-        """Return whether one of the statements names an identity."""
+        """Return whether any of the statements names an identity."""
         return any(principals is None or principals(identity) for _, _, principals, _ in self.rows)
 
 
@@ -206,9 +207,9 @@ _Compiled = tuple[Statement, Callable[[Identity], bool] | None, _KeyTest | None,
 
 class _RulesByAction(dict[str, tuple[Rules, Rules]]):
     """
-    The statements that deny an action, and those that allow it, made when they are looked up first.
+    The deny and allow statements of an action, compiled on first look-up.
 
-    Actions are few, and a look-up that finds them calls nothing.
+    Actions are few, and a look-up of a cached action runs no Python code.
     """
 
     def __init__(self, compiled: Iterable[_Compiled]) -> None:
@@ -237,14 +238,14 @@ class BucketPolicy:
     """
     A compiled policy.
 
-    @ivar document: As it was put.
-    @ivar isPublic: Whether a statement of it allows something to the public.
-    @ivar rules: By action.
+    @ivar document: The original document.
+    @ivar isPublic: Whether any statement allows public access.
+    @ivar rules: Rules by action.
     """
 
     def __init__(self, document: bytes, statements: Iterable[Statement], variables: bool) -> None:
         """
-        @param variables: Whether its version has variables.
+        @param variables: Whether the policy's version supports variables.
         @raise ValueError: A condition cannot be compiled.
         """
         self.document = document
@@ -262,8 +263,8 @@ class BucketPolicy:
 
     def evaluate(self, action: str, context: AccessContext) -> bool | None:
         """
-        Return what the policy says of a request: L{False} if a statement denies it, L{True} if one
-        allows it, L{None} if it says nothing.
+        Evaluate the policy for a request: L{False} if a statement denies it, L{True} if one allows
+        it, L{None} if no statement applies.
         """
         denies, allows = self.rules[action]
         if denies.hold(context):
@@ -279,7 +280,7 @@ def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:
 
 
 def _beginnings(statement: Statement) -> tuple[str, ...] | None:
-    """Return the beginnings of keys that a statement concerns; L{None} if it is not these only."""
+    """Return the key prefixes of a statement; L{None} if it concerns other keys, too."""
     found = []
     for tokens in statement.keys:
         if len(tokens) != 2 or not isinstance(tokens[0], str) or tokens[1] is not ANY:
@@ -289,7 +290,7 @@ def _beginnings(statement: Statement) -> tuple[str, ...] | None:
 
 
 def _keyTest(statement: Statement) -> _KeyTest | None:
-    """Compile the patterns of keys to a test; L{None} if it holds for every key."""
+    """Compile the key patterns to a test; L{None} if they match every key."""
     fixed = [matcher(tokens) for tokens in statement.keys if not hasVariables(tokens)]
     varying = [tokens for tokens in statement.keys if hasVariables(tokens)]
     isNot = statement.isNotResource
@@ -317,10 +318,10 @@ class PrincipalDirectory(Protocol):
     """The identities that a new policy can name."""
 
     def isAccountId(self, accountId: str) -> bool:
-        """Return whether an account has a canonical id."""
+        """Return whether a canonical id belongs to an account."""
 
     def hasAccount(self, account: str) -> bool:
-        """Return whether there is an account of this name."""
+        """Return whether an account of this name exists."""
 
     def hasUser(self, account: str, accessKey: str) -> bool:
         """Return whether an account has a key."""
@@ -336,12 +337,12 @@ def compilePolicy(
     """
     Read, validate and compile a policy.
 
-    @param document: As it was sent.
-    @param bucket: The bucket whose policy it is.
-    @param directory: The identities that a new policy can name; L{None} for one that was stored,
-        whose principals may have been removed since.
-    @raise S3Error: C{MalformedPolicy}, naming the problem; its cause is L{UnknownPrincipal} for
-        that of a principal which the directory does not have.
+    @param document: The original document.
+    @param bucket: The bucket of the policy.
+    @param directory: The identities that a new policy can name; L{None} for a stored policy, whose
+        principals may have been removed since.
+    @raise S3Error: C{MalformedPolicy}, naming the problem; caused by L{UnknownPrincipal} if the
+        directory lacks a principal.
     """
     policy = _parseJSON(document)
     _checkElements(policy, _POLICY_ELEMENTS)
@@ -370,10 +371,10 @@ def compilePolicy(
 
 def _checkNew(statement: Statement, directory: PrincipalDirectory) -> None:
     """
-    Check what only a new policy has to keep to.
+    Check rules that apply only to new policies.
 
-    @raise ValueError: The statement allows something to all but some.
-    @raise UnknownPrincipal: It names an identity that does not exist.
+    @raise ValueError: The statement combines Allow with NotPrincipal.
+    @raise UnknownPrincipal: The statement names an identity that does not exist.
     """
     if statement.isNotPrincipal and statement.isAllow:
         raise ValueError("Allow with NotPrincipal is not allowed.")
@@ -422,7 +423,7 @@ def _checkElements(found: Mapping[str, Any], known: frozenset[str]) -> None:
 
 
 def _texts(value: Any, what: str) -> list[str]:
-    """Return one text or a list of them as a list that is not empty."""
+    """Return one text, or a non-empty list of texts, as a list."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         raise ValueError(f"{what} must be a string or a list of strings")
@@ -430,7 +431,7 @@ def _texts(value: Any, what: str) -> list[str]:
 
 
 def _one(statement: Mapping[str, Any], name: str) -> tuple[Any, bool]:
-    """Return the value of an element or of its negation, and whether it is that."""
+    """Return the value of an element or of its negation, and whether it is the negation."""
     negation = f"Not{name}"
     if name in statement and negation in statement:
         raise ValueError(f"{name} and {negation} must not be in one statement")
@@ -443,9 +444,9 @@ def _one(statement: Mapping[str, Any], name: str) -> tuple[Any, bool]:
 
 class _StatementReader:
     """
-    Validate the statements of one policy.
+    Validates the statements of one policy.
 
-    @ivar variables: Whether the version of the policy has variables.
+    @ivar variables: Whether the policy's version supports variables.
     """
 
     def __init__(self, bucket: str, variables: bool) -> None:
@@ -454,7 +455,7 @@ class _StatementReader:
         self._ids: set[str] = set()
 
     def read(self, statement: Any) -> Statement:
-        """Read a statement, or raise L{ValueError} with the problem."""
+        """Validate a statement; raise L{ValueError} with the problem."""
         if not isinstance(statement, dict):
             raise ValueError("Statement must be an object or a list of objects")
         _checkElements(statement, _STATEMENT_ELEMENTS)
@@ -492,7 +493,7 @@ class _StatementReader:
         self._ids.add(sid)
 
     def _resources(self, arns: Iterable[str]) -> tuple[bool, tuple[Tokens, ...]]:
-        """Return whether the bucket is among resources, and the patterns of keys that are."""
+        """Return whether the resources include the bucket, and their key patterns."""
         onBucket = False
         keys: list[Tokens] = []
         for arn in arns:
@@ -506,13 +507,13 @@ class _StatementReader:
             if name == arn or not (isBucket or found):
                 raise ValueError(f"Policy has invalid resource: {arn!a:.200}")
             onBucket = onBucket or isBucket
-            # No key is empty: a pattern that ends at the slash is of none.
+            # No key is empty: a pattern that ends at the slash matches none.
             keys += (each for each in found if each)
         return onBucket, tuple(keys)
 
 
 def _expanded(pattern: str) -> frozenset[str]:
-    """Return the actions that a pattern names, whose case does not matter."""
+    """Return the actions that match a pattern, ignoring case."""
     matches = matcher(tokenise(pattern.lower(), wildcards=True, variables=False))
     found = frozenset(action for action in ACTIONS if matches(action.lower()))
     if not found:
@@ -553,11 +554,11 @@ def _canonicalUser(text: str) -> str:
 
 
 def _identityArn(text: str) -> tuple[str, str]:
-    """Return the account that a principal names, and the access key or nothing."""
+    """Return the account that a principal names, and its access key or an empty text."""
     rest = text.removeprefix(_IDENTITY_ARN)
     user = ""
     if rest != text:
-        # An access key has no colon; a name of an account may have one.
+        # An access key has no colon, but an account name may.
         account, _, last = rest.rpartition(":")
         if last != "root":
             user = last.removeprefix("user/")

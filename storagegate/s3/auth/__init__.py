@@ -1,1 +1,1 @@
-"""Who signed a request: signature versions 2 and 4, and access keys in headers."""
+"""Authentication of requests: signature versions 2 and 4, and access keys in headers."""

@@ -1,13 +1,13 @@
 """
-Authentication of S3 requests: by which scheme, as which identity, and how the body is verified.
+Authentication of S3 requests: the scheme, the identity, and the verification of the body.
 
-It comes before the look-up of the operation, so no operation can omit it. C{docs/s3.rst} has the
-order of the checks and the choice between 400, 401 and 403.
+Authentication precedes the look-up of the operation, so no operation can omit it. C{docs/s3.rst}
+documents the order of the checks and the choice between 400, 401 and 403.
 
-SDKs move the C{x-amz-} headers of what they presign (C{x-amz-meta-*}, C{x-amz-acl},
-C{x-amz-checksum-*}) into the query, in any case. There they are signed, and mean what the header
-means, but for the checksum of a body: aws-sdk-js signs that of an empty one, for it has no other
-yet.
+When SDKs presign a URL, they move its C{x-amz-} headers (C{x-amz-meta-*}, C{x-amz-acl},
+C{x-amz-checksum-*}) into the query, in any case. The parameters are signed there and mean the same
+as the headers, except for the checksum of a body: aws-sdk-js has no body yet and signs the checksum
+of an empty one.
 """
 
 import re
@@ -32,8 +32,8 @@ from storagegate.s3.names import bucketOfHost, parseQuery
 
 _TOKEN = "x-amz-security-token"
 
-# Parameters of the signature itself, and the SDK's remark on a checksum that the body may lack: the
-# user of a URL does not know of it.
+# Parameters of the signature itself, and the SDK's declaration of a checksum, which the user of a
+# URL does not know of and may omit.
 _NOT_HEADERS = frozenset(
     {
         "x-amz-algorithm",
@@ -57,12 +57,12 @@ def withQueryHeaders(
     without: frozenset[str] = _NOT_HEADERS | _CHECKSUMS,
 ) -> Mapping[bytes, bytes]:
     """
-    Add the headers that a query carries to those of the request, which take precedence.
+    Add the headers in a query to the headers of the request, which take precedence.
 
     @param query: Decoded values by name.
     @param headers: Values by lower-case name.
-    @param without: Lower-case names of parameters that are no headers.
-    @raise S3Error: C{InvalidArgument} for a value that no header can have, and for a repeated name.
+    @param without: Lower-case names of parameters that are not headers.
+    @raise S3Error: C{InvalidArgument} for a value that is invalid in a header, or a repeated name.
     """
     found: dict[bytes, bytes] = {}
     for name, value in query.items():
@@ -84,11 +84,11 @@ _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
 
 class Signing(Struct, frozen=True):
     """
-    How a request was signed.
+    The signature of a request.
 
     @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
     @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
-    @ivar seconds: When, since the epoch; L{None} where the signature does not say it.
+    @ivar seconds: Time of the signature, since the epoch; L{None} if the signature has none.
     """
 
     version: str
@@ -109,8 +109,8 @@ class Authenticated(Struct, frozen=True, eq=False):
 
     @ivar payloadHash: A SHA-256 in hexadecimal, or one of the constants of C{sigv4}.
     @ivar claim: The verified claim of version 4; L{None} for every other scheme.
-    @ivar signingKey: The key that may sign the chunks of the body too.
-    @ivar source: Where the credentials were found.
+    @ivar signingKey: The key that may also sign the chunks of the body.
+    @ivar source: The location of the credentials.
     """
 
     identity: Identity
@@ -121,11 +121,11 @@ class Authenticated(Struct, frozen=True, eq=False):
 
     @property
     def signing(self) -> Signing | None:
-        """What conditions of policies see of the signature."""
+        """The signature for policy conditions."""
         kind = _KINDS[self.source]
         if self.claim is not None:
             return Signing("AWS4-HMAC-SHA256", kind, self.claim.seconds)
-        # Plain keys and anonymous requests are in the header, where version 2 is not read.
+        # Plain keys and anonymous requests have the source HEADER, where version 2 is not accepted.
         return None if self.source is SignatureSource.HEADER else Signing("AWS", kind)
 
     @property
@@ -141,18 +141,18 @@ class Authenticated(Struct, frozen=True, eq=False):
         limit: int = PUT_LIMIT,
     ) -> BodyExpectation:
         """
-        Collect what the request declares of its body.
+        Collect the declarations of a request about its body.
 
         @param headers: Values by lower-case name.
-        @param contentLength: The parsed C{Content-Length}; it counts if the header is present.
+        @param contentLength: The parsed C{Content-Length}, used if the header is present.
         @param algorithm: The checksum to compute if the request names none.
         @param limit: Largest size of the decoded body, in bytes.
         @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}, C{InvalidDigest},
-            C{InvalidRequest}: before a byte is read.
+            C{InvalidRequest}, before any byte is read.
         """
         streaming = self.streaming
         if streaming:
-            # Most bodies come whole, and an idle daemon stays small.
+            # Imported late: most bodies are not chunked, and an idle daemon stays small.
             from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 
             length = parseDecodedLength(headers.get(b"x-amz-decoded-content-length"))
@@ -194,9 +194,9 @@ def _tooMany() -> S3Error:
 
 def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
     """
-    Return whether a request carries no credentials outside of its body.
+    Return whether a request has no credentials outside its body.
 
-    @param queryString: As it was sent, without the question mark.
+    @param queryString: The raw query, without the question mark.
     @param headers: Values by lower-case name.
     """
     return not (
@@ -210,9 +210,9 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
 
 def _rejectToken(names: Iterable[str]) -> None:
     """
-    Reject the token of a temporary key: no key is one.
+    Reject the token of a temporary key; temporary keys do not exist.
 
-    @param names: Of the parameters or fields that a request has, in any case.
+    @param names: The names of the parameters or fields of a request, in any case.
     @raise S3Error: C{InvalidToken}.
     """
     if any(name.lower() == _TOKEN for name in names):
@@ -221,7 +221,7 @@ def _rejectToken(names: Iterable[str]) -> None:
 
 def rejectFormClaim(fields: Mapping[str, str]) -> None:
     """
-    Reject credentials in the fields of a form that came with others.
+    Reject credentials in a form's fields if the request has other credentials.
 
     @param fields: Values by lower-case name.
     @raise S3Error: C{InvalidArgument}: more than one scheme claims the request; C{InvalidToken}.
@@ -239,8 +239,8 @@ def checkPayloadSigned(
 
     Plain headers, presigned URLs and forms do not sign the body.
 
-    @param authenticated: Of the request.
-    @param contentLength: L{None} if it is not declared.
+    @param authenticated: The authenticated request.
+    @param contentLength: L{None} if no length is declared.
     @param secure: Whether the connection is TLS, which protects the body itself.
     @raise S3Error: C{AccessDenied}.
     """
@@ -256,7 +256,7 @@ def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
 
 
 class S3Authenticator:
-    """Authenticate requests. Reactor thread, synchronously."""
+    """Authenticates requests. Synchronous; must run in the reactor thread."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class S3Authenticator:
         """
         @param region: The only region that signatures may name.
         @param now: Returns seconds since the epoch.
-        @param s3Domain: The domain below which host names are buckets: version 2 signs those.
+        @param s3Domain: The domain below which host names are buckets, which version 2 signs.
         """
         self.region = region
         self._s3Domain = s3Domain
@@ -282,11 +282,11 @@ class S3Authenticator:
         """
         Authenticate a request.
 
-        @param path: As it was sent, with escapes.
-        @param queryString: As it was sent, without the question mark.
+        @param path: The raw path, with escapes.
+        @param queryString: The raw query, without the question mark.
         @param headers: Values by lower-case name.
-        @return: That of the anonymous identity without credentials.
-        @raise S3Error: The problem with the credentials.
+        @return: The result; with the anonymous identity if there are no credentials.
+        @raise S3Error: The credentials are invalid.
         """
         authorization = headers.get(b"authorization", b"").strip()
         presigned = older = False
@@ -306,7 +306,7 @@ class S3Authenticator:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             return _ANONYMOUS
-        # The path of most requests: without the two functions below.
+        # Most requests take this path, which avoids two function calls.
         credential = self._credentials.find(claim.accessKey)
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
@@ -322,9 +322,9 @@ class S3Authenticator:
         """
         Authenticate a browser form by its fields. C{postform} evaluates its policy.
 
-        @param fields: Lower-case name to value; all fields before the file.
-        @return: That of the anonymous identity where no field is one of a signature.
-        @raise S3Error: As L{authenticate}; C{AccessDenied} for a policy that is not signed.
+        @param fields: Values by lower-case name: all fields before the file.
+        @return: The result; with the anonymous identity if no field belongs to a signature.
+        @raise S3Error: As L{authenticate}; C{AccessDenied} for an unsigned policy.
         """
         authenticated = self._byForm(fields)
         _rejectToken(fields)
@@ -353,7 +353,7 @@ class S3Authenticator:
 
     def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
-        # Version 2 signs the moved headers as headers, not as parameters of the query.
+        # Version 2 signs the moved headers as headers, not as query parameters.
         request = replace(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)

@@ -9,8 +9,8 @@ Signature version 2, the default of boto3 and aws-cli for URLs and forms::
     query: AWSAccessKeyId Expires Signature           Expires in seconds since the epoch
     form:  awsaccesskeyid policy signature            the policy is the string to sign
 
-All C{x-amz-} headers are signed, but of the query only what names a subresource: neither the
-parameters of a list nor the body. In C{Authorization} version 2 is not taken.
+All C{x-amz-} headers are signed, but only the subresources of the query: neither list parameters
+nor the body. Version 2 is not accepted in C{Authorization}.
 """
 
 import hmac
@@ -43,9 +43,9 @@ FORM_FIELDS = frozenset({_FORM_KEY, _FORM_SIGNATURE})
 _LATEST = 1 << 62
 """The last second that an expiry may name, so that it stays a number everywhere."""
 
-# What the clients sign: AWS's "Constructing the CanonicalizedResource element" and what botocore
-# added. Each selector of ours is among them even if no client signs it: what chooses the operation
-# must be signed.
+# The subresources that clients sign: AWS's "Constructing the CanonicalizedResource element" and
+# botocore's additions. Each of our selectors is included even if no client signs it: a parameter
+# that selects the operation must be signed.
 SUBRESOURCES = frozenset(
     name.encode()
     for name in (
@@ -70,8 +70,8 @@ class SigV2Params:
     """
     The claim of a URL or a form: its signer and signature.
 
-    @ivar expires: As it was sent and is signed; empty for a form, whose policy says it.
-    @ivar seconds: The same as a number.
+    @ivar expires: The signed text of the expiry; empty for a form, whose policy has the expiry.
+    @ivar seconds: The expiry in seconds since the epoch.
     """
 
     accessKey: str
@@ -81,7 +81,7 @@ class SigV2Params:
 
 
 def isPresigned(queryString: bytes) -> bool:
-    """Return whether a raw query carries such a claim, be it whole or in part."""
+    """Return whether a raw query carries a version 2 claim, complete or not."""
     if queryString.find(b"Signature") < 0 and queryString.find(b"AWSAccessKeyId") < 0:
         return False
     return any(pair.partition(b"=")[0] in _MARKS for pair in queryString.split(b"&"))
@@ -92,7 +92,7 @@ def parseQueryClaim(query: Mapping[str, str]) -> SigV2Params:
     Parse the claim of a presigned URL.
 
     @param query: Decoded values by name.
-    @raise S3Error: C{AccessDenied} if a parameter is absent or the time is not valid, as S3.
+    @raise S3Error: C{AccessDenied} if a parameter is absent or the time is invalid, as in S3.
     """
     accessKey, signature, expires = (query.get(n, "") for n in (ACCESS_KEY, SIGNATURE, EXPIRES))
     if not (accessKey and signature and expires):
@@ -114,9 +114,9 @@ def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, 
     Verify the claim of a presigned URL.
 
     @param now: Seconds since the epoch.
-    @param request: Its path begins with the bucket, also where the host names it.
-    @param secret: The secret of the claimed access key; L{None} if there is no such key.
-    @raise S3Error: C{AccessDenied} once it has expired, C{InvalidAccessKeyId},
+    @param request: The request; its path begins with the bucket, even if the host names the bucket.
+    @param secret: The secret of the claimed access key; L{None} if the key does not exist.
+    @raise S3Error: C{AccessDenied} if it has expired, C{InvalidAccessKeyId},
         C{SignatureDoesNotMatch}.
     """
     if now > claim.seconds:
@@ -126,7 +126,7 @@ def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, 
 
 
 def isSignedForm(fields: Mapping[str, str]) -> bool:
-    """Return whether a form's fields carry such a claim, be it whole or in part."""
+    """Return whether a form's fields carry a version 2 claim, complete or not."""
     return not FORM_FIELDS.isdisjoint(fields)
 
 
@@ -135,8 +135,8 @@ def parseFormClaim(fields: Mapping[str, str]) -> SigV2Params:
     Parse the claim of a form.
 
     @param fields: Values by lower-case name.
-    @raise S3Error: C{AccessDenied} for a form without a policy, C{InvalidArgument} for half a
-        claim.
+    @raise S3Error: C{AccessDenied} for a form without a policy, C{InvalidArgument} for an
+        incomplete claim.
     """
     if not fields.get("policy"):
         raise S3Error("AccessDenied")
@@ -150,7 +150,7 @@ def verifyForm(claim: SigV2Params, policyBase64: str, secret: str | None) -> Non
     """
     Verify the claim of a form. The policy limits its validity; see C{postform}.
 
-    @param policyBase64: The field C{policy} as it was sent.
+    @param policyBase64: The raw field C{policy}.
     @param secret: The secret of the claimed access key; L{None} if the key does not exist.
     @raise S3Error: C{InvalidAccessKeyId}, C{SignatureDoesNotMatch}.
     """
@@ -158,7 +158,7 @@ def verifyForm(claim: SigV2Params, policyBase64: str, secret: str | None) -> Non
 
 
 def canonicalString(request: SignedRequest, expires: str) -> bytes:
-    """Write the string to sign of a request."""
+    """Return the string to sign of a request."""
     headers = request.headers
     lines = [request.method]
     lines += [headers.get(name, b"").strip() for name in (b"content-md5", b"content-type")]
@@ -173,7 +173,7 @@ def _subresources(queryString: bytes) -> bytes:
     found = []
     for pair in queryString.split(b"&"):
         rawName, equals, value = pair.partition(b"=")
-        # By the name that is obeyed: an escaped one selects an operation too.
+        # Matched by the decoded name: an escaped name also selects an operation.
         name = decodeComponent(rawName)
         if name in SUBRESOURCES:
             found.append((name, equals + decodeComponent(value)))
@@ -181,7 +181,7 @@ def _subresources(queryString: bytes) -> bytes:
 
 
 def _check(claim: SigV2Params, stringToSign: bytes, secret: str | None) -> None:
-    # The signature of an unknown key is computed too: its refusal takes no less time.
+    # The signature of an unknown key is computed too, so its refusal takes as long.
     digest = hmac.digest((secret or "\0").encode(), stringToSign, "sha1")
     matches = hmac.compare_digest(b64encode(digest), claim.signature.encode())
     if secret is None:

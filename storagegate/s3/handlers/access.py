@@ -1,4 +1,4 @@
-"""The settings that decide who may: policy, access control list, ownership, public access."""
+"""The access settings of buckets and objects: policy, ACL, ownership, public access block."""
 
 import msgspec
 
@@ -68,7 +68,7 @@ async def deleteBucketPolicy(call: S3Request) -> None:
 
 
 async def getBucketPolicyStatus(call: S3Request) -> None:
-    """Respond whether the policy is public."""
+    """Respond with whether the policy is public."""
     _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     policy = settings.access.policy
     if policy is None:
@@ -77,7 +77,7 @@ async def getBucketPolicyStatus(call: S3Request) -> None:
 
 
 async def getPublicAccessBlock(call: S3Request) -> None:
-    """Respond with the block of public access."""
+    """Respond with the public access block."""
     _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if PUBLIC_ACCESS_BLOCK not in settings.documents:
         raise _missing(call, "NoSuchPublicAccessBlockConfiguration")
@@ -85,7 +85,7 @@ async def getPublicAccessBlock(call: S3Request) -> None:
 
 
 async def putPublicAccessBlock(call: S3Request) -> None:
-    """Set the block of public access."""
+    """Set the public access block."""
     await call.services.objects.bucket(call, call.bucket)
     block = readPublicAccessBlock(await call.readDocument())
     await _put(call, PUBLIC_ACCESS_BLOCK, msgspec.json.encode(block))
@@ -93,7 +93,7 @@ async def putPublicAccessBlock(call: S3Request) -> None:
 
 
 async def deletePublicAccessBlock(call: S3Request) -> None:
-    """Remove the block of public access."""
+    """Remove the public access block."""
     await call.removeSetting(PUBLIC_ACCESS_BLOCK)
 
 
@@ -120,12 +120,12 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
 
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
-    # Not L{None}: the bucket may have been created with one.
+    # An empty setting, not L{None}: the bucket may have been created with an ownership.
     await call.removeSetting(OWNERSHIP, b"")
 
 
 async def getBucketAcl(call: S3Request) -> None:
-    """Respond with the list of the bucket."""
+    """Respond with the ACL of the bucket."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = settings.access.acl
     if acl is None or settings.access.isEnforced:
@@ -135,7 +135,7 @@ async def getBucketAcl(call: S3Request) -> None:
 
 
 async def putBucketAcl(call: S3Request) -> None:
-    """Set the list of the bucket, in one of its three forms."""
+    """Set the ACL of the bucket, in one of its three forms."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = await _readList(call, bucket.account)
     settings.access.checkList(acl)
@@ -148,7 +148,7 @@ async def _readList(
     call: S3Request, owner: str, bucketOwner: str | None = None
 ) -> AccessControlList:
     """
-    Read the list that a request names, in one of its three forms.
+    Read the ACL that a request names, in one of its three forms.
 
     @param bucketOwner: See L{listFrom}.
     """
@@ -165,14 +165,14 @@ async def _readList(
 
 
 async def _findObject(call: S3Request) -> tuple[Bucket, ObjectRecord, BucketAccess]:
-    """Look up the object; the request is decided on."""
+    """Look up the object, and decide on the request."""
     objects = call.services.objects
     bucket, record = await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
     return bucket, record, await objects.accessOf(bucket)
 
 
 async def getObjectAcl(call: S3Request) -> None:
-    """Respond with the list of the object."""
+    """Respond with the ACL of the object."""
     bucket, record, access = await _findObject(call)
     owner, text = record.account, record.attributes.acl
     if access.isEnforced:
@@ -183,7 +183,7 @@ async def getObjectAcl(call: S3Request) -> None:
 
 
 async def putObjectAcl(call: S3Request) -> None:
-    """Set the list of the object, in one of its three forms."""
+    """Set the ACL of the object, in one of its three forms."""
     bucket, record, access = await _findObject(call)
     owner = bucket.account if access.isEnforced else record.account
     acl = await _readList(call, owner, bucket.account)

@@ -1,4 +1,4 @@
-"""The operations on buckets: the buckets themselves, lists of their objects, and settings."""
+"""The operations on buckets: the buckets themselves, listings of their objects, and settings."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ async def listBuckets(call: S3Request) -> None:
         raise S3Error("NotImplemented")
     query = parseListBuckets(call.query, call.services.tokenSecret)
     objects = call.services.objects
-    # One more than the page shows whether there is a next one.
+    # One extra row shows whether another page follows.
     found = await objects.buckets(call.identity, query.prefix, query.after, query.limit + 1)
     page = found[: query.limit]
     token = None
@@ -65,7 +65,7 @@ async def createBucket(call: S3Request) -> None:
     tags = checkedTags(pairs, BUCKET_TAGS)
     await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
     if text is not None:
-        # Until then the bucket is private.
+        # The bucket is private until this point.
         await objects.putSettings(call.bucket, {ACL: text.encode()})
     call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
@@ -146,7 +146,7 @@ async def putObjectTagging(call: S3Request) -> None:
     """Replace the tags of an object."""
     await _settings(call)
     tags = checkedTags(readTagging(await call.readDocument()), OBJECT_TAGS)
-    # The change itself is decided on once more: a policy may forbid tags.
+    # The change is authorised again with the new tags, which a policy may forbid.
     call.documentTags = tags
     await _changeTags(call, tags, 200)
 
@@ -166,11 +166,11 @@ async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
 @frozen
 class StaticResponse:
     """
-    A handler whose response does not depend on the store: that of a setting which was never made.
+    A handler whose response does not depend on the store, for settings that are not implemented.
 
     @ivar body: The whole document, unless the response is an error.
     @ivar code: The code of the error; empty for a document.
-    @ivar message: The message of the error, if it is not the usual one.
+    @ivar message: The message of the error; L{None} for the default.
     """
 
     body: bytes = b""
@@ -178,7 +178,7 @@ class StaticResponse:
     message: str | None = None
 
     async def __call__(self, call: S3Request) -> None:
-        """Respond, if the bucket (and the object, for what is built) exists."""
+        """Respond, if the bucket exists, and for implemented settings the object."""
         if self.code == "NotImplemented":
             await call.services.objects.bucket(call, call.bucket, call.key)
         else:
@@ -189,8 +189,8 @@ class StaticResponse:
         """
         Return the document.
 
-        @param bucket: Named in the error.
-        @raise S3Error: If the response is an error.
+        @param bucket: The bucket that the error names.
+        @raise S3Error: The response is an error.
         """
         if self.code:
             raise S3Error(self.code, self.message, fields={"BucketName": bucket})
@@ -198,7 +198,7 @@ class StaticResponse:
 
 
 async def _settings(call: S3Request) -> Bucket:
-    """Look up the bucket that owns the settings of the target, a bucket or an object."""
+    """Look up the target, a bucket or an object, and return the bucket."""
     objects = call.services.objects
     if not call.key:
         return await objects.bucket(call, call.bucket)
@@ -218,7 +218,7 @@ async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:
 
 
 async def listObjects(call: S3Request) -> None:
-    """List a page of a bucket, in either version."""
+    """List a page of a bucket, for both versions of the operation."""
     secret = call.services.tokenSecret
     query = parseListObjects(call.query, secret, call.bucket)
     page = await _page(call, query)
@@ -246,9 +246,9 @@ async def listObjectVersions(call: S3Request) -> None:
 
 async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
     """
-    Write a document while other requests are answered, and send it.
+    Write a document in turns with other requests, and send it.
 
-    @param pieces: Its text; each piece is written when the iterator makes it.
+    @param pieces: The text of the document, as an iterator that does the work.
     """
     written = [next(pieces)]
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""The rules of cross-origin access to a bucket: reading, setting, and preflight requests."""
+"""The CORS rules of a bucket: reading and setting them, and preflight requests."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ async def deleteBucketCors(call: S3Request) -> None:
 
 
 async def _rulesOf(objects: ObjectService, bucket: str) -> tuple[CORSRule, ...]:
-    # No decision on access: browsers sign no preflight request.
+    # No access decision: browsers do not sign preflight requests.
     return (await objects.settings.find(await objects.find(bucket))).cors
 
 
@@ -42,10 +42,10 @@ async def crossOriginFields(
     objects: ObjectService, method: bytes, bucket: str, headers: Mapping[bytes, bytes]
 ) -> Pairs:
     """
-    Find the header fields of a response to a page of another origin, also if it is an error.
+    Find the CORS header fields of a response, even of an error.
 
-    @param bucket: Perhaps one that does not exist.
-    @param headers: The request's, of which one is C{Origin}.
+    @param bucket: The bucket, which may not exist.
+    @param headers: The headers of the request, including C{Origin}.
     @return: Empty if no rule of the bucket matches.
     """
     try:
@@ -66,10 +66,10 @@ async def preflight(
     objects: ObjectService, bucket: str | None, hasKey: bool, headers: Mapping[bytes, bytes]
 ) -> Pairs:
     """
-    Judge a preflight request: C{OPTIONS} of a browser, without credentials.
+    Decide on a preflight request: C{OPTIONS} from a browser, without credentials.
 
-    @param bucket: Perhaps one that does not exist; L{None} if the target names none.
-    @param headers: The request's.
+    @param bucket: The bucket, which may not exist; L{None} if the target names none.
+    @param headers: The headers of the request.
     @return: The header fields of the response.
     @raise S3Error: C{BadRequest}, C{AccessForbidden}.
     """

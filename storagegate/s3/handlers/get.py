@@ -32,7 +32,7 @@ def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
 
 
 async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord) -> ObjectRecord:
-    """Return an object without its tags where the request may not read them."""
+    """Return an object, without its tags if the request may not read them."""
     access = await call.services.objects.accessOf(bucket)
     if access.mayReadTags(call, bucket, record, call.query.get("versionId")):
         return record
@@ -51,9 +51,9 @@ async def headObject(call: S3Request) -> None:
 
 async def getObject(call: S3Request, tries: int = TRIES) -> None:
     """
-    Respond with an object's bytes, or a run of them.
+    Respond with an object's content, or a range of it.
 
-    @param tries: How often it is looked up anew because its blobs are missing.
+    @param tries: The number of attempts if its blobs are missing.
     """
     bucket, record = await _find(call)
     content, inline = record.content, record.content.inline
@@ -75,7 +75,7 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
     except CorruptBlob:
         if call.request.started:
             raise
-        # Perhaps they were removed before the hold, with what another write has replaced.
+        # The blobs may have been removed before the hold, by an overwrite.
         _, again = await _find(call)
         if again.content == content:
             raise
@@ -91,7 +91,8 @@ def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int
     """
     Evaluate the conditions and the range of a read.
 
-    @param bucket: The object's; if it has versions, the response names the one that is read.
+    @param bucket: The bucket of the object; if it has versions, the response names the version that
+        is read.
     @return: Status, offset of the first byte, number of bytes, and encoded header fields.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
@@ -109,7 +110,7 @@ def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int
     if isPart:
         found, start, length, checksum = _partRange(call, record, extra)
     elif found is not None:
-        # A partial response must not carry the whole object's: clients check what they got.
+        # A partial response must omit the checksum of the whole object, which clients would verify.
         start, length, checksum = found.first, found.length, None
     else:
         start, length = 0, record.size
@@ -134,10 +135,10 @@ def _partRange(
     call: S3Request, record: ObjectRecord, extra: list[tuple[bytes, bytes]]
 ) -> tuple[ByteRange | None, int, int, Checksum | None]:
     """
-    Find the bytes of the part that the query names.
+    Find the range of the part that the query names.
 
-    @param extra: Receives the header that counts the parts.
-    @return: The range, offset, length and checksum; an empty part has no range that could name it.
+    @param extra: Receives the header with the number of parts.
+    @return: The range, offset, length and checksum; the range of an empty part is L{None}.
     """
     if b"range" in call.headers:
         raise S3Error(
@@ -163,11 +164,12 @@ def _partRange(
 async def _sendSegments(
     call: S3Request, content: Content, code: int, start: int, length: int, fields: bytes
 ) -> None:
-    """Send a run of the blobs of a content, which the caller holds."""
+    """Send a range of the segments of a content, which the caller holds."""
     request, store = call.request, call.services.store
 
     def send(chunk: bytes) -> Deferred[None] | None:
-        # The head is sent with the first bytes: until then a damaged blob is an error response.
+        # The head is sent with the first bytes, so that a damaged first blob becomes an error
+        # response.
         if not request.started:
             call.startObject(code, fields, length)
         return request.send(chunk)

@@ -1,4 +1,4 @@
-"""The life cycle of a bucket's objects: reading and setting its rules, and what responses show."""
+"""The lifecycle of a bucket's objects: its rules, and the headers of responses."""
 
 import msgspec
 
@@ -30,11 +30,11 @@ async def getBucketLifecycleConfiguration(call: S3Request) -> None:
 
 async def putBucketLifecycleConfiguration(call: S3Request) -> None:
     """Set the rules."""
-    # Many buckets never get any.
+    # Many buckets never have rules.
     from storagegate.s3.xml.lifecycle import readLifecycle
 
     await call.services.objects.bucket(call, call.bucket)
-    # A size is of transitions only, of which there are none.
+    # The size applies only to transitions, which are not implemented.
     size = call.headers.get(_MINIMUM_SIZE, _MINIMUM_SIZES[0])
     if size not in _MINIMUM_SIZES:
         raise invalidArgument(_MINIMUM_SIZE.decode(), size.decode("latin-1"))
@@ -51,9 +51,9 @@ async def deleteBucketLifecycle(call: S3Request) -> None:
 
 def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:
     """
-    Return whether L{expirationHeaders} may find something: it is known of settings in use.
+    Return whether L{expirationHeaders} may return a header, which is known for cached settings.
 
-    @param bucket: As it was looked up for the request, with settings.
+    @param bucket: The bucket as looked up for the request; it has settings.
     """
     settings = call.services.objects.settings.kept(bucket.generation)
     return settings is None or bool(settings.lifecycle)
@@ -63,11 +63,10 @@ async def expirationHeaders(
     call: S3Request, bucket: Bucket, record: ObjectRecord
 ) -> list[tuple[bytes, bytes]]:
     """
-    Return the header that says when an object is deleted, if a rule deletes it.
+    Return the header with the expiry of an object, if a rule deletes it.
 
-    @param bucket: As it was looked up for the request.
-    @param record: The current object: of a version that a request names it is not known whether it
-        is the current one.
+    @param bucket: The bucket as looked up for the request.
+    @param record: The current object; a version that the request names may not be the current one.
     """
     if not bucket.generation:
         return []
@@ -82,13 +81,13 @@ async def expirationHeaders(
 
 
 async def expirationLine(call: S3Request, bucket: Bucket, record: ObjectRecord) -> bytes:
-    """Return L{expirationHeaders}, encoded."""
+    """Return the encoded L{expirationHeaders}."""
     headers = await expirationHeaders(call, bucket, record)
     return encodeLines(headers) if headers else b""
 
 
 async def abortHeaders(call: S3Request, upload: MultipartUpload) -> list[tuple[bytes, bytes]]:
-    """Return the headers that say when an upload is aborted, if a rule aborts it."""
+    """Return the headers with the expiry of an upload, if a rule aborts it."""
     objects = call.services.objects
     bucket = await objects.find(upload.bucket)
     if not bucket.generation:

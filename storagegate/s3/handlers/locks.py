@@ -1,4 +1,4 @@
-"""Object lock: that of a bucket, and the retentions and legal holds of versions."""
+"""Object lock: the configuration of a bucket, and the retention and legal hold of versions."""
 
 from storagegate.s3.errors import S3Error
 from storagegate.s3.locks import (
@@ -14,7 +14,7 @@ from storagegate.storage.records import DEFAULT_RETENTION, ObjectLock, ObjectRec
 
 
 async def getObjectLockConfiguration(call: S3Request) -> None:
-    """Respond with the default of a bucket that has object lock."""
+    """Respond with the object lock configuration of a bucket."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if not bucket.lockEnabled:
         raise S3Error("ObjectLockConfigurationNotFoundError", fields={"BucketName": call.bucket})
@@ -24,7 +24,7 @@ async def getObjectLockConfiguration(call: S3Request) -> None:
 
 
 async def putObjectLockConfiguration(call: S3Request) -> None:
-    """Enable object lock, for ever, and set or remove the default."""
+    """Enable object lock permanently, and set or remove the default retention."""
     objects = call.services.objects
     await objects.bucket(call, call.bucket)
     default = readLockConfiguration(await call.readDocument())
@@ -52,7 +52,7 @@ async def putObjectRetention(call: S3Request) -> None:
 
 
 async def getObjectLegalHold(call: S3Request) -> None:
-    """Respond whether a version is held."""
+    """Respond with the legal hold of a version."""
     lock = (await _find(call)).attributes.lock
     if lock.legalHold is None:
         raise _missing()
@@ -71,7 +71,7 @@ async def putObjectLegalHold(call: S3Request) -> None:
 
 
 async def _find(call: S3Request) -> ObjectRecord:
-    """Look up the version of which the request is; its bucket has object lock."""
+    """Look up the version of the request; its bucket must have object lock."""
     bucket, record = await call.services.objects.object(
         call, call.bucket, call.key, call.query.get("versionId")
     )
@@ -81,9 +81,9 @@ async def _find(call: S3Request) -> ObjectRecord:
 
 def _describe(call: S3Request, lock: ObjectLock) -> None:
     """
-    Show the document to policies as the header fields which name the same.
+    Represent the document to policies as the equivalent header fields.
 
-    The change itself is decided on once more: a policy may forbid such a lock.
+    The change itself is authorised again: a policy may forbid such a lock.
     """
     named = {name: call.headers[name] for name in call.headers if name not in LOCK_FIELDS}
     call.headers = {**named, **dict(lockHeaders(lock))}

@@ -68,14 +68,14 @@ async def uploadPart(call: S3Request) -> None:
     blobs = call.services.store.blobs
     ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket)
     part = await call.services.multipart.putPart(upload, number, ingested)
-    # A part's checksum has no type.
+    # The checksum of a part has no type.
     call.respond(
         200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]]
     )
 
 
 async def uploadPartCopy(call: S3Request) -> None:
-    """Make a run of an object a part."""
+    """Store a range of an object as a part."""
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
@@ -113,7 +113,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account)
     condition = writeCondition(call.headers)
     multipart = call.services.multipart
-    # The checksum in this request's headers is the object's; the document has none of its own.
+    # The checksum in the headers applies to the object, not to the document.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
     bucket = await call.services.objects.bucket(call, call.bucket, call.key)
@@ -124,7 +124,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     except (S3Error, NoSuchUpload) as error:
         if fromStoreError(error).code != "NoSuchUpload":
             raise
-        # A client that lost the first response repeats the request, which must not fail then.
+        # A client that lost the first response repeats the request, which must then succeed.
         uploadId = call.query["uploadId"]
         done = await multipart.completed(call, call.bucket, call.key, uploadId, parts)
         if done is None:
@@ -142,7 +142,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
 
 
 async def abortMultipartUpload(call: S3Request) -> None:
-    """End an upload and drop its parts."""
+    """Abort an upload and remove its parts."""
     rejectUnsupported(call.headers, call.identity.account)
     await call.services.multipart.abort(await _find(call))
     call.respond(204)

@@ -34,14 +34,14 @@ from storagegate.s3.xml.reader import readTagging
 from storagegate.storage.records import ObjectRecord
 
 if TYPE_CHECKING:
-    # Its library comes with the first form: most servers never see a browser's.
+    # Its library is loaded with the first form: most servers never receive one.
     from storagegate.s3.postform import PostForm
 
 _STATUSES = {"200": 200, "201": 201, "204": 204}
 
 
 def openForm(request: ChannelRequest) -> "PostForm | None":
-    """Start to read the form in a request's body; return L{None} if it is none."""
+    """Open the form in a request's body; return L{None} if the body is not a form."""
     from storagegate.s3.postform import PostForm, formBoundary
 
     boundary = formBoundary(request.headers.get(b"content-type", b""))
@@ -49,7 +49,7 @@ def openForm(request: ChannelRequest) -> "PostForm | None":
 
 
 _OF_OBJECT = frozenset({TAGGING, STORAGE_CLASS})
-"""What only the fields of a form name; other headers of an object are refused in a request."""
+"""Headers that only form fields may set; other object headers of the request are refused."""
 
 _OF_CLIENT = frozenset({b"referer", b"user-agent"})
 
@@ -58,12 +58,12 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     """
     Store the file of an authenticated form.
 
-    @param form: At its start, or after its fields.
+    @param form: The form at its start, or after its fields.
     """
     from storagegate.s3.postform import SizeLimits, checkPolicy
 
     if call.authenticated.payloadHash != UNSIGNED_PAYLOAD:
-        # No client signs a form so, and a payload that is not compared must not be accepted.
+        # No client signs forms like this, and an unverified payload hash must not be accepted.
         raise S3Error("InvalidRequest", "The payload of a form cannot be signed")
     head = await form.readHead()
     text = head.fields.get("key", "").replace("${filename}", head.fileName)
@@ -80,12 +80,12 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     else:
         rejectFormClaim(head.fields)
     call.identity.authorise("write", call.bucket, key)
-    # Fields describe the object as headers do in a PUT.
+    # Fields describe the object as the headers of a PUT do.
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
     _renameFields(headers)
     rejectUnsupported(headers, call.identity.account, WRITE_FIELDS)
     rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
-    # The object is described by the form alone, and the client by the request alone.
+    # Only the form describes the object, and only the request describes the client.
     described = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
     named = {name: value for name, value in call.headers.items() if name not in _OF_OBJECT}
     call.headers = {**described, **named}
@@ -113,7 +113,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
 
 
 def _renameFields(fields: dict[bytes, bytes]) -> None:
-    """Give the fields C{acl} and C{tagging} the names of the headers that they stand for."""
+    """Rename the fields C{acl} and C{tagging} to the equivalent headers."""
     document = fields.pop(b"tagging", b"")
     if document.strip():
         if TAGGING in fields:
@@ -127,7 +127,7 @@ def _renameFields(fields: dict[bytes, bytes]) -> None:
 
 
 async def rejectNonForm(call: S3Request) -> None:
-    """Reject a POST to a bucket that is no form, as S3: C{PreconditionFailed}."""
+    """Reject a POST to a bucket that is not a form, with S3's error C{PreconditionFailed}."""
     await call.services.objects.bucket(call, call.bucket)
     raise S3Error(
         "PreconditionFailed",
@@ -136,7 +136,7 @@ async def rejectNonForm(call: S3Request) -> None:
 
 
 def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -> None:
-    """Respond as the form requests: with a redirect, a document, or nothing."""
+    """Send the response that the form requests: a redirect, a document, or an empty response."""
     etag = b'"%b"' % record.etag.encode("ascii")
     key = record.key.decode()
     target = fields.get("success_action_redirect", fields.get("redirect", ""))

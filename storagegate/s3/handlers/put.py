@@ -73,7 +73,7 @@ class CopySource(NamedTuple):
     """
     The source of a copy.
 
-    @ivar byVersion: Whether the request names its version.
+    @ivar byVersion: Whether the request names the version of the source.
     """
 
     bucket: Bucket
@@ -81,14 +81,14 @@ class CopySource(NamedTuple):
     byVersion: bool
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the header with the version that was copied, if its bucket has versions."""
+        """Return the header with the copied version, if its bucket has versions."""
         if not self.bucket.versioning:
             return []
         return [(b"x-amz-copy-source-version-id", self.record.versionId.encode("ascii"))]
 
 
 async def findCopySource(call: S3Request) -> CopySource:
-    """Look up the source of a copy, with the right to read it and the conditions on it."""
+    """Look up the source of a copy; check the right to read it, and the conditions on it."""
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
     call.identity.authorise("read", bucket, key)
     await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
@@ -109,7 +109,7 @@ async def findCopySource(call: S3Request) -> CopySource:
 
 
 def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | None:
-    """Return the attributes of a copy; L{None} if it takes over those of its source."""
+    """Return the attributes of a copy; L{None} if it inherits all attributes of its source."""
     directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
     if directive not in (b"COPY", b"REPLACE"):
         text = directive.decode("latin-1")
@@ -134,11 +134,11 @@ def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) ->
 
 
 async def copyObject(call: S3Request) -> None:
-    """Copy an object: its bytes get a second name."""
+    """Copy an object: its content gets a second name."""
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     takesTags = call.headers.get(b"x-amz-tagging-directive", b"").upper() != b"REPLACE"
     if takesTags:
-        # The tags that the request names are not put.
+        # The tags that the request names are not applied.
         call.documentTags = {}
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
@@ -186,7 +186,7 @@ async def copyObject(call: S3Request) -> None:
 
 
 async def deleteObject(call: S3Request) -> None:
-    """Delete an object or a version of it; one that does not exist counts as deleted."""
+    """Delete an object or a version; a missing object counts as deleted."""
     rejectUnsupported(call.headers, call.identity.account, DELETE_FIELDS)
     version = call.query.get("versionId")
     entry = DeleteEntry(call.key, version, deleteCondition(call.headers))
@@ -200,7 +200,7 @@ async def deleteObject(call: S3Request) -> None:
 
 
 def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
-    """Check one entry of a delete-many; its L{S3Error} is for this entry only."""
+    """Check one entry of a bulk deletion; an L{S3Error} concerns only this entry."""
     call.identity.authorise("write", call.bucket, each.key)
     etags = () if each.etag is None else (each.etag,)
     condition = WriteCondition(etags=etags, bypass=bypasses(call.headers))

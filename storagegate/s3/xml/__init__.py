@@ -1,1 +1,1 @@
-"""The XML documents of S3, in and out."""
+"""S3's XML documents: parsers and writers."""

@@ -1,9 +1,9 @@
 """
-The XML documents of responses, byte for byte in S3's order of elements.
+The XML documents of responses, with S3's exact order of elements.
 
-ETags are parameters without quotation marks. A checksum is written only if the object has one. A
-list takes its query (L{storagegate.s3.pagination}), the rows, and the start of the next page, which
-the last page lacks.
+ETags are passed without quotation marks. A checksum is written only if the object has one. A list
+takes its query (L{storagegate.s3.pagination}), the rows, and the start of the next page, which the
+last page lacks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 @lru_cache(maxsize=256)
 def ownerElement(name: str, account: str) -> str:
-    """Write an account as an C{Owner}, C{Initiator} or C{Grantee} element."""
+    """Return an C{Owner}, C{Initiator} or C{Grantee} element for an account."""
     return f"<{name}>{_identity(account)}</{name}>"
 
 
@@ -66,22 +66,22 @@ def _identity(account: str) -> str:
 
 
 def locationConstraint(region: str) -> bytes:
-    """Write LocationConstraint: empty for the region that S3 had before it had regions."""
+    """Return LocationConstraint: empty for us-east-1, the original region of S3."""
     return document("LocationConstraint", "" if region == _DEFAULT_REGION else region)
 
 
 def ownershipControls(ownership: str) -> bytes:
-    """Write OwnershipControls."""
+    """Return OwnershipControls."""
     return document("OwnershipControls", f"<Rule>{element('ObjectOwnership', ownership)}</Rule>")
 
 
 def versioningConfiguration(versioning: str) -> bytes:
-    """Write VersioningConfiguration: without a status if versioning was never enabled."""
+    """Return VersioningConfiguration, without a status if versioning was never enabled."""
     return document("VersioningConfiguration", optional("Status", versioning))
 
 
 def objectLockConfiguration(default: DefaultRetention | None) -> bytes:
-    """Write ObjectLockConfiguration, of a bucket that has object lock."""
+    """Return ObjectLockConfiguration for a bucket with object lock."""
     rule = ""
     if default is not None:
         name, period = ("Days", default.days) if default.days else ("Years", default.years)
@@ -91,18 +91,18 @@ def objectLockConfiguration(default: DefaultRetention | None) -> bytes:
 
 
 def retention(lock: ObjectLock) -> bytes:
-    """Write Retention."""
+    """Return Retention."""
     until = element("RetainUntilDate", isoTimestamp(lock.untilMs))
     return document("Retention", element("Mode", lock.mode) + until)
 
 
 def legalHold(isOn: bool) -> bytes:
-    """Write LegalHold."""
+    """Return LegalHold."""
     return document("LegalHold", element("Status", "ON" if isOn else "OFF"))
 
 
 def tagging(tags: Mapping[str, str]) -> bytes:
-    """Write Tagging, from values by key."""
+    """Return Tagging, from values by key."""
     pairs = (element("Key", key) + element("Value", value) for key, value in tags.items())
     return document(
         "Tagging", f"<TagSet>{''.join(f'<Tag>{pair}</Tag>' for pair in pairs)}</TagSet>"
@@ -110,12 +110,12 @@ def tagging(tags: Mapping[str, str]) -> bytes:
 
 
 def policyStatus(isPublic: bool) -> bytes:
-    """Write PolicyStatus."""
+    """Return PolicyStatus."""
     return document("PolicyStatus", f"<IsPublic>{'true' if isPublic else 'false'}</IsPublic>")
 
 
 def publicAccessBlock(block: PublicAccessBlock) -> bytes:
-    """Write PublicAccessBlockConfiguration."""
+    """Return PublicAccessBlockConfiguration."""
     values = {
         "BlockPublicAcls": block.blockPublicAcls,
         "IgnorePublicAcls": block.ignorePublicAcls,
@@ -132,10 +132,10 @@ def accessControlPolicy(
     account: str, acl: AccessControlList, nameOf: Callable[[str], str | None]
 ) -> bytes:
     """
-    Write AccessControlPolicy.
+    Return AccessControlPolicy.
 
-    @param account: The owner.
-    @param nameOf: Returns the name of an account by its canonical id, if there is one.
+    @param account: The owner's account.
+    @param nameOf: Returns the name of an account by its canonical id, or L{None}.
     """
     names = {canonicalId(account): account}
     grants = []
@@ -158,7 +158,7 @@ def accessControlPolicy(
 
 
 def initiateMultipartUpload(bucket: str, key: str, uploadId: str) -> bytes:
-    """Write InitiateMultipartUploadResult."""
+    """Return InitiateMultipartUploadResult."""
     return document(
         "InitiateMultipartUploadResult",
         element("Bucket", bucket) + element("Key", key) + element("UploadId", uploadId),
@@ -169,7 +169,7 @@ def completeMultipartUpload(
     location: str, bucket: str, key: str, etag: str, checksum: Checksum | None
 ) -> bytes:
     """
-    Write CompleteMultipartUploadResult.
+    Return CompleteMultipartUploadResult.
 
     @param location: The URL of the object.
     """
@@ -178,7 +178,7 @@ def completeMultipartUpload(
 
 
 def postResponse(location: str, bucket: str, key: str, etag: str) -> bytes:
-    """Write the response to a form whose C{success_action_status} is 201; it has no namespace."""
+    """Return the response to a form with C{success_action_status} 201; it has no namespace."""
     return document("PostResponse", _stored(location, bucket, key, etag), namespace="")
 
 
@@ -188,12 +188,12 @@ def _stored(location: str, bucket: str, key: str, etag: str) -> str:
 
 
 def copyObject(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
-    """Write CopyObjectResult."""
+    """Return CopyObjectResult."""
     return document("CopyObjectResult", _copied(etag, modifiedMs) + _checksum(checksum))
 
 
 def copyPart(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
-    """Write CopyPartResult; a part's checksum has no type."""
+    """Return CopyPartResult; the checksum of a part has no type."""
     return document("CopyPartResult", _copied(etag, modifiedMs) + checksumElements(checksum))
 
 
@@ -204,12 +204,12 @@ def deleteResult(
     quiet: bool,
 ) -> bytes:
     """
-    Write DeleteResult.
+    Return DeleteResult.
 
-    @param entries: Those of the request, in its order.
-    @param removals: By the positions of the entries that were deleted.
-    @param errors: By the positions of the others.
-    @param quiet: Write only errors.
+    @param entries: The entries of the request, in order.
+    @param removals: Removals by the positions of deleted entries.
+    @param errors: Errors by the positions of the other entries.
+    @param quiet: Whether to include only errors.
     """
     pieces = []
     for position, each in enumerate(entries):
@@ -227,13 +227,13 @@ def deleteResult(
 
 
 def objectAttributes(query: AttributesQuery, record: ObjectRecord) -> bytes:
-    """Write GetObjectAttributesResponse: the requested attributes that the object has."""
+    """Return GetObjectAttributesResponse: the requested attributes that the object has."""
     names, attributes = query.names, record.attributes
     pieces = []
     if "ETag" in names:
         pieces.append(element("ETag", record.etag))
     if "Checksum" in names and attributes.checksum is not None:
-        # Only here Amazon leaves the count of a composite checksum out.
+        # Amazon omits the count of a composite checksum only here.
         value = attributes.checksum.value.partition("-")[0]
         checksum = _checksum(replace(attributes.checksum, value=value))
         pieces.append(f"<Checksum>{checksum}</Checksum>")
@@ -249,7 +249,7 @@ def objectAttributes(query: AttributesQuery, record: ObjectRecord) -> bytes:
 def _objectParts(query: AttributesQuery, parts: Sequence[PartSummary]) -> str:
     rest = [part for part in parts if part.number > query.partsAfter]
     page = rest[: query.partsLimit]
-    # A page of no parts is the last one: the next would start where it did.
+    # A page without parts is the last: another page would start at the same position.
     truncated = 0 < len(page) < len(rest)
     rows = "".join(
         f"<Part><PartNumber>{part.number}</PartNumber><Size>{part.size}</Size>"
@@ -280,14 +280,14 @@ def _checksum(checksum: Checksum | None) -> str:
 
 
 def checksumElements(checksum: Checksum | None) -> str:
-    """Write the value of a checksum, without its type, or nothing."""
+    """Return the value of a checksum, without its type; empty for no checksum."""
     return element(f"Checksum{checksum.algorithm}", checksum.value) if checksum else ""
 
 
 def listBuckets(
     query: BucketsQuery, buckets: Iterable[Bucket], account: str, nextToken: str | None
 ) -> bytes:
-    """Write ListAllMyBucketsResult."""
+    """Return ListAllMyBucketsResult."""
     rows = "".join(
         f"<Bucket><Name>{escape(bucket.name)}</Name>"
         f"<CreationDate>{isoTimestamp(bucket.createdMs)}</CreationDate>"
@@ -303,7 +303,7 @@ def listBuckets(
 
 
 ROWS_OF_A_PIECE = 150
-"""Rows of a list that are written at a time: 0.1 ms, in which no other request is answered."""
+"""Rows of a list that are written at a time: 0.1 ms, during which other requests wait."""
 
 
 def listObjects(
@@ -314,10 +314,10 @@ def listObjects(
     owner: str | None = None,
 ) -> Iterator[str]:
     """
-    Write ListBucketResult, of either version, in pieces.
+    Yield ListBucketResult, of either version, in pieces.
 
     @param nextToken: The token of C{page.last}.
-    @param owner: The account of all objects, if they have one owner.
+    @param owner: The account that owns all objects, if there is one.
     """
     url, last = query.urlEncoding, page.last
     head = [element("Name", bucket), element("Prefix", encodeKey(query.prefix, url))]
@@ -345,7 +345,7 @@ def listObjects(
     for rows in _slices(page.objects):
         if texts:
             yield "".join(texts)
-        # Most keys are plain, and one look at all of them takes a fifth of one at each.
+        # Most keys are plain; one check of all keys takes a fifth of separate checks.
         isAllPlain = isPlain("".join([row.key for row in rows])) is not None
         texts = [
             f"<Contents><Key>{row.key if isAllPlain else _keyText(row.key, url)}</Key>"
@@ -361,7 +361,7 @@ def listVersions(
     bucket: str, query: KeysQuery, page: VersionListing, owner: str | None = None
 ) -> Iterator[str]:
     """
-    Write ListVersionsResult, in pieces: versions and delete markers in one order.
+    Yield ListVersionsResult in pieces, with versions and delete markers in one order.
 
     @param owner: See L{listObjects}.
     """
@@ -395,7 +395,7 @@ def _slices(rows: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
 
 
 def _version(row: ListedVersion, key: str, account: str) -> str:
-    """Write a version or a delete marker; its key is XML text already."""
+    """Return a version or a delete marker; its key is already XML text."""
     names = (
         f"<Key>{key}</Key><VersionId>{row.versionId}</VersionId>"
         f"<IsLatest>{'true' if row.isLatest else 'false'}</IsLatest>"
@@ -419,7 +419,7 @@ def listUploads(
     owner: str | None = None,
 ) -> bytes:
     """
-    Write ListMultipartUploadsResult.
+    Return ListMultipartUploadsResult.
 
     @param after: Key and upload id after which the next page starts.
     @param owner: See L{listObjects}.
@@ -460,7 +460,7 @@ def listParts(
     owner: str | None = None,
 ) -> bytes:
     """
-    Write ListPartsResult.
+    Return ListPartsResult.
 
     @param owner: See L{listObjects}.
     """
@@ -491,7 +491,7 @@ def listParts(
 
 
 def _keyText(key: str, url: bool) -> str:
-    """Write a key as XML text."""
+    """Return a key as XML text."""
     # One check suffices for both encodings.
     if isPlain(key) is not None:
         return key

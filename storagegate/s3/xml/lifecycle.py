@@ -7,7 +7,7 @@ LifecycleConfiguration, in both of its forms::
         <Expiration><Days>30</Days></Expiration>
     </Rule></LifecycleConfiguration>
 
-What the rules mean is in L{storagegate.s3.lifecycle}.
+L{storagegate.s3.lifecycle} documents the meaning of the rules.
 """
 
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 RULE_LIMIT: Final = 1000
-"""Rules of a bucket: Amazon's limit."""
+"""Rules per bucket: Amazon's limit."""
 
 _ID_LIMIT = 255
 _PREFIX_LIMIT = 1024
@@ -45,10 +45,11 @@ _ELEMENTS = (
 
 def readLifecycle(body: bytes) -> tuple[LifecycleRule, ...]:
     """
-    Read the rules; one without an id gets one.
+    Parse the rules; a rule without an id gets one.
 
-    @raise S3Error: C{MalformedXML}; C{InvalidArgument}, C{InvalidRequest} for what is well-formed
-        and not allowed; C{NotImplemented} for transitions: there is one class of storage.
+    @raise S3Error: C{MalformedXML}; C{InvalidArgument}, C{InvalidRequest} for a well-formed but
+        invalid document; C{NotImplemented} for transitions, because there is only one storage
+        class.
     """
     root = readTree(body, "LifecycleConfiguration", LIFECYCLE_LIMIT)
     checkNames(root, ("Rule",))
@@ -122,7 +123,7 @@ def _readRule(rule: "Element") -> LifecycleRule:
 
 
 def _filter(rule: "Element") -> dict[str, Any]:
-    """Read the conditions of a rule, as fields of L{LifecycleRule}."""
+    """Parse the conditions of a rule as fields of L{LifecycleRule}."""
     parent, old = _only(rule, "Filter"), _text(rule, "Prefix")
     if (parent is None) == (old is None):
         raise S3Error("MalformedXML")
@@ -175,7 +176,7 @@ def _tags(parent: "Element") -> Mapping[str, str]:
 
 
 def _actions(rule: "Element") -> dict[str, Any]:
-    """Read the actions of a rule, as fields of L{LifecycleRule}."""
+    """Parse the actions of a rule as fields of L{LifecycleRule}."""
     actions: dict[str, Any] = {}
     expiration = _only(rule, "Expiration")
     if expiration is not None:
@@ -213,12 +214,12 @@ def _actions(rule: "Element") -> dict[str, Any]:
 
 
 def _midnight(text: str) -> int:
-    """Read a date that is at midnight UTC; return milliseconds since the epoch."""
+    """Parse a date at midnight UTC; return milliseconds since the epoch."""
     try:
         seconds = parseDate(text)
     except ValueError:
         raise S3Error("MalformedXML") from None
-    # Seconds since the epoch are dates of policies only.
+    # Only policies accept seconds since the epoch.
     if text.isdigit():
         raise S3Error("MalformedXML")
     if seconds % DAY_SECONDS or not 0 <= seconds <= LAST_SECOND:
@@ -227,7 +228,7 @@ def _midnight(text: str) -> int:
 
 
 def writeLifecycle(rules: Iterable[LifecycleRule]) -> bytes:
-    """Write the rules, each in the form in which it came."""
+    """Serialize the rules, each in its original form."""
     return document("LifecycleConfiguration", "".join(map(_ruleElement, rules)))
 
 

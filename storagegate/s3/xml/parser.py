@@ -1,8 +1,8 @@
 """
 The one parser of XML: expat without DTDs.
 
-A document type declaration is refused at its start, so no entity is defined or expanded and nothing
-outside of the document is read. U{https://docs.python.org/3/library/xml.html#xml-vulnerabilities}
+A document type declaration is refused at its start, so no entity is defined or expanded, and no
+external data is read. U{https://docs.python.org/3/library/xml.html#xml-vulnerabilities}
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -23,14 +23,14 @@ def _refuse(*declaration: object) -> NoReturn:
 
 def makeParser(encoding: str | None = None) -> "XMLParserType":
     """
-    Make a parser without handlers of content.
+    Make a parser without content handlers.
 
     @param encoding: The encoding of documents without a byte order mark; C{None} for the one that
         each document declares.
-    @return: It passes the attributes of an element as a list of names and values in turn. Its
+    @return: The parser, which passes attributes as a list of alternating names and values. Its
         C{Parse} raises L{S3Error} at a document type declaration.
     """
-    # With the first document only: a start without it is 5 ms shorter and 0.7 MB smaller.
+    # Imported with the first document: a start without it is 5 ms faster and takes 0.7 MB less.
     from xml.parsers.expat import ParserCreate
 
     parser = ParserCreate(encoding, _SEPARATOR)
@@ -47,7 +47,7 @@ def parseTree(body: bytes) -> "Element":
     """
     Parse a whole document; return its root.
 
-    @param body: Short enough for a tree of it; see L{storagegate.s3.xml.reader}.
+    @param body: The document, small enough to build its tree; see L{storagegate.s3.xml.reader}.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
     from xml.etree.ElementTree import TreeBuilder
@@ -66,7 +66,7 @@ def parseTree(body: bytes) -> "Element":
     try:
         parser.Parse(body, True)
     except (ExpatError, ValueError, LookupError):
-        # An encoding that Python does not know is a LookupError.
+        # Python raises LookupError for an unknown encoding.
         raise S3Error("MalformedXML") from None
     return builder.close()
 

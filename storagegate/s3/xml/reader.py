@@ -1,17 +1,18 @@
 """
-Documents of requests (Delete, CompleteMultipartUpload, CreateBucketConfiguration), untrusted XML.
+Parsers of request documents (Delete, CompleteMultipartUpload, CreateBucketConfiguration), which are
+untrusted XML.
 
-The documents that S3 reads are flat: a root, in it settings (text) and records, in a record fields
-(text)::
+These documents are flat: the root contains settings (text) and records, and a record contains
+fields (text)::
 
     <Delete><Quiet>true</Quiet><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>
 
 The parser refuses DTDs, and with them entities and external references. Sizes, counts and depths
 are limited; a document is rejected at the first excess.
 
-Unknown elements of these are ignored, as in S3; a missing element, and a text that should be a
-number and is not, are C{MalformedXML}. The settings of buckets and the locks of versions are
-stricter: there an unknown or surplus element is C{MalformedXML}, too.
+Unknown elements are ignored, as in S3; a missing element or an invalid number is C{MalformedXML}.
+The settings of buckets and the locks of versions are stricter: an unknown or surplus element is
+C{MalformedXML}, too.
 """
 
 import re
@@ -48,39 +49,39 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 DELETE_LIMIT = 4 * 1024 * 1024
-"""Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
+"""Bytes of a Delete: 1,000 keys of 1,024 bytes, each escaped to four bytes, and tags."""
 
 COMPLETE_LIMIT = 4 * 1024 * 1024
-"""Bytes of a completion: 10,000 parts of 400 bytes, which is one with a SHA-256, indented."""
+"""Bytes of a completion: 10,000 parts of 400 bytes each: with a SHA-256, indented."""
 
 BUCKET_LIMIT = 64 * 1024
 """Bytes of a bucket's configuration: a region and 50 tags of 384 characters."""
 
 LIFECYCLE_LIMIT = 512 * 1024
-"""Bytes of the rules of a life cycle: a thousand of half a KiB."""
+"""Bytes of lifecycle rules: 1,000 rules of 0.5 KiB."""
 
 _DEPTH_LIMIT = 20
-"""Levels of nesting; no document of S3 has more than five."""
+"""Levels of nesting; S3's documents have at most five."""
 
 _TEXT_LIMIT = 16 * 1024
 """Bytes of one tag or text: a key of 1,024 bytes, each written as a reference of 10 characters."""
 
 _ATTRIBUTE_LIMIT = 4
-"""Attributes of one element; the busiest of S3's has one, besides namespaces."""
+"""Attributes per element; S3's elements have at most one, besides namespaces."""
 
 _NAMESPACE_LIMIT = 64
-"""Declarations of namespaces in a document: one, or one in each of a few elements."""
+"""Namespace declarations per document: one, or one in each of a few elements."""
 
 _NAME_LIMIT = 256
 """Characters of an element's name with its namespace; expat copies both for each element."""
 
 _YEARS_LIMIT = 100
 _DAYS_LIMIT = 36500
-"""Days of the longest default: Amazon's limit, a hundred years."""
+"""Days of the longest default retention: Amazon's limit, a hundred years."""
 
 _PERIOD = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
-# Expat takes a tag in one piece, so one with a million attributes is found before it is parsed.
+# Expat processes a tag in one piece, so a tag with a million attributes is found before parsing.
 _LONG_PIECE = re.compile(rb"<[^<]{%d}" % _TEXT_LIMIT)
 
 
@@ -89,9 +90,9 @@ class Limits:
     """
     The limits of a kind of document.
 
-    @ivar size: Bytes.
-    @ivar records: Records of the kind that is read.
-    @ivar fields: Fields of one record, on the average.
+    @ivar size: Largest size, in bytes.
+    @ivar records: Largest number of records.
+    @ivar fields: Largest average number of fields per record.
     """
 
     size: int
@@ -101,15 +102,15 @@ class Limits:
 
 class Records:
     """
-    A document, and the handlers of the parser's events.
+    A parsed document, and the handlers of the parser's events.
 
     @ivar settings: Text by name.
-    @ivar records: For each record, text by name. Of a name that comes twice the first counts.
+    @ivar records: For each record, text by name. The first of repeated names counts.
     """
 
     def __init__(self, root: str, record: str, limits: Limits) -> None:
         """
-        @param root: The name that the root must have, in any namespace.
+        @param root: The required name of the root, in any namespace.
         @param record: The name of the records.
         """
         self.settings: dict[str, str] = {}
@@ -124,7 +125,7 @@ class Records:
         self._fields: dict[str, str] = {}
 
     def start(self, name: str, attributes: list[str]) -> None:
-        """Enter an element; its attributes are names and values in turn."""
+        """Enter an element; its attributes are alternating names and values."""
         self._depth += 1
         self._elementsLeft -= 1
         if (
@@ -154,7 +155,7 @@ class Records:
         self._text = ""
 
     def text(self, text: str) -> None:
-        """Add to the text of the element; white space between elements is not kept."""
+        """Add to the text of the element; white space between elements is discarded."""
         self._text += text
         if len(self._text) > _TEXT_LIMIT:
             raise S3Error("MalformedXML")
@@ -173,9 +174,9 @@ def _local(name: str) -> str:
 
 def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     """
-    Parse a document. Elements of other names, and elements within fields, are ignored.
+    Parse a document. Elements with other names, and elements within fields, are ignored.
 
-    @param body: The whole document, in UTF-8 unless a byte order mark says UTF-16.
+    @param body: The whole document, in UTF-8 unless a byte order mark indicates UTF-16.
     @param root: See L{Records}.
     @param record: See L{Records}.
     @raise S3Error: C{MalformedXML}, for any problem.
@@ -185,7 +186,7 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     from xml.parsers.expat import ExpatError
 
     found = Records(root, record, limits)
-    # The limits are judged at each event, before anything is built of it.
+    # The limits are checked at each event, before any data is built from it.
     expat = makeParser("utf-8")
     expat.StartElementHandler = found.start
     expat.EndElementHandler = found.end
@@ -199,9 +200,9 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
 
 
 ENTRY_LIMIT = 1000
-"""Objects of one delete-many: Amazon's limit."""
+"""Objects per Delete: Amazon's limit."""
 
-# Fields of an Object: 5. Of a Part: its number, its ETag, one checksum or two.
+# An Object has 5 fields. A Part has its number, its ETag, and one or two checksums.
 _DELETE = Limits(size=DELETE_LIMIT, records=ENTRY_LIMIT, fields=5)
 _COMPLETE = Limits(size=COMPLETE_LIMIT, records=PART_LIMIT, fields=4)
 _BUCKET = Limits(size=BUCKET_LIMIT, records=0, fields=500)
@@ -212,9 +213,9 @@ class DeleteRequestEntry:
     """
     An object to delete.
 
-    @ivar etag: Delete it only if it has this ETag.
-    @ivar modified: Delete it only if it was last modified then, as it was sent.
-    @ivar size: Delete it only if it has so many bytes, as it was sent.
+    @ivar etag: Delete the object only if it has this ETag.
+    @ivar modified: Delete the object only if it was last modified at this time; raw text.
+    @ivar size: Delete the object only if it has this size; raw text.
     """
 
     key: bytes
@@ -227,9 +228,9 @@ class DeleteRequestEntry:
 @frozen
 class DeleteRequest:
     """
-    A delete-many.
+    A bulk deletion.
 
-    @ivar quiet: Whether only errors are to be reported.
+    @ivar quiet: Whether to report only errors.
     """
 
     entries: tuple[DeleteRequestEntry, ...]
@@ -241,8 +242,8 @@ class CompletedPart:
     """
     A part that a completion names.
 
-    @ivar etag: Without quotation marks.
-    @ivar checksums: Base64 by algorithm (C{CRC32}).
+    @ivar etag: The ETag without quotation marks.
+    @ivar checksums: Checksums in Base64 by algorithm, such as C{CRC32}.
     """
 
     number: int
@@ -251,7 +252,7 @@ class CompletedPart:
 
 
 def readDelete(body: bytes) -> DeleteRequest:
-    """Read Delete, which has 1 to 1,000 entries."""
+    """Parse Delete, which has 1 to 1,000 entries."""
     read = readRecords(body, "Delete", "Object", _DELETE)
     if not read.records:
         raise S3Error("MalformedXML")
@@ -260,7 +261,7 @@ def readDelete(body: bytes) -> DeleteRequest:
 
 
 def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
-    """Read CompleteMultipartUpload: 1 to 10,000 parts, whose order the caller checks."""
+    """Parse CompleteMultipartUpload: 1 to 10,000 parts, whose order the caller checks."""
     read = readRecords(body, "CompleteMultipartUpload", "Part", _COMPLETE)
     if not read.records:
         raise S3Error("MalformedXML")
@@ -269,11 +270,10 @@ def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
 
 def readBucketConfiguration(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     """
-    Read CreateBucketConfiguration, which may be absent.
+    Parse CreateBucketConfiguration, which may be absent.
 
-    @return: The region, empty if it names none; the key and the value of each tag, which are not
-        checked.
-    @raise S3Error: C{NotImplemented} for a bucket of a type or at a place of its own.
+    @return: The region, empty if absent; the key and value of each tag, unchecked.
+    @raise S3Error: C{NotImplemented} for a bucket with a type or a location.
     """
     if not body:
         return "", []
@@ -291,7 +291,7 @@ def readVersioning(body: bytes) -> str:
     """
     Return the status of a VersioningConfiguration.
 
-    @raise S3Error: C{MalformedXML}, or C{NotImplemented} if a device must confirm deletions.
+    @raise S3Error: C{MalformedXML}, or C{NotImplemented} for MFA delete.
     """
     texts = _readTexts(body, "VersioningConfiguration", ("Status", "MfaDelete"))
     status = texts.get("Status")
@@ -305,7 +305,7 @@ def readVersioning(body: bytes) -> str:
 
 def readTagging(body: bytes) -> list[tuple[str, str]]:
     """
-    Read Tagging: the key and the value of each tag, which are not checked.
+    Parse Tagging to the key and value of each tag, unchecked.
 
     @raise S3Error: C{MalformedXML}, also for a surplus or missing element.
     """
@@ -324,11 +324,11 @@ def _tag(tag: "Element") -> tuple[str, str]:
 
 def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
     """
-    Parse a document whose records are nested, other than those of L{Records}.
+    Parse a document with nested records, unlike L{Records}.
 
-    @param root: The name that the root must have, in any namespace.
-    @param limit: The most bytes of the document, which bound the tree.
-    @return: The root. Names have their namespace: C{iterfind("{*}Rule")} finds them in any.
+    @param root: The required name of the root, in any namespace.
+    @param limit: Largest size of the document in bytes, which bounds the tree.
+    @return: The root. Names include their namespace: C{iterfind("{*}Rule")} matches any namespace.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
     if len(body) > limit:
@@ -341,9 +341,9 @@ def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
 
 def checkNames(parent: "Element", names: Collection[str]) -> None:
     """
-    Check that all elements right below an element are known.
+    Check that all children of an element are known.
 
-    @raise S3Error: C{MalformedXML}: what is not known may narrow what is.
+    @raise S3Error: C{MalformedXML}: an unknown element might restrict the known ones.
     """
     if any(_local(each.tag) not in names for each in parent):
         raise S3Error("MalformedXML")
@@ -351,9 +351,9 @@ def checkNames(parent: "Element", names: Collection[str]) -> None:
 
 def _children(parent: "Element", names: Collection[str]) -> dict[str, "Element"]:
     """
-    Return what is right below an element, by name.
+    Return the children of an element by name.
 
-    @raise S3Error: C{MalformedXML} for a name that is not known, or comes twice.
+    @raise S3Error: C{MalformedXML} for an unknown or repeated name.
     """
     checkNames(parent, names)
     found = {_local(each.tag): each for each in parent}
@@ -364,9 +364,9 @@ def _children(parent: "Element", names: Collection[str]) -> dict[str, "Element"]
 
 def _readTexts(body: bytes, root: str, names: Collection[str]) -> dict[str, str]:
     """
-    Read a document of texts, each of which comes at most once.
+    Parse a document of text elements, each at most once.
 
-    @raise S3Error: C{MalformedXML}, also for a name that is not known.
+    @raise S3Error: C{MalformedXML}, also for an unknown name.
     """
     children = _children(readTree(body, root), names)
     return {name: (each.text or "").strip() for name, each in children.items()}
@@ -378,7 +378,7 @@ _XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessControlList:
     """
-    Read an C{AccessControlPolicy}.
+    Parse an C{AccessControlPolicy}.
 
     @param owner: The account that owns the bucket or the object, which the document must name.
     @raise S3Error: C{MalformedACLError}, C{AccessDenied} for another owner, and the errors of
@@ -418,7 +418,7 @@ def _grant(row: "Element", reader: GranteeReader) -> Grant:
 
 
 def readOwnership(body: bytes) -> str:
-    """Read OwnershipControls, which has one rule; return its object ownership."""
+    """Parse OwnershipControls, which has one rule; return its object ownership."""
     root = readTree(body, "OwnershipControls")
     names = [_local(each.tag) for each in root.iter()]
     if names != ["OwnershipControls", "Rule", "ObjectOwnership"] or not len(root[0]):
@@ -438,7 +438,7 @@ _BLOCK = {
 
 
 def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
-    """Read PublicAccessBlockConfiguration; what it does not name is off."""
+    """Parse PublicAccessBlockConfiguration; absent settings are off."""
     found = {}
     for name, text in _readTexts(body, "PublicAccessBlockConfiguration", _BLOCK).items():
         value = {"true": True, "false": False}.get(text.lower())
@@ -450,10 +450,10 @@ def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
 
 def readLockConfiguration(body: bytes) -> DefaultRetention | None:
     """
-    Read ObjectLockConfiguration; return the default that its rule sets, if it has one.
+    Parse ObjectLockConfiguration; return the default retention of its rule, if any.
 
-    @raise S3Error: C{MalformedXML}; C{InvalidArgument} for a period that is not positive or over a
-        hundred years; C{NotImplemented} for holds that end with an event.
+    @raise S3Error: C{MalformedXML}; C{InvalidArgument} for a period that is not positive or exceeds
+        a hundred years; C{NotImplemented} for event holds.
     """
     root = readTree(body, "ObjectLockConfiguration")
     children = _children(root, ("ObjectLockEnabled", "Rule"))
@@ -498,10 +498,10 @@ _RETENTION = frozenset(("Mode", "RetainUntilDate", "EventHold", "EventHoldDurati
 
 def readRetention(body: bytes) -> ObjectLock:
     """
-    Read Retention; without content it lifts one.
+    Parse Retention; an empty document lifts the retention.
 
-    @return: A lock whose legal hold is not named.
-    @raise S3Error: C{MalformedXML}; C{NotImplemented} for holds that end with an event.
+    @return: A lock without a legal hold.
+    @raise S3Error: C{MalformedXML}; C{NotImplemented} for event holds.
     """
     fields = _readTexts(body, "Retention", _RETENTION)
     if not fields:
@@ -519,7 +519,7 @@ def readRetention(body: bytes) -> ObjectLock:
 
 def readLegalHold(body: bytes) -> bool:
     """
-    Read LegalHold; return whether it is on.
+    Parse LegalHold; return whether it is on.
 
     @raise S3Error: C{MalformedXML}.
     """
