@@ -396,7 +396,7 @@ class SizedDecoder:
         self.rest = b""
 
     def feed(self, wire: bytes) -> bytes:
-        """Take bytes and return those that belong to the body."""
+        """Take bytes and return the part that belongs to the body."""
         size = len(wire)
         if size < self.remaining:
             self.remaining -= size
@@ -446,7 +446,7 @@ class ChunkedDecoder:
 
     def feed(self, wire: bytes) -> bytes:
         """
-        Take bytes and return those that belong to the body.
+        Take bytes and return the part that belongs to the body.
 
         @param wire: Received bytes, in pieces of any size.
         @raise BadRequest: If they break the framing. Body bytes decoded in the same call are lost.
