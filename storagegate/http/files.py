@@ -187,9 +187,9 @@ def checkDotfiles(name: str, dotfiles: str) -> None:
 
 def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
     """
-    Return the error of a response whose file could not be opened; C{None} if that is the server's.
+    Return the error response for a file that could not be opened; C{None} for a server error.
 
-    @param error: What L{openCached} or L{openBelow} raised.
+    @param error: The exception from L{openCached} or L{openBelow}.
     """
     if isinstance(error, IsDirectory) or error.errno in _MISSING:
         return HTTPError(404, "Not Found")
@@ -198,10 +198,10 @@ def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
 
 def openCached(root: bytes | None, name: bytes) -> OpenFile:
     """
-    Open a file if the kernel has all that this takes.
+    Open a file if the kernel has everything cached.
 
-    @param root: The directory where C{name} begins and has to stay; L{None} if it is absolute and
-        may lead anywhere.
+    @param root: The directory that C{name} is relative to and must not leave; C{None} if C{name} is
+        absolute and may be anywhere.
     @param name: The path below C{root}, or absolute; empty for C{root} itself.
     @raise BlockingIOError: If only L{openBelow} can open it.
     @raise IsDirectory: For a directory.
@@ -211,7 +211,8 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
         if root is None:
             fd = _openat2(_quick, _AT_FDCWD, name or b".", _ANY_NOW)
         else:
-            # Opened each time, for 2 microseconds: a root may be a link that a deployment moves.
+            # Opened each time, for 2 microseconds, as the root may be a link that a deployment
+            # changes.
             directory = _openat2(_quick, _AT_FDCWD, root, _ROOT_NOW)
             try:
                 fd = _openat2(_quick, directory, name or b".", _BELOW_NOW)

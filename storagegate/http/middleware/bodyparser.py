@@ -289,7 +289,7 @@ def json(
 
     @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
     @param strict: Whether only objects and arrays are accepted.
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
     @raise ValueError: If the limit is not a size.
@@ -342,7 +342,7 @@ def raw(
     """
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
 
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, None)}; refuses by raising.
@@ -411,7 +411,7 @@ def text(
     Malformed bytes become U+FFFD; a byte order mark is dropped. Errors: as
     L{json<storagegate.http.middleware.bodyparser.json>}.
 
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
     @param defaultCharset: The charset of a body that names none.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
@@ -449,9 +449,9 @@ def urlencoded(
     @param parameterLimit: Maximal number of parameters of a form.
     @param depth: Maximal number of brackets in a name.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
-    @raise ValueError: If a number is none that is allowed.
+    @raise ValueError: If a number is out of range.
     """
     _checkNumber("parameterLimit", parameterLimit, 1, None)
     _checkNumber("depth", depth, 0, DEPTH_LIMIT)
