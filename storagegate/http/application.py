@@ -157,7 +157,7 @@ class Application(Router):
 
     @property
     def runtime(self) -> Runtime:
-        """Return the application's threads and clock: by default those of the process."""
+        """Return the application's threads and clock, by default the process's."""
         if self._runtime is None:
             self._runtime = reactorRuntime(processReactor())
         return self._runtime

@@ -315,7 +315,7 @@ class RequestDispatch:
         """
         Pass L{MissingResponse} on if all handlers have ended and none has responded.
 
-        @return: As L{RouterDispatch.next}; C{None} if there is nothing to do.
+        @return: See L{RouterDispatch.next}; C{None} if nothing is to be done.
         """
         if self.silent is None or self.depth or self.waiting:
             return None
@@ -484,7 +484,7 @@ class RouterDispatch:
         return error.value if isinstance(error, Failure) else error
 
     def _enter(self, error: object) -> tuple[Layer | None, object]:
-        """Find the next layer that matches the request, and set the request up for it."""
+        """Find the next layer that matches the request, and prepare the request."""
         dispatch = self._dispatch
         request = dispatch.request
         if request.rewritten is not self._rewritten:
@@ -625,7 +625,7 @@ class RouterDispatch:
 
         @param isKept: Whether it has kept a reference to one of its arguments, and so may respond
             later.
-        @return: An awaitable for the end of the response; C{None} if there is nothing to wait for.
+        @return: An awaitable for the end of the response; C{None} if nothing is pending.
         @raise TypeError: If the result is not a response.
         """
         dispatch = self._dispatch
@@ -701,7 +701,7 @@ class HandlerTask(Task):
         """
         Fire C{waiter} when the handler has ended.
 
-        @param waiter: Fires with C{None}, at once if the handler has ended already.
+        @param waiter: Fires with C{None}, immediately if the handler has already ended.
         """
         if self.done:
             self._run._dispatch.fire([waiter])

@@ -13,7 +13,7 @@ CheckedField = tuple[str, str | list[str]]
 """The name of a field as sent, and its value or values."""
 
 WIRES: dict[CheckedField, bytes] = {}
-"""Cache of encoded lines of fields that are checked once and set in many responses."""
+"""Cache of encoded lines of fields that are set in many responses."""
 
 # Far more than an application has; further lines are encoded each time.
 _MAX_WIRES = 1024

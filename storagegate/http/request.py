@@ -150,7 +150,7 @@ class HTTPRequest:
         """
         Call a function on C{close}, when the client disconnects before the response is complete.
 
-        @raise ValueError: If there is no such event.
+        @raise ValueError: If the event is unknown.
         """
         if event != "close":
             raise ValueError(f"a request has no event {event!r}, only close")

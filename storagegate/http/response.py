@@ -174,7 +174,7 @@ class HTTPResponse:
         Call a function on C{finish}, when the response has been sent, or on C{close}, when the
         client disconnects before that.
 
-        @raise ValueError: If there is no such event.
+        @raise ValueError: If the event is unknown.
         """
         if event == "close":
             self.raw.onDisconnect(listener)
@@ -192,8 +192,8 @@ class HTTPResponse:
         """
         Set the status.
 
-        @raise TypeError: If it is no whole number.
-        @raise ValueError: If it is not one from 100 to 999.
+        @raise TypeError: If it is not a whole number.
+        @raise ValueError: If it is not between 100 and 999.
         """
         if isinstance(code, bool) or not isinstance(code, int):
             raise TypeError(f"a status is a whole number, not {code!r}")
@@ -217,7 +217,7 @@ class HTTPResponse:
 
         @param name: The name, or a mapping of names to values.
         @param value: Text, a number, or a sequence of texts for a repeated field.
-        @raise TypeError: If there is no value.
+        @raise TypeError: If no value is given.
         @raise ValueError: If the name is not a token, or the value has a control character or a
             character outside Latin-1.
         """
@@ -320,8 +320,8 @@ class HTTPResponse:
 
         @param value: Text, or a number, written in decimal.
         @param signed: Whether to sign it; see C{req.signedCookies}.
-        @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. With
-            C{maxAge} alone, C{Expires} says the same to old clients.
+        @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. If
+            only C{maxAge} is given, an equivalent C{Expires} is added for old clients.
         @raise ValueError: If the name, value or an option is invalid.
         @raise RuntimeError: If it is to be signed and the application has no C{cookieSecret}.
         """
@@ -337,7 +337,7 @@ class HTTPResponse:
         """
         Delete a cookie at the client. The path and domain must match the cookie's.
 
-        @param options: As of L{cookie}.
+        @param options: As in L{cookie}.
         """
         return self.cookie(name, "", **{**options, "maxAge": None, "expires": 0})
 
@@ -383,7 +383,7 @@ class HTTPResponse:
         return self._sendWhole(encodeJSON(value), _JSON)
 
     def html(self, text: str) -> Self:
-        """Send text as HTML, whatever the type set before, and end the response."""
+        """Send text as HTML, overriding any type set before, and end the response."""
         self._fields["content-type"] = _HTML
         return self._sendWhole(text.encode(), _HTML)
 

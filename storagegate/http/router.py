@@ -431,7 +431,7 @@ class Router(LayerList, _Registration):
         return any(info.method in wanted for info in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
-        """List the methods that are registered for a path, or a pattern as registered."""
+        """List the methods registered for a path, or a pattern as registered."""
         methods = dict.fromkeys(info.method for info in _matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)

@@ -1,6 +1,6 @@
 """
-The certificates of listeners that Twisted serves, which follow their files: renewed ones are used
-from the next handshake on, without a restart.
+The certificates of listeners served by Twisted. They follow their files: a renewed certificate is
+used from the next handshake on, without a restart.
 """
 
 import re

@@ -124,8 +124,8 @@ def readElement(element: str) -> str | None:
     """
     Parse one element of C{X-Forwarded-For}, or the C{for} of C{Forwarded}.
 
-    @return: The address in canonical form, without port, brackets, quotes and zone; an IPv4-mapped
-        address as IPv4. C{None} if it is not an address.
+    @return: The address in canonical form, without port, brackets, quotes and zone; an IPv4 address
+        carried in IPv6 as IPv4. C{None} if it is not an address.
     """
     element = element.strip()
     return _readNode(element) if len(element) <= _LONGEST_ELEMENT else None

@@ -1,8 +1,8 @@
 """
 Returns the memory of a peak to the system.
 
-The allocator of C keeps freed blocks between blocks that are still in use: after bodies of 9 MiB
-from 150 clients a process stayed at 1 GB. C{malloc_trim} gives the pages of such blocks back.
+The C allocator keeps freed blocks between blocks in use: after bodies of 9 MiB from 150 clients, a
+process stayed at 1 GB. C{malloc_trim} releases the pages of such blocks.
 """
 
 import ctypes

@@ -110,7 +110,7 @@ class MemoryConnection:
 
     def setReading(self, wanted: bool) -> None:
         """
-        Let the client read, or not.
+        Resume or pause the client's reading.
 
         @param wanted: Whether it reads.
         """
@@ -184,7 +184,7 @@ class MemoryDriver:
 
     def flush(self) -> None:
         """
-        Deliver everything, and run what is due.
+        Deliver everything, and run due calls.
 
         @raise AssertionError: If this does not end.
         """

@@ -108,8 +108,8 @@ class _WorkerProcess(ProcessProtocol):
         Wait until the worker serves, before the reactor runs.
 
         @param end: The deadline, by C{time.monotonic()}.
-        @param isUnwanted: Returns whether to wait no longer.
-        @return: Whether it serves.
+        @param isUnwanted: Returns whether to stop waiting.
+        @return: Whether the worker serves.
         @raise WorkerFailed: If it does not serve, and C{isUnwanted} is false.
         """
         while not select.select([self.raw], [], [], _LOOK_SECONDS)[0]:

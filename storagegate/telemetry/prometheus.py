@@ -46,7 +46,8 @@ def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     Answer the other workers' requests for this worker's metrics.
 
     Counters and histograms get a label C{worker} and are not summed: a replaced worker starts at 0,
-    and a worker that does not reply in time is omitted. In a sum, both would look like a reset.
+    and a worker that does not reply in time is omitted. In a sum, both would look like a reset, and
+    the counts of the other workers like new work.
 
     @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}.
     @param meters: The metrics of this worker.

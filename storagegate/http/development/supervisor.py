@@ -10,12 +10,12 @@ Each child has a connection for messages, which are pairs of a kind and a value:
 
     child to supervisor                            supervisor to child
     changed  [PATH], files of the program          retire   [PATH], the files that have changed
-    hold     DESCRIPTION, then a listening socket  serve    the predecessor accepts no more
-    drop     DESCRIPTION, not needed any more      failed   of a successor: its own, or one without
+    hold     DESCRIPTION, then a listening socket  serve    the predecessor has stopped accepting
+    drop     DESCRIPTION, no longer needed         failed   of a successor: its own, or one without
     ready    loaded; waits for "serve"                      files
     failed   REPORT, [PATH]: an L{ErrorReport} as
              a mapping, and files it came from
-    left     accepts no more
+    left     has stopped accepting
 
 Closing the connection is an order to stop.
 """

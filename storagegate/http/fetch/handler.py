@@ -189,7 +189,7 @@ class EncodedRequest:
             waiter.callback(None)
 
     def stop(self) -> None:
-        """Send no more of the body, and close its source."""
+        """Stop sending the body, and close its source."""
         self._stopped = True
         if self._running is not None and self._cancellable:
             self._running.cancel()

@@ -87,7 +87,7 @@ class BodyParser:
         if verify is not None and not callable(verify):
             raise TypeError("the option verify is a function (req, res, body, charset)")
         if iscoroutinefunction(verify):
-            # Its error would be raised too late.
+            # The error would be raised too late.
             raise TypeError("the option verify is a function that does not wait")
         self._verify = verify
         self._choose = type if callable(type) else None
@@ -201,7 +201,7 @@ class BodyParser:
             message = str(error) or "The body could not be verified"
             raise HTTPError(403, message, "entity.verify.failed", body=body) from error
         if isawaitable(result):
-            # Its error would be raised too late.
+            # The error would be raised too late.
             raise TypeError("the option verify is a function that does not wait")
 
 

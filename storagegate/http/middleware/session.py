@@ -287,7 +287,7 @@ def session(
     absoluteMaxAge: float | None = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that gives each request its C{req.session}.
+    Make middleware that sets C{req.session} of each request.
 
     In production, use a C{secret} of 32 random bytes, C{cookie={"secure": True, "sameSite":
     "lax"}}, C{saveUninitialized=False}, C{resave=False}, and C{await req.session.regenerate()} at

@@ -623,7 +623,7 @@ def checkAllTimeouts(connections: Iterable[Any], now: float) -> None:
     Enforce the timeouts of connections; one that raises is dropped.
 
     @param connections: Objects with C{checkTimeouts} and C{abort}, as L{HTTPChannel}; the
-        collection may change meanwhile.
+        collection may change during the call.
     @param now: The time of the reactor's clock in seconds.
     """
     for connection in list(connections):

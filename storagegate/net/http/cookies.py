@@ -96,7 +96,7 @@ def serializeCookie(
     @param sameSite: C{True} or C{"strict"}, C{"lax"}, C{"none"} (which has to be C{secure}).
     @param priority: C{"low"}, C{"medium"} or C{"high"}.
     @param partitioned: Whether it is stored separately for each top-level site.
-    @raise ValueError: If a part is invalid, or the cookie is over 4096 bytes.
+    @raise ValueError: If a part is invalid, or the cookie exceeds 4096 bytes.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"not the name of a cookie: {name!r}")

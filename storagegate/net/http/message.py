@@ -617,7 +617,7 @@ class ChannelRequest(RequestHead):
             except Exception:
                 # The other callbacks must still run.
                 _log.failure("a listener to the loss of a client failed")
-        # Last: the handler has been cancelled, and has counted what was sent.
+        # Called last: the cancelled handler has counted the sent bytes.
         ends, self.ends = self.ends, ()
         for end in ends:
             end()

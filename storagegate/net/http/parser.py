@@ -537,7 +537,7 @@ class RequestBody:
     disconnects, the read raises L{BodyLost<storagegate.net.http.interfaces.BodyLost>}.
 
     @ivar length: The declared length in bytes, or C{None} for a chunked body.
-    @ivar complete: Whether all of it has arrived, or no more will.
+    @ivar complete: Whether the body has arrived completely, or was lost.
     @ivar taken: The number of bytes read.
     @ivar trailers: The fields after a chunked body, once it is complete; names in lower case.
     """
@@ -683,7 +683,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     @property
     def complete(self) -> bool:  # type: ignore[override]
-        """Return whether all of it has arrived, or no more will."""
+        """Return whether the body has arrived completely, or was lost."""
         return self.isEnded
 
     def readAvailable(self) -> bytes | None:

@@ -118,7 +118,7 @@ class _RequestTask(Task):
         self._request.onDisconnect(self.cancel)
 
     def onResult(self, value: None) -> None:
-        """Check that there is a response."""
+        """Check that the handler has responded."""
         request = self._request
         if not (request.finished or request.disconnected):
             self.onError(RuntimeError("the handler returned without finishing the response"))
@@ -183,7 +183,7 @@ class Site(Factory):
         @param reactor: The reactor; its clock is read once a second.
         @param describeRejection: Returns the content type and the body of the response to a request
             that never reaches the resource.
-        @param budget: Counts bodies that are read whole.
+        @param budget: Counts the bytes of bodies read into memory.
         """
         self.resource: Any = resource
         self._describeRejection = describeRejection
