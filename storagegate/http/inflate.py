@@ -14,7 +14,8 @@ from typing import Any
 import brotli
 
 STEP = 64 * 1024
-"""Maximal bytes of one step: large enough that steps cost little, small compared with any limit."""
+"""Maximum number of bytes of one step: large enough that steps cost little, small compared with any
+limit."""
 
 # Bytes passed to a library at a time. It copies unused input at every step and at the start of
 # every gzip member, so large pieces would take quadratic time.
@@ -180,7 +181,7 @@ def inflate(coding: str, body: bytes, limit: int) -> bytes:
 
     @param coding: One of L{CODINGS}.
     @param body: The body as received.
-    @param limit: The maximal number of inflated bytes.
+    @param limit: The maximum number of inflated bytes.
     @raise InflatedTooLarge: If it inflates to more than C{limit} bytes.
     @raise MalformedCoding: If it is malformed or incomplete.
     """

@@ -32,7 +32,7 @@ from storagegate.http.patterns import (
 
 Found: TypeAlias = tuple[int, Params | MalformedEscape, int]
 
-# Maximal number and length of paths whose matches are cached: at most half a megabyte.
+# Maximum number and length of paths whose matches are cached: at most half a megabyte.
 _MAX_KNOWN = 1024
 _KNOWN_LENGTH = 128
 

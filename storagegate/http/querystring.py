@@ -23,7 +23,7 @@ from urllib.parse import unquote_to_bytes
 from attrs import define, field
 
 QUERY_PARAMETERS = 1000
-"""Maximal number of query parameters, as in Node: no page has more, and the rest is ignored."""
+"""Maximum number of query parameters, as in Node: no page has more, and the rest is ignored."""
 
 INDEX_LIMIT = 100
 """The largest index that makes a list by itself; otherwise C{a[999999]} would make a long one."""
@@ -72,8 +72,8 @@ def parseForm(
 
     @param charset: The name of the Python codec for the decoded bytes.
     @param extended: Whether names nest.
-    @param parameterLimit: Maximal number of parameters, including empty ones.
-    @param depth: Maximal number of brackets of a nested name.
+    @param parameterLimit: Maximum number of parameters, including empty ones.
+    @param depth: Maximum number of brackets of a nested name.
     @return: Values by name: strings and lists of strings, and if nested, dictionaries.
     @raise TooManyParameters: If there are more than C{parameterLimit}.
     @raise TooDeep: If a name has more than C{depth} brackets.

@@ -382,7 +382,7 @@ class HTTPRequest:
         """
         Return the raw body.
 
-        @param limit: The maximal length, at most the application's limit.
+        @param limit: The maximum length, at most the application's limit.
         @param isHeld: Whether its bytes count as held until C{raw.body.hold(0)}, while it is
             parsed.
         @raise HTTPError: 413 if it is longer, before a byte is read if the length is declared. 400

@@ -37,8 +37,8 @@ from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRange, u
 from storagegate.net.sendfile import TruncatedFile
 
 MAX_RANGES = 100
-"""Maximal ranges of a request, more than a viewer of a long document needs; each costs the head of
-a part."""
+"""Maximum number of ranges of a request, more than a viewer of a long document needs; each costs
+the head of a part."""
 
 # Reading this much from memory takes 10 microseconds, as long as two more system calls for the head
 # and sendfile.

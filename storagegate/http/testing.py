@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from storagegate.net.websocket.testing import TestWebSocket
 
 _MAX_BODY = 64 * 1024 * 1024
-"""Maximal response size, more than a test needs; an endless response would exhaust memory."""
+"""Maximum response size, more than a test needs; an endless response would exhaust memory."""
 
 
 class StillWaiting(AssertionError):

@@ -340,7 +340,7 @@ def listenDatagrams(
 
     @param place: C{HOST:PORT}, with port 0 for a free one; or C{inherited:FD}.
     @param protocol: Receives the datagrams.
-    @param maxPacketSize: Maximal bytes read of a datagram.
+    @param maxPacketSize: Maximum number of bytes read of a datagram.
     @raise CannotListenError: If the address cannot be bound.
     """
     port: IListeningPort

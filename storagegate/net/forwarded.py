@@ -40,7 +40,7 @@ TrustedProxies = bool | int | str | Iterable[str] | Trust | None
 
 _EVERY_IPV4 = readNetwork("0.0.0.0/0")
 
-# Maximal addresses in a chain, more than any chain of proxies has.
+# Maximum number of addresses in a chain, more than any chain of proxies has.
 _MAX_HOPS = 50
 
 
@@ -95,7 +95,8 @@ def _networks(names: Iterable[Any]) -> Trust:
 
 
 _LONGEST_ELEMENT = 160
-"""Maximal characters: an address with zone, brackets, quotes, and a port name of 63 letters."""
+"""Maximum number of characters: an address with zone, brackets, quotes, and a port name of 63
+letters."""
 
 _PORT = re.compile(r":(?:[0-9]{1,5}|_[\w.-]{1,63})", re.ASCII)
 

@@ -18,7 +18,7 @@ TRIM_BYTES = 32 * 1024 * 1024
 that allocate, and makes the kernel zero pages on reuse."""
 
 _MAX_PAUSE = 32
-"""Maximal checks between two trims that release nothing: five minutes."""
+"""Maximum number of checks between two trims that release nothing: five minutes."""
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 

@@ -39,11 +39,12 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 MAX_FRAME = 16 * 1024 * 1024
-"""Maximal bytes of a message: the metrics of a busy worker take a few hundred kilobytes."""
+"""Maximum number of bytes of a message: the metrics of a busy worker take a few hundred
+kilobytes."""
 
 MAX_WAITING = 4 * MAX_FRAME
-"""Maximal bytes buffered for a process that does not read, until it does or is killed a minute
-later."""
+"""Maximum number of bytes buffered for a process that does not read, until it does or is killed a
+minute later."""
 
 CONTROL = 3
 """The descriptor of a worker's end of the pair: the first after the standard streams."""

@@ -19,9 +19,9 @@ SLICE_SECONDS = 0.0005
 an iteration adds 0.03 ms."""
 
 SLICE_MESSAGES = 64
-"""Maximal messages of a slice, which handles at least one, as their effects take time after it. A
-small call over TCP takes 0.02 ms: with 16, pipelined calls were 10 % slower without a benefit for
-other clients."""
+"""Maximum number of messages of a slice, which handles at least one, as their effects take time
+after it. A small call over TCP takes 0.02 ms: with 16, pipelined calls were 10 % slower without a
+benefit for other clients."""
 
 
 class InputScheduler:

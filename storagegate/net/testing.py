@@ -19,7 +19,7 @@ from zope.interface import alsoProvides
 LOCALHOST = "127.0.0.1"
 
 MAX_TURNS = 100_000
-"""Maximal advances of the clock, after which a test is assumed to run forever."""
+"""Maximum number of advances of the clock, after which a test is assumed to run forever."""
 
 _UNREAD = 64 * 1024
 """Bytes buffered for the other side at which the producer of a transport is paused."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
 
 MAX_NAMES = 64
-"""Maximal cached contexts of one service, by server name: each has a copy of the trust roots, which
-takes 1 MB and 5 ms for the system's roots."""
+"""Maximum number of cached contexts of one service, by server name: each has a copy of the trust
+roots, which takes 1 MB and 5 ms for the system's roots."""
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 

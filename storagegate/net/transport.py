@@ -442,7 +442,7 @@ class GivenUnixPort(_LastAccept, AdoptedPort):
 Buffer = bytes | bytearray | memoryview
 
 _VECTOR = 1024
-"""Maximal buffers of a C{writev} on Linux (C{IOV_MAX})."""
+"""Maximum number of buffers of a C{writev} on Linux (C{IOV_MAX})."""
 
 
 def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]) -> None:
@@ -464,13 +464,13 @@ def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]
 
 
 _MOST = 1024
-"""Maximal events of one poll, which allocates room for that many each time."""
+"""Maximum number of events of one poll, which allocates room for that many each time."""
 
 _LARGE = 16 * 1024
 """The size in bytes from which a write is sent immediately."""
 
 _MOST_HELD = 32
-"""Maximal connections, or writes of one connection, that are held back."""
+"""Maximum number of connections, or writes of one connection, that are held back."""
 
 # The connections whose writes are held back until the end of this iteration; None outside one.
 _turn: list[FastServer] | None = None

@@ -48,10 +48,11 @@ STEADY_SECONDS = 1.0
 """A shorter connection counts as a failed attempt: a replica accepts connections, but no writes."""
 
 MAX_WAITING = 4096
-"""Maximal commands in flight: twice the number of calls that the daemon admits at once."""
+"""Maximum number of commands in flight: twice the number of calls that the daemon admits at
+once."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximal bytes of the commands in flight: the size of an in-memory session store."""
+"""Maximum number of bytes of the commands in flight: the size of an in-memory session store."""
 
 PORT = 6379
 

@@ -46,10 +46,10 @@ FIELDS = (
 """Fields of a line; C{duration} is in milliseconds, C{status} C{ok} or an error's code."""
 
 MAX_TEXT = 256
-"""Maximal characters of text chosen by a client."""
+"""Maximum number of characters of text chosen by a client."""
 
 MAX_TEMPLATES = 1000
-"""Maximal number of cached templates, by caller and method: more would rarely be reused."""
+"""Maximum number of cached templates, by caller and method: more would rarely be reused."""
 
 _WARN = LEVELS.index("warn")
 

@@ -46,7 +46,8 @@ FLUSH_BYTES = 1 << 16
 of a pipe."""
 
 LIMIT_BYTES = 4 << 20
-"""Maximal buffered bytes: one second of a busy daemon's calls, for a reader that pauses."""
+"""Maximum number of buffered bytes: one second of a busy daemon's calls, for a reader that
+pauses."""
 
 RETRY_SECONDS = 0.05
 """Delay before a full output is retried."""
@@ -72,10 +73,10 @@ KEPT_FILES = 5
 """The number of rotated files that are kept: half a gigabyte."""
 
 MESSAGE_CHARACTERS = 1 << 14
-"""Maximal length of a message: a longer one is a document inside an error."""
+"""Maximum length of a message: a longer one is a document inside an error."""
 
 TRACEBACK_CHARACTERS = 1 << 15
-"""Maximal length of a traceback, about three hundred frames; a longer one is cut in the middle."""
+"""Maximum length of a traceback, about three hundred frames; a longer one is cut in the middle."""
 
 _LINE_BREAK = re.compile(r"\r\n|[\n\r]")
 
@@ -225,7 +226,7 @@ class BufferedLogWriter:
     """
 
     def __init__(self, output: Output, limit: int = LIMIT_BYTES) -> None:
-        """@param limit: Maximal number of buffered bytes."""
+        """@param limit: Maximum number of buffered bytes."""
         self.lowest = LEVELS.index("info")
         self.dropped = 0
         self.redact: Callable[[str], str] = Redactor().redact
@@ -270,7 +271,7 @@ class BufferedLogWriter:
         """
         Write the last lines of a process. Blocks if the reader is slow.
 
-        @param seconds: The maximal time to block.
+        @param seconds: The maximum time to block.
         """
         end = time.monotonic() + seconds
         self.unbuffer()

@@ -26,7 +26,7 @@ from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.version import __version__
 
 MAX_LABEL_SETS = 500
-"""Maximal number of label sets of a meter. Every label has few values by design; a bug, or clients
+"""Maximum number of label sets of a meter. Every label has few values by design; a bug, or clients
 that invent names, must not exhaust memory."""
 
 OTHER = "other"

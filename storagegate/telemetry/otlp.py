@@ -33,13 +33,14 @@ from storagegate.telemetry.tracing import MAX_TEXT, TracingOptions, boundedText
 from storagegate.version import __version__
 
 FLUSH_SECONDS = 2
-"""Maximal wait for the collector on shutdown, out of the ten seconds that a container has."""
+"""Maximum wait for the collector on shutdown, out of the ten seconds that a container has."""
 
 COMPLAINT_SECONDS = 60
-"""Minimal time between two log lines about lost spans."""
+"""Minimum time between two log lines about lost spans."""
 
 MAX_RESPONSE = 1024
-"""Maximal bytes read of a collector's response in order to reuse the connection: most are empty."""
+"""Maximum number of bytes read of a collector's response in order to reuse the connection: most are
+empty."""
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)

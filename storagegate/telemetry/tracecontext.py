@@ -14,7 +14,8 @@ from typing import Any
 from storagegate.core.context import Tracing
 
 MAX_STATE_LENGTH = 512
-"""Maximal characters of a C{tracestate}: the minimum that section 3.3.1.5 requires to propagate."""
+"""Maximum number of characters of a C{tracestate}: the minimum that section 3.3.1.5 requires to
+propagate."""
 
 _TRACEPARENT = re.compile(
     r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-"

@@ -35,16 +35,17 @@ from storagegate.core.options import (
 )
 
 MAX_ATTRIBUTES = 112
-"""Maximal attributes of a span from C{spanAttributes}: with ours, the SDK's limit of 128."""
+"""Maximum number of attributes of a span from C{spanAttributes}: with ours, the SDK's limit of
+128."""
 
 MAX_TEXT = 1024
-"""Maximal characters of an attribute's name or value, as spans wait in memory."""
+"""Maximum number of characters of an attribute's name or value, as spans wait in memory."""
 
 MAX_AGENT = 256
-"""Maximal characters of a C{User-Agent}, for the same reason."""
+"""Maximum number of characters of a C{User-Agent}, for the same reason."""
 
 MAX_ITEMS = 128
-"""Maximal items of a list attribute."""
+"""Maximum number of items of a list attribute."""
 
 _INT64 = 1 << 63
 
@@ -121,9 +122,9 @@ class TracingOptions:
     @ivar correlationHeader: The HTTP header field with the trace ID.
     @ivar spanAttributes: A function C{(context)} that returns a mapping of attributes at the end of
         a call.
-    @ivar queueSize: Maximal number of spans that wait for the collector; further ones are dropped.
-    @ivar batchSize: Maximal number of spans per export.
-    @ivar intervalMs: Maximal time that a span waits for others.
+    @ivar queueSize: Maximum number of spans that wait for the collector; further ones are dropped.
+    @ivar batchSize: Maximum number of spans per export.
+    @ivar intervalMs: Maximum time that a span waits for others.
     @ivar timeoutMs: Timeout for the collector's response.
     """
 

@@ -37,16 +37,16 @@ _SETTLE_SECONDS = 0.04
 """Time that files have to stay unchanged, as editors write them in several steps."""
 
 _MAX_SETTLE_ROUNDS = 10
-"""Maximal rounds to wait for a file that is written continuously."""
+"""Maximum number of rounds to wait for a file that is written continuously."""
 
 _MAX_FILES = 10_000
-"""Maximal files below a watched directory: checking as many takes 30 ms."""
+"""Maximum number of files below a watched directory: checking as many takes 30 ms."""
 
 _MAX_STREAMS = 100
-"""Maximal streams; each is a visible page in a browser."""
+"""Maximum number of streams; each is a visible page in a browser."""
 
 _MAX_SENT = 1000
-"""Maximal files watched because C{sendFile} sent them."""
+"""Maximum number of files watched because C{sendFile} sent them."""
 
 _HTML = ("text/html", "application/xhtml+xml")
 

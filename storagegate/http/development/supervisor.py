@@ -50,7 +50,7 @@ _KILL_SECONDS = 5.0
 """Time for a predecessor to end after that."""
 
 _MAX_RETIRED = 8
-"""Maximal number of predecessors that finish responses; the oldest excess one is killed."""
+"""Maximum number of predecessors that finish responses; the oldest excess one is killed."""
 
 _ROOT = os.path.dirname(__file__).rpartition(os.sep + "storagegate" + os.sep)[0]
 

@@ -223,7 +223,7 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
 
 
 _BACKLOG = 10 * 1024 * 1024
-"""Maximal number of bytes by which one of two clones may lag: the limit of a body in memory."""
+"""Maximum number of bytes by which one of two clones may lag: the limit of a body in memory."""
 
 
 def tee(source: ByteSource) -> tuple[ByteSource, ByteSource]:

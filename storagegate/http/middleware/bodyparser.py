@@ -31,8 +31,8 @@ Wanted = str | Sequence[str] | Callable[[Any], Any]
 Verify = Callable[[Any, Any, bytes, str | None], Any]
 
 INLINE_SIZE = 64 * 1024
-"""Maximal bytes inflated or parsed in the reactor, which takes at most 1 ms. A thread handles
-more."""
+"""Maximum number of bytes inflated or parsed in the reactor, which takes at most 1 ms. A thread
+handles more."""
 
 # Cached Content-Type fields. The clients of one application send two or three.
 _REMEMBERED = 16
@@ -75,7 +75,7 @@ class BodyParser:
     ) -> None:
         """
         @param parse: The parser; C{None} leaves the body unchanged.
-        @param limit: Maximal bytes of a body after inflating.
+        @param limit: Maximum number of bytes of a body after inflating.
         @param inflate: Whether bodies with a Content-Encoding are accepted.
         @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
         @param charsets: The accepted charsets, in lower case, and their codecs; C{None} if the body
@@ -287,7 +287,7 @@ def json(
     C{entity.verify.failed}, 413 C{entity.too.large}, 415 C{charset.unsupported} and
     C{encoding.unsupported}.
 
-    @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
     @param strict: Whether only objects and arrays are accepted.
     @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
@@ -343,7 +343,7 @@ def raw(
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
 
     @param type: A media type, a list of media types, or a function C{(req) -> bool}.
-    @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, None)}; refuses by raising.
     @raise ValueError: If the limit is not a size.
@@ -412,7 +412,7 @@ def text(
     L{json<storagegate.http.middleware.bodyparser.json>}.
 
     @param type: A media type, a list of media types, or a function C{(req) -> bool}.
-    @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
     @param defaultCharset: The charset of a body that names none.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before decoding; refuses by raising.
@@ -445,9 +445,9 @@ def urlencoded(
     C{querystring.parse.rangeError} for a name that is nested too deeply.
 
     @param extended: Whether C{a[b]=1} nests; otherwise brackets are part of the name.
-    @param limit: The maximal size after inflating, in bytes or as text such as C{"1mb"}.
-    @param parameterLimit: Maximal number of parameters of a form.
-    @param depth: Maximal number of brackets in a name.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
+    @param parameterLimit: Maximum number of parameters of a form.
+    @param depth: Maximum number of brackets in a name.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.

@@ -95,7 +95,7 @@ def compression(
     """
     Make middleware that compresses responses.
 
-    @param threshold: The minimal size of a body to compress, in bytes or as C{"1kb"}. A body of
+    @param threshold: The minimum size of a body to compress, in bytes or as C{"1kb"}. A body of
         unknown length is always compressed.
     @param level: From 0 (stored) to 9 (smallest), or -1 for the default: 6 for C{gzip} and
         C{deflate}, 3 for C{zstd}. C{br} always has quality 4.

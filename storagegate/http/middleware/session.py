@@ -308,7 +308,7 @@ def session(
     @param genid: Returns the ID of a new session, which must be unguessable.
     @param unset: Whether the store should C{"keep"} or C{"destroy"} the session on C{req.session =
         None}.
-    @param absoluteMaxAge: The maximal lifetime of a session in milliseconds, regardless of use.
+    @param absoluteMaxAge: The maximum lifetime of a session in milliseconds, regardless of use.
     @raise OptionError: If an option is invalid.
     """
     given = dict(locals())

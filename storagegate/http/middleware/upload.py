@@ -294,7 +294,7 @@ class UploadReader:
         allowed: Mapping[str, int | None] | None,
     ) -> None:
         """
-        @param allowed: Maximal number of files by field, where C{None} sets no limit; other fields
+        @param allowed: Maximum number of files by field, where C{None} sets no limit; other fields
             may not have files. C{None} if any field may have files.
         """
         self.fields = FieldTree()
@@ -494,7 +494,7 @@ class Upload:
         """
         Accept up to C{n} files of one field, as the list C{req.files}.
 
-        @param n: Maximal number of files, or C{None}.
+        @param n: Maximum number of files, or C{None}.
         """
         return self._make({_fieldName(field): _maximum(n)}, _setList)
 

@@ -9,7 +9,7 @@ const KINDS = {
   client: "a stream of requests, one response",
   bidirectional: "streams both ways",
 };
-const SHOWN = 200; // Maximal number of responses shown of a stream.
+const SHOWN = 200; // Maximum number of responses shown of a stream.
 
 function element(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);

@@ -31,7 +31,8 @@ from storagegate.http.options import Runtime
 from storagegate.net.http.cookies import serializeCookie
 
 CONTENT_LIMIT = 1024 * 1024
-"""Maximal bytes of a session, which is read, and often written, with every request of its user."""
+"""Maximum number of bytes of a session, which is read, and often written, with every request of its
+user."""
 
 EMPTY = b"{}"
 
@@ -236,7 +237,7 @@ class SessionOptions:
     The options of L{session<storagegate.http.middleware.session.session>}, validated.
 
     @ivar secrets: The first one signs, all verify.
-    @ivar absoluteMaxAge: The maximal lifetime of a session in milliseconds.
+    @ivar absoluteMaxAge: The maximum lifetime of a session in milliseconds.
     """
 
     secrets: tuple[str | bytes, ...] = field(alias="secret", converter=readSecrets)

@@ -71,9 +71,9 @@ class MemorySessionStore:
         maxBytes: int = _BYTES,
     ) -> None:
         """
-        @param maxSessions: Maximal number of sessions.
+        @param maxSessions: Maximum number of sessions.
         @param clock: The clock; by default the application's.
-        @param maxBytes: Maximal bytes of all contents and cookies together, as JSON.
+        @param maxBytes: Maximum number of bytes of all contents and cookies together, as JSON.
         """
         if maxSessions < 1 or maxBytes < 1:
             raise ValueError("a store of sessions holds at least one")
@@ -166,11 +166,11 @@ _SWEPT_AT_ONCE = 1_000
 """Rows deleted in one step: a few milliseconds, during which others wait."""
 
 _WAITING = 4096
-"""Maximal queued operations: four for each of the 1024 calls that a listener admits."""
+"""Maximum number of queued operations: four for each of the 1024 calls that a listener admits."""
 
 _BATCH = 256
-"""Maximal operations of a transaction: a few milliseconds of work, and a size suitable for the
-log."""
+"""Maximum number of operations of a transaction: a few milliseconds of work, and a size suitable
+for the log."""
 
 
 class SessionFileError(Exception):

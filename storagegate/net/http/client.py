@@ -46,10 +46,12 @@ CONNECT_SECONDS = 5.0
 """Time to connect, for requests of L{HTTPClient}."""
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""Maximal bytes of a response, or of a line of a stream: a thousand instances take half of it."""
+"""Maximum number of bytes of a response, or of a line of a stream: a thousand instances take half
+of it."""
 
 _READ_BYTES = 64 * 1024
-"""Maximal bytes of one read of a socket, in which the body may follow the end of the head."""
+"""Maximum number of bytes of one read of a socket, in which the body may follow the end of the
+head."""
 
 _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?")
 
@@ -198,7 +200,8 @@ class HTTPClient:
         @param reactor: The reactor for connections, name resolution and timeouts.
         @param url: C{http://host:port}, or C{https}, with an optional path.
         @param tls: The trust roots and the client certificate for C{https}.
-        @param maxBytes: Maximal bytes of the body of a response, or of a line of a stream.
+        @param maxBytes: Maximum number of bytes of the body of a response, or of a line of a
+            stream.
         @param allows: Returns whether connections to an IP address of the host are allowed; C{None}
             allows all.
         """

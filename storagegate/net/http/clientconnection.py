@@ -35,9 +35,9 @@ from storagegate.core.task import IdleWaiters
 from storagegate.net.tls import ServerContext, refusesCertificate
 
 HEAD_BYTES = 64 * 1024
-"""Maximal bytes of a response head; our servers send a few hundred. The limit also applies to the
-framing between two pieces of a body and to the trailer, as the parser joins its parts in quadratic
-time."""
+"""Maximum number of bytes of a response head; our servers send a few hundred. The limit also
+applies to the framing between two pieces of a body and to the trailer, as the parser joins its
+parts in quadratic time."""
 
 UNREAD_BYTES = 64 * 1024
 """Bytes of a body that are buffered before reading pauses: one read of a socket."""
@@ -47,7 +47,7 @@ IDLE_SECONDS = 3.0
 while the server closes is lost."""
 
 MAX_IDLE = 32
-"""Maximal idle connections of a pool: as many as a busy server uses at a time."""
+"""Maximum number of idle connections of a pool: as many as a busy server uses at a time."""
 
 _PEEK = MSG_PEEK | MSG_DONTWAIT
 

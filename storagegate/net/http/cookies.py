@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 from storagegate.net.http.ranges import formatHttpDate
 
 COOKIE_BYTES = 4096
-"""Maximal length of a cookie: RFC 6265 section 6.1 guarantees no more, and no browser stores
+"""Maximum length of a cookie: RFC 6265 section 6.1 guarantees no more, and no browser stores
 more."""
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)

@@ -211,8 +211,8 @@ class HTTPLimits:
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
     @ivar bodyBuffer: Bytes of a body buffered for a handler that is not reading.
-    @ivar bodyReadSize: Maximal bytes of one read while a large body arrives.
-    @ivar bodyReads: Maximal total of one read for each request in flight; a read is never smaller
+    @ivar bodyReadSize: Maximum number of bytes of one read while a large body arrives.
+    @ivar bodyReads: Maximum total of one read for each request in flight; a read is never smaller
         than C{bodyBuffer}.
     @ivar drainedBody: Bytes read of an unwanted body, so that the client receives the response.
     @ivar lingerTimeout: Time for the client to close after the server has closed.

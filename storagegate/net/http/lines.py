@@ -28,7 +28,7 @@ class NDJSONDecoder:
     """
 
     def __init__(self, maxLength: int) -> None:
-        """@param maxLength: Maximal bytes of a line."""
+        """@param maxLength: Maximum number of bytes of a line."""
         self._maxLength = maxLength
         self._pieces: list[bytes] = []
         self.held = 0

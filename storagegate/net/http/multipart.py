@@ -208,8 +208,8 @@ HEAD_SIZE = 16 * 1024
 """The same limit as the head of a request; a long file name, percent-encoded, takes 1 KiB."""
 
 PADDING_SIZE = 16 * 1024
-"""Maximal bytes before the first boundary and after the last one. Clients send at most a line end
-there, and a body without the boundary is refused early."""
+"""Maximum number of bytes before the first boundary and after the last one. Clients send at most a
+line end there, and a body without the boundary is refused early."""
 
 
 class PartEnd(enum.Enum):

@@ -561,7 +561,7 @@ class RequestBody:
         """
         Read the whole body.
 
-        @param limit: The maximal length in bytes.
+        @param limit: The maximum length in bytes.
         @param isHeld: Whether its bytes continue to count as held until L{hold} is called, because
             the request is not dispatched yet.
         @raise BodyTooLarge: If it is longer; before any byte is read if the length is declared.

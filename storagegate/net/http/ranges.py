@@ -195,7 +195,7 @@ def changedSince(value: bytes | None, modified: int) -> bool | None:
 
 
 CLEARLY_OLDER_SECONDS = 60
-"""Minimal age of a modification for its date to distinguish two versions: dates have whole seconds,
+"""Minimum age of a modification for its date to distinguish two versions: dates have whole seconds,
 and the clocks of machines differ. Apache httpd uses the same value."""
 
 

@@ -43,7 +43,7 @@ from storagegate.net.websocket.handshake import Handshake
 from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
 
 LONGEST = 4096
-"""Maximal bytes of a message parsed here: for longer ones Autobahn's C code is faster."""
+"""Maximum number of bytes of a message parsed here: for longer ones Autobahn's C code is faster."""
 
 _TEXT, _BINARY = 0x81, 0x82
 
@@ -63,7 +63,7 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
 
     @param data: The unread bytes of the connection.
     @param at: The offset of the message's frame.
-    @param limit: Maximal bytes of the message.
+    @param limit: Maximum number of bytes of the message.
     @return: C{None} if it is incomplete, or left to Autobahn.
     """
     if len(data) - at < 6:
@@ -119,11 +119,11 @@ CUT = b"calls were cut"
 """The reason of a close that cancelled calls; without it, no call was cancelled."""
 
 MAX_EMPTY_FRAMES = 4096
-"""Maximal empty frames of a message, as many are an attack. Non-empty frames are limited to one per
-byte."""
+"""Maximum number of empty frames of a message, as many are an attack. Non-empty frames are limited
+to one per byte."""
 
 _JOINED_FRAMES = 1024
-"""Maximal frames of a message kept separately, each in an object of at least 34 bytes."""
+"""Maximum number of frames of a message kept separately, each in an object of at least 34 bytes."""
 
 CLOSE_SECONDS = 5
 """Time for a peer to send its close."""
@@ -140,8 +140,8 @@ class NullLogger:
 
 
 MAX_UNSENT = 64 * 1024 * 1024
-"""Maximal bytes that wait for a slow peer. Streams and reading pause, so only the results of calls
-in flight can be this large."""
+"""Maximum number of bytes that wait for a slow peer. Streams and reading pause, so only the results
+of calls in flight can be this large."""
 
 # Autobahn copies all unread input for each frame, so it gets at most this much.
 _PIECE = 4096

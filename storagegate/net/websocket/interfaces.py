@@ -23,9 +23,10 @@ class WebSocketLimits:
     @ivar enableCompression: Whether permessage-deflate is offered.
     @ivar allowedOrigins: The origins whose pages may connect, C{*} for all; empty for only the same
         host.
-    @ivar maxMessageSize: Maximal bytes of an inflated message.
-    @ivar maxConnections: Maximal concurrent connections.
-    @ivar maxConnectionsPerAddress: Maximal connections of one address; C{None} for three quarters.
+    @ivar maxMessageSize: Maximum number of bytes of an inflated message.
+    @ivar maxConnections: Maximum number of concurrent connections.
+    @ivar maxConnectionsPerAddress: Maximum number of connections of one address; C{None} for three
+        quarters.
     @ivar pingSeconds: Seconds without input after which a ping is sent.
     """
 
