@@ -1,6 +1,4 @@
-"""
-The response of a handler: status, header fields, and a body that is whole, streamed or a file.
-"""
+"""Responses: status, header fields, and a body that is whole, streamed or a file."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -93,8 +91,7 @@ class HTTPResponse:
         unknown when its head was sent.
     """
 
-    # Attributes that every response uses. Others go into __dict__, which most responses never
-    # create.
+    # Attributes of every response. Others go into __dict__, which most responses never create.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -307,9 +304,7 @@ class HTTPResponse:
         return self.header("Location", quote(url, safe=_URL_SAFE))
 
     def attachment(self, filename: str | None = None) -> Self:
-        """
-        Have the client save the body. The extension of the file name, if given, sets the type.
-        """
+        """Have the client save the body; the extension of a given file name sets the type."""
         if filename is not None and "." in filename:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
@@ -391,8 +386,7 @@ class HTTPResponse:
         self, name: str, values: Mapping[str, Any] | None = None, /, **more: Any
     ) -> Self | Deferred[None]:
         """
-        Render a template with the application's C{views} and send the result, as HTML unless a type
-        is set.
+        Render a template with the application's C{views}, and send it as HTML unless a type is set.
 
         @param name: The name of the template.
         @param values: Values for it, in addition to L{locals}; as a mapping, by keyword, or both.
@@ -502,8 +496,7 @@ class HTTPResponse:
         """
         Send a file, or the parts of it that the client needs: conditions and ranges are honoured.
 
-        @param path: Absolute, or relative to C{root}. Neither the path nor a symbolic link in it
-            may lead outside the root.
+        @param path: Absolute, or relative to C{root}, which no C{..} or symbolic link may leave.
         @param options: See L{readOptions<storagegate.http.sendfile.readOptions>}.
         @param dotfiles: The treatment of a leading dot in the name of the file or of a directory in
             C{path}: C{"ignore"} (404), C{"deny"} (403) or C{"allow"}.
@@ -631,10 +624,7 @@ class HTTPResponse:
         return encoder is None
 
     def _endUnseen(self, dispatch: Any) -> None:
-        """
-        End the response to a HEAD request after its head, and cancel the handler that writes its
-        body.
-        """
+        """End the response to a HEAD request after its head, and cancel the body's handler."""
         self._isUnseen = self._ended = True
         waiting = [] if self._hooks is None else self._hooks.startHolds()
         if waiting:
@@ -650,8 +640,7 @@ class HTTPResponse:
         """
         Call a function once, just before the head is built; the function may change the head.
 
-        The last one added is called first. An exception that it raises reaches the sender of the
-        response.
+        The last one added is called first. Its exceptions reach the sender of the response.
         """
         self._openHooks().beforeHead.append(callback)
 
