@@ -13,8 +13,8 @@ big-endian length and a JSON object whose C{kind} is one of::
     ping                            pong
     stop
 
-Input that only one process can read at a time, such as the datagrams of a stream, is read by the
-predecessor of a worker until it sends C{left}; then its successor receives C{enter}.
+Exclusive input, which only one process can read at a time, such as the datagrams of a stream, is
+read by the predecessor of a worker until it sends C{left}; then its successor receives C{enter}.
 
 A worker that reads the end of the stream has lost its supervisor, and stops gracefully.
 

@@ -1,6 +1,5 @@
 """
-TCP and UNIX connections that send in the reactor iteration of the write, and send files with
-sendfile.
+TCP and UNIX connections that send within the reactor iteration of a write, and use sendfile.
 
 A stock Twisted transport queues each write until the poller reports that the socket is writable,
 which it nearly always is. L{FastServer} calls C{send} first, at the end of the iteration
@@ -29,7 +28,7 @@ _BACKLOG = 1024
 
 class FastServer(tcp.Server):
     """
-    A TCP connection that sends in the reactor iteration of the write.
+    A TCP connection that sends within the reactor iteration of a write.
 
     @ivar bufferSize: The size of a read; see L{setReadSize}.
     @ivar sentBytes: The number of bytes that the kernel has accepted from the queue or a file; a

@@ -62,7 +62,7 @@ _SCHEMES = {"valkey": False, "redis": False, "valkeys": True, "rediss": True}
 """URL schemes, and whether they use TLS."""
 
 _GONE = ("READONLY", "LOADING", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN", "MOVED")
-"""Error codes of a server that cannot be written, or no longer."""
+"""Error codes of a server that does not accept writes, or no longer does."""
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
