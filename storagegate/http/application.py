@@ -102,9 +102,9 @@ class Application(Router):
     An HTTP application.
 
     @ivar settings: The options set by L{withOptions}.
-    @ivar runtime: Its threads and its clock; set when it is served.
+    @ivar runtime: The application's threads and clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
-    @ivar trust: Decides which proxies may set C{X-Forwarded} fields, C{None} for none.
+    @ivar trust: Decides which proxies may set C{X-Forwarded} fields, or C{None}.
     @ivar tls: TLS for listeners whose addresses do not configure it; C{None} for clear text.
     @cvar reloader: The reloader of this process, if C{development.hmr} started it.
     """
@@ -130,7 +130,7 @@ class Application(Router):
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
     ) -> Self:
         """
-        Change options, see L{ApplicationOptions<storagegate.http.options.ApplicationOptions>}.
+        Change options; see L{ApplicationOptions<storagegate.http.options.ApplicationOptions>}.
 
         Options of a listener apply to the next L{listen}.
 
@@ -339,7 +339,7 @@ class Application(Router):
         reactor: str | None = None,
     ) -> None:
         """
-        Serve until the process receives a signal to stop: for scripts.
+        Serve until the process receives a signal to stop, for scripts.
 
         Without arguments, an application that already listens keeps its port.
 
@@ -389,7 +389,7 @@ class Application(Router):
         """
         Make a function that serves standard requests, without a listener.
 
-        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
+        @return: C{await fetch(Request) -> Response}; see L{storagegate.http.fetch}.
         """
         from storagegate.http.fetch.handler import makeFetchHandler
 

@@ -1,6 +1,5 @@
 """
-Dispatch of a request through the layers of routers: which handlers run, in which order, and after
-which errors.
+Dispatch of a request through the layers of routers: the choice and order of handlers, and errors.
 
 A layer is middleware, a route or a mounted router. Handlers run in the order of registration. If
 one calls C{next()}, the handlers after it run inside that call, as in Express; the call returns an
@@ -313,7 +312,7 @@ class RequestDispatch:
 
     def settle(self) -> Any:
         """
-        Pass L{MissingResponse} on if all handlers have ended and none has responded.
+        Pass on L{MissingResponse} if all handlers have ended without a response.
 
         @return: See L{RouterDispatch.next}; C{None} if nothing is to be done.
         """
@@ -372,7 +371,7 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
-        # The next match, the handler of its layer, and whether the route is cancelled.
+        # The next match, the next handler of the layer, and whether its handlers are cancellable.
         self._position = self._at = 0
         self._handlers: tuple[Handler, ...] = ()
         self._cancels = False
@@ -582,7 +581,7 @@ class RouterDispatch:
                 before += [(make(value), 3) for make in makers]
         router = layer.router
         if before and router is not None:
-            # Without a reference to this dispatch, which would make a cycle.
+            # A function without a reference to this dispatch, which would make a cycle.
             enter = lambda req, res, next: next.__self__._enterRouter(router)  # noqa: E731
             self._handlers = (*before, (enter, 3))
             return evolve(layer, router=None)

@@ -62,7 +62,7 @@ class IBodyEncoder(Interface):
     """
     Applies a content coding to a body, piece by piece.
 
-    Its methods may be called in any thread, but never two at a time.
+    The methods may be called in any thread, but only one at a time.
     """
 
     flushes: bool = Attribute("Whether every piece that is written should leave at once.")

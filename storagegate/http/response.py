@@ -201,7 +201,7 @@ class HTTPResponse:
 
     @property
     def phrase(self) -> str:
-        """Return the usual words for the status, or its number."""
+        """Return the reason phrase of the status, or its number."""
         return phraseOf(self.statusCode) or str(self.statusCode)
 
     # Fields
@@ -558,7 +558,7 @@ class HTTPResponse:
         @return: An awaitable for the time when the client can receive more. It raises
             L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client has
             disconnected, and C{CancelledError} in response to HEAD, which has no body.
-        @raise ResponseSent: If the response was ended, or a file is being sent.
+        @raise ResponseSent: If the response has ended, or a file is being sent.
         """
         if not self._isUnseen:
             self._checkUnanswered()

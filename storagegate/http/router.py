@@ -74,7 +74,7 @@ class RouteInfo:
     """
     One route.
 
-    @ivar method: C{ALL} for a route of every method, C{WS} for one of WebSocket.
+    @ivar method: The method; C{ALL} for a route of all methods, C{WS} for a WebSocket route.
     @ivar path: The full path, as registered; for a regular expression, its source.
     @ivar handler: The last of its handlers.
     @ivar middleware: The handlers before it.
@@ -115,7 +115,7 @@ class RouteKeywords(TypedDict, total=False):
 
 
 class HandlerDecorator(Protocol):
-    """Registers the function that it decorates, and returns it as it is."""
+    """Registers the decorated function, and returns it unchanged."""
 
     def __call__(self, function: H, /) -> H: ...
 
@@ -156,7 +156,7 @@ class ChainRegistration(Protocol):
 
 
 class RegistrationMethod(Protocol):
-    """A registration method as a type checker sees it: of a router, or of a chain."""
+    """The type of a registration method of a router or a chain, for type checkers."""
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Any: ...
@@ -182,7 +182,7 @@ def _registration(method: str | None) -> RegistrationMethod:
 
 class _Registration:
     """
-    The registration methods that a router and a chain have in common.
+    The registration methods common to routers and chains.
 
     Each takes a path, except in a chain, and one or more handlers; without a handler it is a
     decorator. L{RouteKeywords} describes the keywords.

@@ -171,7 +171,7 @@ class IncomingBody(ByteSource):
         """
         Read the whole body.
 
-        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
+        @raise HTTPError: 413 if it is too long, 400 if it was truncated.
         """
         content = self._parsed()
         return await self._req.read() if content is None else content

@@ -480,7 +480,7 @@ class Client:
 
     def advance(self, seconds: float) -> None:
         """
-        Advance the clock, second by second, and run everything that is due.
+        Advance the clock, second by second, and run due calls.
 
         @param seconds: The time to advance by, at least 0.
         """

@@ -29,7 +29,7 @@ class InputScheduler:
     Divides time between the connections of a listener that have input left.
 
     A connection that has handled a message and has more calls L{begin}, then L{isOver} after each
-    message. If the slice is over, it stops reading and calls L{wait}.
+    message. At the end of the slice, it stops reading and calls L{wait}.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

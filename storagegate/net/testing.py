@@ -192,7 +192,7 @@ class MemoryDriver:
 
     def advance(self, seconds: float) -> None:
         """
-        Advance the clock, second by second, and run everything that is due.
+        Advance the clock, second by second, and run due calls.
 
         @param seconds: The time to advance by, at least 0.
         """

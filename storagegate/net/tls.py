@@ -197,7 +197,7 @@ def expectedName(options: ClientTLSOptions, host: str) -> str:
     Return the name that the certificate of a server at a host must have.
 
     @param options: The options; C{serverName} takes precedence.
-    @param host: A name or an IP address, without brackets; a zone and a last dot are dropped.
+    @param host: A name or an IP address, without brackets; a zone and a final dot are dropped.
     """
     # A certificate contains neither the zone of an address nor the final dot of a name.
     return options.serverName or host.partition("%")[0].rstrip(".")

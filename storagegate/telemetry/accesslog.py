@@ -204,7 +204,7 @@ REQUEST_FORMATS: Mapping[str, str] = {
     ),
     "tiny": ":method :url :status :res[content-length] - :response-time ms",
 }
-"""The named formats of request logs; C{dev} is C{tiny} with a colour by the status."""
+"""The named formats of request logs; C{dev} is C{tiny} with the status in colour."""
 
 _TOKEN = re.compile(r":([-\w]{2,})(?:\[([^\]]+)\])?", re.ASCII)
 

@@ -59,7 +59,7 @@ _PROVIDERS: Mapping[str, tuple[str, str, str]] = {
     "jaeger": _OTLP,
     "zipkin": ("http://127.0.0.1:9411", "/api/v2/spans", "opentelemetry.exporter.zipkin.json"),
 }
-"""The default server of each provider, the path there, and the package that exports."""
+"""The default server of each provider, the path on it, and the package of the exporter."""
 
 _OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"

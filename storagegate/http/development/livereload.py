@@ -171,7 +171,7 @@ class LiveReloadHub:
         """
         Watch a file that is about to be sent.
 
-        @param path: Its path; files without one of L{PAGE_SUFFIXES} are ignored.
+        @param path: The path; files without one of L{PAGE_SUFFIXES} are ignored.
         @param root: The base of a relative path; C{None} for the current directory.
         """
         name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
@@ -286,7 +286,7 @@ class TagInserter:
     """
     Inserts a tag before C{</body>}, or at the end of a page without it.
 
-    Its methods may be called in any thread, one at a time.
+    The methods may be called in any thread, one at a time.
     """
 
     flushes = False

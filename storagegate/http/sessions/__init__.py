@@ -285,7 +285,7 @@ class ISessionStore(Interface):
         """
         Store a session, replacing any session with this ID.
 
-        @param id: The id of the session, without the signature of its cookie.
+        @param id: The ID of the session, without the signature of its cookie.
         @param data: The content, with the state of the cookie under C{cookie}.
         @param maxAgeMs: Milliseconds until the session expires.
         """
@@ -499,7 +499,7 @@ class Session(dict[str, Any]):
 
     def save(self) -> Deferred[None]:
         """
-        Store the session now. Without a call it is stored before the response ends.
+        Store the session now. Otherwise it is stored before the response ends.
 
         @raise SessionError: If the content has no JSON form, as a failure.
         """

@@ -304,7 +304,7 @@ class HTTPClient:
         self, method: str, target: str, fields: Mapping[str, str], body: bytes | None
     ) -> "tuple[_Connection, IResponse]":
         """Send a request, and wait for the head of the response."""
-        # The import takes 60 ms, which a daemon without discovery and providers does not spend.
+        # The import takes 60 ms, which a daemon without discovery and providers saves.
         from treq.client import HTTPClient as TreqClient
 
         match = _URL.fullmatch(self._url)

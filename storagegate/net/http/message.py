@@ -140,7 +140,7 @@ def checkedFields(block: bytes) -> HeaderFields:
     """
     Add C{Date} to fields already encoded and checked.
 
-    @param block: Their lines, without framing fields and C{Date}.
+    @param block: The lines of the fields, without framing fields and C{Date}.
     """
     return HeaderFields(block + dateLine(), None, False)
 

@@ -74,8 +74,8 @@ class RequestHead:
     @ivar uri: The target in origin form, raw.
     @ivar path: C{uri} up to the question mark.
     @ivar queryString: C{uri} after the question mark.
-    @ivar headers: Lower-case names; a repeated field's values joined by commas, as RFC 9110
-        section 5.3 allows, Cookie by semicolons.
+    @ivar headers: The fields by name in lower case; values of a repeated field are joined by
+        commas, as RFC 9110 section 5.3 allows, and of Cookie by semicolons.
     @ivar headerList: The fields in order, names in lower case; do not modify.
     @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
     @ivar keepAlive: Whether the client keeps the connection open.
@@ -178,7 +178,7 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
         _readRequestLine(head, line, limits)
     if len(wire) > limits.headSize:
         raise BadRequest(431, "The header fields are too large")
-    # The authority of an absolute target replaces Host, and 1.0 has another framing.
+    # The authority of an absolute target replaces Host, and HTTP/1.0 has other framing rules.
     isKept = len(block) <= _MAX_BLOCK and head.path[:1] == b"/" and head.version == b"HTTP/1.1"
     parsed = _blocks.get(block) if isKept else None
     if parsed is not None and len(parsed[0]) <= limits.headFields:

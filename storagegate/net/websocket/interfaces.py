@@ -53,7 +53,7 @@ class WebSocketMeter(Protocol):
         """
         Count the end of a connection.
 
-        @param seconds: The time that it was open.
+        @param seconds: The duration of the connection.
         """
 
 

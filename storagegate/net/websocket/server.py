@@ -50,7 +50,7 @@ class WebSocketCounts:
         """
         Count the end of a connection.
 
-        @param seconds: The time that it was open.
+        @param seconds: The duration of the connection.
         """
         self.closed += 1
 
