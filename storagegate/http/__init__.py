@@ -1,8 +1,7 @@
 """
-The HTTP framework: applications as Express has them, on Twisted.
+The HTTP framework: Express-style applications on Twisted.
 
-The public names are imported when they are first used: an application pays for the
-middleware that it uses.
+Public names are imported on first use, so that an application pays only for the middleware it uses.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """
 The application: a router with options that can be served.
 
-Options install middleware, and open the transports of gateways beside the application's own port.
-Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
+Options install middleware, and open the transports of gateways in addition to the application's own
+port. Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from storagegate.net.websocket.server import WebSocketServer
 
 DEFAULT_GRACE_MS = 30_000
-"""How long requests in flight may take until L{Application.close} drops them: as long as most
-balancers wait."""
+"""Time after which L{Application.close} drops requests in flight, as long as most load balancers
+wait."""
 
 RUN_GRACE_MS = 5_000
-"""The same for L{Application.run}, where a terminal waits for it."""
+"""The grace period of L{Application.run}, shorter because a user waits at a terminal."""
 
 
 def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     """
-    Make the middleware that options install, in its order.
+    Make the middleware that options install, in order.
 
-    The log comes before all other middleware but that of development. CORS comes before middleware
+    The request log precedes all other middleware except live reload. CORS comes before middleware
     that may reject a request, so that a page can read the error.
     """
     middleware: list[Callable[..., Any]] = []
@@ -71,7 +71,7 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
         ("compression", options.compression),
     ):
         if given is not None:
-            # The package imports each at its first use.
+            # The package imports each on first use.
             middleware.append(getattr(import_module("storagegate.http"), name)(given))
     if options.websocket is not None:
         middleware.append(options.websocket["gateway"].webSocketMiddleware())
@@ -80,7 +80,7 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
 
 def readCallback(function: Callable[..., Any]) -> Callable[[Any], Any]:
     """
-    Make a function of one argument of one that takes an argument or none.
+    Adapt a callback with at most one parameter to a function of one argument.
 
     @raise TypeError: If it takes more.
     """
@@ -101,12 +101,12 @@ class Application(Router):
     """
     An HTTP application.
 
-    @ivar settings: What L{withOptions} has set.
-    @ivar runtime: Its threads and its clock; set when it is served.
+    @ivar settings: The options set by L{withOptions}.
+    @ivar runtime: The application's threads and clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
-    @ivar trust: Decides which proxies may set C{X-Forwarded} fields, C{None} for none.
-    @ivar tls: TLS of listeners whose addresses have none themselves; C{None} for clear text.
-    @cvar reloader: The reloader of this process, if it was needed for C{development.hmr}.
+    @ivar trust: Decides which proxies may set C{X-Forwarded} fields, or C{None}.
+    @ivar tls: TLS for listeners whose addresses do not configure it; C{None} for clear text.
+    @cvar reloader: The reloader of this process, if C{development.hmr} started it.
     """
 
     reloader: ClassVar[Any] = None
@@ -122,7 +122,7 @@ class Application(Router):
         # The number of calls of listen that have not ended.
         self._opening = 0
         self._listenError: str | None = None
-        # The number of layers at the beginning that options have installed.
+        # The number of leading layers installed by options.
         self._builtIn = 0
         self._webSockets: WebSocketServer | None = None
 
@@ -130,12 +130,12 @@ class Application(Router):
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
     ) -> Self:
         """
-        Change options, see L{ApplicationOptions<storagegate.http.options.ApplicationOptions>}.
+        Change options; see L{ApplicationOptions<storagegate.http.options.ApplicationOptions>}.
 
         Options of a listener apply to the next L{listen}.
 
-        @param options: As a mapping, by keywords, or both, where the keywords win.
-        @raise OptionError: If there is no such option, or its value is none.
+        @param options: As a mapping, by keyword, or both; keywords take precedence.
+        @raise OptionError: If an option is unknown or its value is invalid.
         """
         given = joinOptions(options, more)
         before = self.settings
@@ -157,7 +157,7 @@ class Application(Router):
 
     @property
     def runtime(self) -> Runtime:
-        """Return the application's threads and clock: by default those of the process."""
+        """Return the application's threads and clock, by default the process's."""
         if self._runtime is None:
             self._runtime = reactorRuntime(processReactor())
         return self._runtime
@@ -180,10 +180,10 @@ class Application(Router):
         @param port: A number, 0 for a free one; one of Twisted's endpoint strings, such as
             C{ssl:443:privateKey=key.pem:certKey=cert.pem}; or a mapping of these parameters.
         @param hostname: The name or address of the interface; or the next parameter.
-        @param callback: Called when it listens, with the port if it takes an argument.
-        @param reactor: The reactor to listen with, by default that of the process.
+        @param callback: Called once it listens, with the port if the callback takes an argument.
+        @param reactor: The reactor to listen with, by default the reactor of the process.
         @return: The listening port. Fails with C{CannotListenError} if the address is in use.
-        @raise OptionError: If the port is no number from 0 to 65535.
+        @raise OptionError: If the port is not a number from 0 to 65535.
         @raise TypeError: If the callback takes more than one argument.
         """
         if callable(hostname):
@@ -217,10 +217,10 @@ class Application(Router):
         self, reactor: Any, description: str, site: Site
     ) -> Deferred[tuple[IListeningPort, bool]]:
         """
-        Open a port; in development the reloader does it.
+        Open a port, through the reloader in development.
 
-        @return: The port, and whether its address was not listened on before a reload.
-        @raise ValueError: If the description is no endpoint.
+        @return: The port, and whether its address is new since the last reload.
+        @raise ValueError: If the description is not an endpoint.
         """
         development = self.settings.development
         if development is not None and development.hmr and Application.reloader is None:
@@ -228,7 +228,7 @@ class Application(Router):
 
             Application.reloader = processReloader()
         if self.reloader is not None:
-            # In a child of the supervisor also if a change has switched hmr off.
+            # A child of the supervisor uses it even if a change has turned hmr off.
             opening: Deferred[tuple[IListeningPort, bool]]
             opening = self.reloader.listen(self, reactor, description, site)
             return opening
@@ -260,7 +260,7 @@ class Application(Router):
                 await self.close(0)
                 raise
         except Exception as error:
-            # For run(), which otherwise would listen on its default port.
+            # For run(), which would otherwise listen on its default port.
             self._listenError = str(error)
             raise
         return cast(ListeningPort, port)
@@ -276,9 +276,10 @@ class Application(Router):
     @property
     def webSockets(self) -> "WebSocketServer":
         """
-        Return the WebSockets of its routes: C{app.webSockets.connections} counts them.
+        Return the server of its WebSocket routes; C{app.webSockets.connections} counts the open
+        ones.
 
-        Its options are those of the time at which this is first used.
+        The first access fixes its options.
         """
         if self._webSockets is None:
             # Imported with the first route.
@@ -295,10 +296,10 @@ class Application(Router):
 
     def close(self, graceMs: int = DEFAULT_GRACE_MS, patienceMs: int = 0) -> Deferred[None]:
         """
-        Stop serving: accept no more connections, and let requests in flight end.
+        Stop serving: accept no new connections, and let requests in flight complete.
 
-        @param graceMs: After this, connections are dropped.
-        @param patienceMs: How long idle connections may stay open, if another process serves the
+        @param graceMs: Connections still open after this time are dropped.
+        @param patienceMs: Time that idle connections may stay open while another process serves the
             same port.
         @return: Fires when all connections are closed.
         """
@@ -315,7 +316,7 @@ class Application(Router):
             for port, site in serving
         ]
         closing.extend(gateway.stop(graceMs) for gateway, _ in self._gateways())
-        # Made if need be: a handshake may still come, on a connection that closes.
+        # Created if absent: a handshake may still arrive on a closing connection.
         webSockets = self.webSockets if serving else self._webSockets
         if webSockets is not None:
             closing.append(webSockets.close(graceMs / 1000, patienceMs / 1000))
@@ -338,15 +339,15 @@ class Application(Router):
         reactor: str | None = None,
     ) -> None:
         """
-        Serve until the process receives a signal to stop: for scripts.
+        Serve until the process receives a signal to stop, for scripts.
 
-        Without arguments an application that L{listen}s already keeps its port.
+        Without arguments, an application that already listens keeps its port.
 
         @param started: Called with the listening port.
-        @param graceMs: As of L{close}.
-        @param quiet: Whether no line says where it listens.
-        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
-            reactor of the process.
+        @param graceMs: As L{close}.
+        @param quiet: Whether to omit the message with its addresses.
+        @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
+            the process.
         @raise SystemExit: If the address is in use.
         """
         running = chooseReactor(reactor)
@@ -375,7 +376,7 @@ class Application(Router):
 
     def openapi(self, title: str = "Application", version: str = "1.0.0") -> dict[str, Any]:
         """
-        Describe the routes: OpenAPI 3.1, see L{storagegate.http.middleware.openapi}.
+        Describe the routes in OpenAPI 3.1; see L{storagegate.http.middleware.openapi}.
 
         @param title: The name of the application.
         @param version: Its version.
@@ -388,7 +389,7 @@ class Application(Router):
         """
         Make a function that serves standard requests, without a listener.
 
-        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
+        @return: C{await fetch(Request) -> Response}; see L{storagegate.http.fetch}.
         """
         from storagegate.http.fetch.handler import makeFetchHandler
 

@@ -1,12 +1,12 @@
 """
-Conditional requests (RFC 9110 section 13), evaluated as Express does.
+Conditional requests (RFC 9110 section 13), evaluated as in Express.
 
 C{If-Match} precedes C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Their
-tags are compared weakly: the framework makes weak tags, so clients have no others. C{If-Range}
-compares strongly, for it joins bytes. A date that cannot be read is no condition.
+tags are compared weakly, as the framework makes weak tags. C{If-Range} compares strongly, because
+it joins bytes. A malformed date is ignored.
 
 C{headers} are the fields of the request by lower-case name; C{etag} and C{modified} the C{ETag} and
-the C{Last-Modified} of the response, L{None} if it has none.
+the C{Last-Modified} of the response, or C{None}.
 """
 
 import re
@@ -26,7 +26,7 @@ _newTag = sha1(usedforsecurity=False)
 
 def bodyTag(body: bytes) -> str:
     """
-    Make the weak C{ETag} of a body, as Express does. May be called in a thread.
+    Make the weak C{ETag} of a body, as in Express. May be called in a thread.
 
     @param body: The whole body, before any content coding.
     """
@@ -34,21 +34,21 @@ def bodyTag(body: bytes) -> str:
 
 
 def _makeTag(body: bytes) -> str:
-    # To copy a new hash takes half of the time of making one; b2a_base64, a third of base64's.
+    # Copying a new hash takes half the time of making one; b2a_base64 a third of base64's.
     tag = _newTag.copy()
     tag.update(body)
     digest = b2a_base64(tag.digest(), newline=False)
     return f'W/"{len(body):x}-{digest[:27].decode()}"'
 
 
-# The tags of the shortest bodies, which servers send again and again: states, flags, errors. A tag
-# that is found takes a tenth of one that is made, one that is not a tenth more.
+# Cache of tags of the shortest bodies, which servers send repeatedly: states, flags, errors. A hit
+# takes a tenth of the time of making a tag, a miss a tenth more.
 _KEPT_SIZE = 64
 _keptTag = lru_cache(maxsize=256)(_makeTag)
 
 
 def isConditional(headers: Headers) -> bool:
-    """Return whether a request has any condition; most have none."""
+    """Return whether a request is conditional; most are not."""
     return (
         b"if-none-match" in headers
         or b"if-modified-since" in headers
@@ -58,7 +58,7 @@ def isConditional(headers: Headers) -> bool:
 
 
 def preconditionFails(headers: Headers, etag: str | None, modified: str | None) -> bool:
-    """Return whether C{If-Match} or C{If-Unmodified-Since} demands the status 412."""
+    """Return whether C{If-Match} or C{If-Unmodified-Since} requires status 412."""
     value = headers.get(b"if-match")
     if value is not None:
         return not _matches(value, etag)
@@ -67,9 +67,9 @@ def preconditionFails(headers: Headers, etag: str | None, modified: str | None) 
 
 def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
-    Return whether the client has the representation already: the status is 304 then.
+    Return whether the client has a current copy of the representation, so that the status is 304.
 
-    Never for C{Cache-Control: no-cache}, which browsers send for a full reload.
+    Always false for C{Cache-Control: no-cache}, which browsers send for a full reload.
     """
     tags = headers.get(b"if-none-match")
     since = headers.get(b"if-modified-since")
@@ -85,10 +85,10 @@ def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
 
 def rangeApplies(headers: Headers, etag: str | None, modified: str | None, now: float) -> bool:
     """
-    Return whether a C{Range} applies: a client that resumes a download names its representation in
-    C{If-Range}, and needs the whole of any other.
+    Return whether a C{Range} applies. A client that resumes a download names its representation in
+    C{If-Range}, and needs the whole of any other representation.
 
-    @param now: Seconds since the epoch.
+    @param now: The time in seconds since the epoch.
     """
     value = headers.get(b"if-range")
     if value is None:
@@ -107,7 +107,7 @@ def _seconds(modified: str | None) -> int | None:
 
 
 def _matches(value: bytes, etag: str | None) -> bool:
-    """Look for a tag in a list; C{*} is any."""
+    """Look for a tag in a list; C{*} matches any."""
     wanted = None if etag is None else _opaque(etag.encode("latin-1"))
     for member in value.split(b","):
         tag = member.strip(b" \t")
@@ -117,5 +117,5 @@ def _matches(value: bytes, etag: str | None) -> bool:
 
 
 def _opaque(tag: bytes) -> bytes:
-    """Take the mark off a weak tag (RFC 9110 section 8.8.3.2)."""
+    """Remove the prefix of a weak tag (RFC 9110 section 8.8.3.2)."""
     return tag.removeprefix(b"W/")

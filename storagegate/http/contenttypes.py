@@ -1,16 +1,16 @@
 """
-Media types: reading a Content-Type, comparing it with what is wanted, knowing a file's type.
+Media types: parsing and matching of Content-Type, and the types of files.
 
-Comparison is that of C{type-is}, which Express and its parsers use. The types of files come from a
-table, never from the machine: what a server says must not depend on its C{/etc/mime.types}.
+Matching follows C{type-is}, which Express and its parsers use. The types of files come from a
+table, never from the machine, so that responses do not depend on C{/etc/mime.types}.
 
 C{Content-Disposition} of a response (RFC 6266)::
 
     attachment; filename="plans.pdf"
     attachment; filename="p?ns.pdf"; filename*=UTF-8''p%C3%A9ns.pdf
 
-The second parameter (RFC 8187) is added where the first cannot hold the name; every browser of the
-last ten years prefers it.
+The second parameter (RFC 8187) is added if the first cannot represent the name; every browser of
+the last ten years prefers it.
 """
 
 import re
@@ -22,14 +22,14 @@ from urllib.parse import quote
 from msgspec import Struct
 
 OCTETS = "application/octet-stream"
-"""The type of what nothing is known of."""
+"""The type of unknown content."""
 
 # A type and its subtype, RFC 6838 section 4.2.
 _TYPE = re.compile(
     r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII | re.IGNORECASE
 )
 
-# The value in quotes or bare; junk after it is passed over.
+# The value in quotes or bare; junk after it is ignored.
 _findParameters = re.compile(
     r";[ \t]*+([^;=\"\s]*+)[ \t]*=[ \t]*+(?:\"((?:[^\"\\]|\\.)*+)\"|([^;\"]*+))[^;]*+"
 ).finditer
@@ -41,7 +41,8 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _SHORT_TYPES = {"urlencoded": "application/x-www-form-urlencoded", "multipart": "multipart/*"}
 
-# Where the standard library's table is silent, dated, or changes with Python's version.
+# Types that the standard library's table lacks, has outdated, or changes with the version of
+# Python.
 _BETTER_TYPES = {
     "apng": "image/apng",
     "appcache": "text/cache-manifest",
@@ -102,15 +103,15 @@ _BETTER_TYPES = {
 
 @cache
 def _types() -> dict[str, str]:
-    """Return the table, made when it is first needed: an idle server has no use for it."""
+    """Return the table, built on first use, as an idle server does not need it."""
     from mimetypes import MimeTypes
 
-    # Of the standard library only what is compiled in, not what it read from the machine.
+    # Only the standard library's built-in types, without the machine's files.
     known = MimeTypes().types_map[True]
     return {**{extension[1:]: type for extension, type in known.items()}, **_BETTER_TYPES}
 
 
-# Types beside text/* that are text in UTF-8, as C{mime-types} has them.
+# Types other than text/* that are UTF-8 text, as in mime-types.
 _TEXTUAL = frozenset(
     ("application/json", "application/javascript", "application/manifest+json", "application/node")
 )
@@ -120,8 +121,8 @@ class ContentType(Struct, frozen=True):
     """
     A Content-Type.
 
-    @ivar type: Type and subtype in lower case; the text before the first semicolon if it is none.
-    @ivar parameters: Values by name in lower case; of one that came twice, the first.
+    @ivar type: Type and subtype in lower case; if malformed, the text before the first semicolon.
+    @ivar parameters: Values by name in lower case; the first of a repeated name.
     """
 
     type: str
@@ -129,12 +130,12 @@ class ContentType(Struct, frozen=True):
 
     @property
     def charset(self) -> str | None:
-        """Return the charset in lower case, C{None} if there is none."""
+        """Return the charset in lower case, or C{None}."""
         return self.parameters.get("charset", "").lower() or None
 
 
 def parseContentType(value: str) -> ContentType:
-    """Read a Content-Type, leniently: parameters that are malformed are passed over."""
+    """Parse a Content-Type leniently; malformed parameters are ignored."""
     kind, semicolon, _ = value.partition(";")
     parameters: dict[str, str] = {}
     if semicolon:
@@ -148,13 +149,13 @@ def parseContentType(value: str) -> ContentType:
 
 def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
     """
-    Return which of some types a Content-Type is.
+    Return the type that a Content-Type matches.
 
     @param value: The field's value, with or without parameters; C{None} if it is absent.
     @param wanted: One or several of: a type; one with wildcards (C{text/*}, C{*/*+json}); a suffix
         (C{+json}); an extension (C{json}); C{urlencoded}; C{multipart}.
-    @return: The first that matches, as it is written in C{wanted}; the type itself for a wildcard
-        or a suffix, and where nothing is wanted. C{None} if nothing matches.
+    @return: The first match, as written in C{wanted}; the actual type for a wildcard or a suffix,
+        or if C{wanted} is empty. C{None} if nothing matches.
     """
     if not value:
         return None
@@ -171,10 +172,9 @@ def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
 
 def isToolDefault(headers: Mapping[bytes, bytes]) -> bool:
     """
-    Return whether a Content-Type is one that tools such as curl send where none is named.
+    Return whether a Content-Type is one that tools such as curl send by default.
 
-    Pages of any origin may send these as well without a preflight, but browsers then name the
-    origin.
+    Pages of any origin may send these types without a preflight, but browsers then send C{Origin}.
 
     @param headers: The header fields of a request, names in lower case.
     """
@@ -185,25 +185,25 @@ def isToolDefault(headers: Mapping[bytes, bytes]) -> bool:
 
 def lookupType(name: str) -> str | None:
     """
-    Return the type that an extension stands for.
+    Return the type for an extension.
 
     @param name: An extension with or without its dot, or a file's name or path.
     """
     base = name.replace("\\", "/").rpartition("/")[2]
     stem, dot, extension = base.rpartition(".")
     if dot and not stem and base != name:
-        # A path whose last part is a dotfile: it has no extension.
+        # The last part of the path is a dotfile without an extension.
         return None
     return _types().get(extension.lower())
 
 
-# An application names a few types; reading one takes 2 microseconds.
+# An application uses a few types; parsing one takes 2 microseconds.
 _remembering = lru_cache(maxsize=256)
 
 
 @_remembering
 def withCharset(value: str) -> str:
-    """Add C{charset=utf-8} to a Content-Type that is text and has none."""
+    """Add C{charset=utf-8} to a text Content-Type without a charset."""
     parsed = parseContentType(value)
     textual = parsed.type.startswith("text/") or parsed.type in _TEXTUAL
     return f"{value}; charset=utf-8" if textual and "charset" not in parsed.parameters else value
@@ -211,7 +211,9 @@ def withCharset(value: str) -> str:
 
 @_remembering
 def withUTF8(value: str) -> str:
-    """Return a Content-Type with C{charset=utf-8} instead of its own; other parameters stay."""
+    """
+    Return a Content-Type with its charset replaced by C{charset=utf-8}; other parameters stay.
+    """
     if value.endswith("; charset=utf-8"):
         return value
     parsed = parseContentType(value)
@@ -229,13 +231,13 @@ def contentTypeOf(name: str) -> str:
     """
     Return the Content-Type of a file or an extension, with its charset if it is text.
 
-    @return: L{OCTETS} if nothing is known of it.
+    @return: L{OCTETS} if the type is unknown.
     """
     return withCharset(lookupType(name) or OCTETS)
 
 
 def _expand(name: str) -> str:
-    """Write a wanted type in full; the empty string if there is no such."""
+    """Expand a wanted type; return an empty string for an unknown one."""
     if name.startswith("+"):
         return f"*/*{name}".lower()
     if "/" in name:
@@ -257,18 +259,18 @@ _ESCAPE_LOOKALIKE = re.compile(r"%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
-# What RFC 8187 lets stand for itself, besides letters and digits.
+# Characters that RFC 8187 leaves unescaped, in addition to letters and digits.
 _ATTRIBUTE_SAFE = "!#$&+-.^_`|~"
 
 
 def contentDisposition(filename: str | None = None, kind: str = "attachment") -> str:
     """
-    Write a C{Content-Disposition}.
+    Make a C{Content-Disposition}.
 
-    @param filename: The name to offer; of a path only the last part is used, for no client would
-        take the rest.
+    @param filename: The name to offer; only the last part of a path is used, as clients ignore the
+        rest.
     @param kind: C{attachment} or C{inline}.
-    @raise ValueError: If the name has a control character, or the kind is no token.
+    @raise ValueError: If the name has a control character, or the kind is not a token.
     """
     if not _TOKEN.fullmatch(kind):
         raise ValueError(f"{kind!r} is not a kind of disposition")
@@ -279,8 +281,8 @@ def contentDisposition(filename: str | None = None, kind: str = "attachment") ->
     name = filename.rpartition("/")[2]
     plain = _SPECIAL.sub(r"\\\g<0>", _NOT_PLAIN.sub("?", name))
     field = f'{kind}; filename="{plain}"'
-    # Some clients decode an escape in the plain parameter; the other says that it is meant.
+    # Some clients decode escapes in the plain parameter; the extended one is unambiguous.
     if not _NOT_PLAIN.search(name) and not _ESCAPE_LOOKALIKE.search(name):
         return field
-    # A file name of undecodable bytes has lone surrogates, which UTF-8 cannot write.
+    # A file name of undecodable bytes has lone surrogates, which UTF-8 cannot encode.
     return f"{field}; filename*=UTF-8''{quote(name, _ATTRIBUTE_SAFE, errors='replace')}"

@@ -1,15 +1,15 @@
 """
-Dispatch of a request through the layers of routers: which handlers run, in which order, and after
-which errors.
+Dispatch of a request through the layers of routers: the choice and order of handlers, and errors.
 
 A layer is middleware, a route or a mounted router. Handlers run in the order of registration. If
 one calls C{next()}, the handlers after it run inside that call, as in Express; the call returns an
 awaitable for their end. An error that is raised or passed to C{next} goes to the next handler that
-takes errors. C{next("route")} skips the other handlers of this route, C{next("router")} those of
-this router.
+takes errors. C{next("route")} skips the other handlers of this route, C{next("router")} skips the
+rest of this router.
 
-What a handler returns is its response, unless it has responded or called C{next()} before. If all
-handlers have ended without a response, the request ends with L{MissingResponse}.
+The value that a handler returns becomes the response, unless the handler has already responded or
+called C{next()}. If all handlers have ended without a response, the request ends with
+L{MissingResponse}.
 """
 
 import inspect
@@ -42,37 +42,38 @@ HandlerFunction = RouteHandler | MiddlewareHandler | ErrorHandler
 """A function, a coroutine function or one that returns a Deferred."""
 
 HandlerArgument = Union[HandlerFunction, list[Any], "tuple[HandlerArgument, ...]"]
-"""What a registration takes: a handler, or a list of them, which may be nested."""
+"""The handlers that a registration accepts: one, or a list of them, which may be nested."""
 
 Handler = tuple[Callable[..., Any], int]
-"""A function, and with how many arguments it is called: 2, 3, or 4 for one that takes errors."""
+"""A function, and the number of arguments it is called with: 2, 3, or 4 for an error handler."""
 
 HandlerCall = tuple[Callable[..., Any], int, int]
 """A call of a handler: the function, its number among the calls for the request, and the status of
-the error that it got, 0 without one."""
+the error passed to it, or 0."""
 
 ERROR_HANDLER = 4
 
 WEBSOCKET = "WS"
-"""What stands for the method of a WebSocket route, which is C{GET} with an upgrade."""
+"""The method under which a WebSocket route is registered; on the wire it is C{GET} with an
+upgrade."""
 
-# Nested calls of next(), each a few frames of Python's stack of a thousand. Deeper calls run after
-# the handler that made them has returned.
+# The limit of nested next() calls: each takes a few of Python's thousand stack frames. A deeper
+# call runs after the handler that made it has returned.
 _MAX_DEPTH = 50
 
 
-# The number of methods for which a route remembers what it has chosen.
+# The number of methods for which a route caches its choice of handlers.
 _MAX_METHODS = 16
 
 
 def readHandler(function: Any) -> Handler:
     """
-    Find how many arguments a handler is called with.
+    Determine the number of arguments to call a handler with.
 
-    Parameters with a default do not count, but for a third one that is called C{next}.
+    Parameters with a default do not count, except a third one named C{next}.
 
     @param function: A function of C{(req, res)}, C{(req, res, next)} or C{(error, req, res, next)}.
-    @raise TypeError: If it is no function, or takes another number of arguments.
+    @raise TypeError: If it is not a function, or takes another number of arguments.
     """
     if not callable(function):
         raise TypeError(f"a handler is a function, not {function!r}")
@@ -107,7 +108,7 @@ def readHandlers(functions: Iterable[Any]) -> tuple[Handler, ...]:
     """
     Read handlers; lists and tuples of them may be nested.
 
-    @raise TypeError: If one of them is no handler.
+    @raise TypeError: If one of them is not a handler.
     """
     handlers: list[Handler] = []
     for function in functions:
@@ -123,7 +124,7 @@ class RouteLayer:
     The handlers of one path, by method.
 
     @ivar cancels: Whether its handlers are cancelled when the client disconnects.
-    @ivar counted: The methods that C{Allow} names: those registered, but for C{all}.
+    @ivar counted: The methods that C{Allow} names: those registered, except with C{all}.
     @ivar chosen: The results of L{choose} by method.
     """
 
@@ -138,8 +139,8 @@ class RouteLayer:
         Add handlers.
 
         @param method: C{None} for every method.
-        @param cancels: Whether they are cancelled when the client disconnects; it then holds for
-            all of the route.
+        @param cancels: Whether they are cancelled when the client disconnects; this then applies to
+            the whole route.
         """
         self.registrations.append((method, handlers))
         self.cancels = self.cancels or cancels
@@ -151,10 +152,10 @@ class RouteLayer:
         """
         Choose the handlers for a method.
 
-        @param method: The method of a request, in any case, or L{WEBSOCKET}; that, and C{HEAD},
-            fall back to C{GET}.
-        @return: The handlers, none if there are only some that take errors; and whether any is
-            registered for this very method, not only for all methods.
+        @param method: The method of a request, in any case, or L{WEBSOCKET}. L{WEBSOCKET} and
+            C{HEAD} fall back to C{GET}.
+        @return: The handlers, empty if all of them are error handlers; and whether one is
+            registered for this method, not only for all methods.
         """
         wanted = method.upper()
         if wanted in ("HEAD", WEBSOCKET) and wanted not in self.counted:
@@ -168,7 +169,7 @@ class RouteLayer:
         if all(kind == ERROR_HANDLER for _, kind in handlers):
             handlers = ()
         chosen = handlers, wanted in self.counted
-        # The listener lets in fewer methods, but middleware may set any.
+        # The listener accepts fewer methods, but middleware may set any.
         if len(self.chosen) < _MAX_METHODS:
             self.chosen[method] = chosen
         return chosen
@@ -179,9 +180,9 @@ class Layer:
     """
     One layer of a router: middleware, a route, or a router mounted in it.
 
-    @ivar handlers: Those of middleware.
-    @ivar group: What it shares with the layers of the other paths in one list, of which only the
-        first that matches is entered; C{None} without a list.
+    @ivar handlers: The handlers of middleware.
+    @ivar group: A value shared by the layers of the paths in one list, of which only the first that
+        matches is entered; C{None} without a list.
     """
 
     pattern: Pattern
@@ -193,13 +194,13 @@ class Layer:
 
 class LayerList:
     """
-    The layers of a router, in their order.
+    The layers of a router, in order of registration.
 
-    Its options are those of L{RouterOptions<storagegate.http.options.RouterOptions>}.
+    See L{RouterOptions<storagegate.http.options.RouterOptions>} for the constructor's arguments.
 
     @ivar layers: The layers; changed by L{addLayer} and L{dropLayers} only.
-    @ivar paramHandlers: What runs before the handlers of a layer whose path has a parameter, by its
-        name; each makes a handler for a value.
+    @ivar paramHandlers: By parameter name: factories of the handlers that run before the handlers
+        of a layer whose path has that parameter. A factory takes the parameter's value.
     """
 
     def __init__(self, caseSensitive: bool, mergeParams: bool, strict: bool) -> None:
@@ -212,7 +213,7 @@ class LayerList:
 
     @property
     def index(self) -> RouteIndex:
-        """Return the matcher of all layers, made when a request first needs it."""
+        """Return the matcher of all layers, built on first use."""
         if self._index is None:
             self._index = RouteIndex([layer.pattern for layer in self.layers])
         return self._index
@@ -221,7 +222,7 @@ class LayerList:
         """
         Add a layer, at the end or at a position.
 
-        @param position: The index of the layer that it comes before; C{None} for the end.
+        @param position: The index to insert it at; C{None} for the end.
         """
         self.layers.insert(len(self.layers) if position is None else position, layer)
         self._index = None
@@ -236,15 +237,16 @@ class RequestDispatch:
     """
     The state of one request that all routers share.
 
-    @ivar end: Called when no handler of the outermost router is left: with an error, or C{None}.
+    @ivar end: Called with an error or C{None} when the outermost router has no more handlers.
     @ivar allowed: The methods of the routes that matched the path but not the method.
     @ivar matched: Whether a route that was registered for the method matched the path.
-    @ivar latest: What a handler that awaits its C{next()} waits for.
-    @ivar calls: How many handlers were called.
-    @ivar waiting: How many handlers have begun to wait and have not ended.
+    @ivar latest: The awaitable that C{next()} returns to a handler.
+    @ivar calls: The number of handlers called.
+    @ivar waiting: The number of suspended handlers that have not ended.
     @ivar isWebSocket: Whether the request is the handshake of a WebSocket.
-    @ivar silent: The last handler that has ended without a response, with its router's dispatch.
-    @ivar unseen: The innermost handler that waits, of a HEAD: it may write a body that is not sent.
+    @ivar silent: The last handler that ended without a response, with its router's dispatch.
+    @ivar unseen: The innermost suspended handler of a HEAD request, which may write a body that is
+        not sent.
     """
 
     __slots__ = (
@@ -283,8 +285,8 @@ class RequestDispatch:
         """
         Fire Deferreds one after another.
 
-        Each may end what others wait for; in a chain of a thousand that would be a deep stack if
-        the calls were nested.
+        Firing one may end the task that another waits for. Nested calls would overflow the stack in
+        a chain of a thousand.
 
         @param waiters: Deferreds that have not fired; each gets C{None}.
         """
@@ -297,7 +299,9 @@ class RequestDispatch:
         self._firing = None
 
     def cancelHandler(self) -> None:
-        """Cancel the handler that writes the body of the response: the client gets its head."""
+        """
+        Cancel the handler that writes the response body, since the client receives only the head.
+        """
         task = self.unseen
         if task is not None and task.isInnermost:
             if task.isWaiting:
@@ -308,9 +312,9 @@ class RequestDispatch:
 
     def settle(self) -> Any:
         """
-        Pass L{MissingResponse} on if all handlers have ended and none has responded.
+        Pass on L{MissingResponse} if all handlers have ended without a response.
 
-        @return: As L{RouterDispatch.next}; C{None} if there is nothing to do.
+        @return: See L{RouterDispatch.next}; C{None} if nothing is to be done.
         """
         if self.silent is None or self.depth or self.waiting:
             return None
@@ -357,9 +361,9 @@ class RouterDispatch:
         """
         @param dispatch: The state of the request, shared with the routers around and below.
         @param path: The path below the router's own.
-        @param base: The router's own.
+        @param base: The router's own path.
         @param parent: The dispatch that continues after this one; C{None} for the outermost router.
-        @param params: Those of the path it is mounted at, if it wants them.
+        @param params: The parameters of the path it is mounted at, if the router merges them.
         """
         self._router = router
         self._dispatch = dispatch
@@ -367,7 +371,7 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
-        # The next match, the handler of its layer, and whether the route is cancelled.
+        # The next match, the next handler of the layer, and whether its handlers are cancellable.
         self._position = self._at = 0
         self._handlers: tuple[Handler, ...] = ()
         self._cancels = False
@@ -381,7 +385,9 @@ class RouterDispatch:
             self._preferWebSockets()
 
     def cancelHandler(self) -> None:
-        """Cancel the handler that writes the body of the response: the client gets its head."""
+        """
+        Cancel the handler that writes the response body, since the client receives only the head.
+        """
         self._dispatch.cancelHandler()
 
     def next(self, error: object = None) -> Any:
@@ -394,7 +400,7 @@ class RouterDispatch:
         """
         dispatch = self._dispatch
         if dispatch.depth >= _MAX_DEPTH:
-            # The handler that called has to return first, for the stack is not endless.
+            # The calling handler has to return first, since the stack is limited.
             waiter: Deferred[None] = Deferred()
             dispatch.postponed = (self, error, waiter)
             return waiter
@@ -446,21 +452,24 @@ class RouterDispatch:
                         result = function(error, request, response, self.next)
                     if result is None and (response._ended or dispatch.calls != calls):
                         return dispatch.latest
-                    # A plain function may respond later, by a callback that has an argument of it.
+                    # A plain function may respond later, from a callback that holds one of its
+                    # arguments.
                     held += result is response
                     held -= getrefcount(request) + getrefcount(response) + getrefcount(self)
                     status = 0 if error is None else statusOf(error) or 500
                     return self._follow(result, (function, calls, status), held != 0)
                 except BaseException as raised:
-                    # Of any kind, as in a coroutine: C{sys.exit()} would leave the client
-                    # unanswered.
+                    # All kinds, as in a coroutine: C{sys.exit()} would otherwise leave the client
+                    # without a response.
                     error = raised
         finally:
-            # Its traceback holds this frame, and with it the request.
+            # The traceback of the error refers to this frame, and so to the request.
             del error
 
     def _leave(self, error: object) -> object:
-        """Skip handlers for C{"route"} and C{"router"}; a false argument of C{next} is no error."""
+        """
+        Skip handlers for C{"route"} and C{"router"}; a false argument of C{next} is not an error.
+        """
         if not error and not isinstance(error, BaseException):
             return None
         if error == "route":
@@ -474,7 +483,7 @@ class RouterDispatch:
         return error.value if isinstance(error, Failure) else error
 
     def _enter(self, error: object) -> tuple[Layer | None, object]:
-        """Find the next layer that matches the request, and set the request up for it."""
+        """Find the next layer that matches the request, and prepare the request."""
         dispatch = self._dispatch
         request = dispatch.request
         if request.rewritten is not self._rewritten:
@@ -531,9 +540,9 @@ class RouterDispatch:
 
     def _rematch(self, path: str) -> None:
         """
-        Go on with the layers that match another path and come after the present one.
+        Continue with the later layers that match another path.
 
-        @param path: The whole path, which L{HTTPRequest.url} was set to.
+        @param path: The whole path that L{HTTPRequest.url} was set to.
         """
         last = self._matches[self._position - 1][0] if self._position else -1
         self._rewritten, self._matches, self._position = path, (), 0
@@ -547,7 +556,7 @@ class RouterDispatch:
                 self._preferWebSockets()
 
     def _preferWebSockets(self) -> None:
-        """Leave out the routes of GET, if there is one of WebSocket for the same path."""
+        """Drop GET routes if a WebSocket route matches the same path."""
         routes = {at: self._router.layers[at].route for at, _, _ in self._matches}
         kept = {
             at: route is None
@@ -559,9 +568,9 @@ class RouterDispatch:
 
     def _prependParams(self, layer: Layer, params: Params) -> Layer:
         """
-        Let handlers of parameters run before those of a layer, once for each value.
+        Insert the parameter handlers before the handlers of a layer, once for each value.
 
-        @return: The layer that remains to be entered.
+        @return: The layer still to be entered.
         """
         seen = self._seenParams = self._seenParams or {}
         before: list[Handler] = []
@@ -572,7 +581,7 @@ class RouterDispatch:
                 before += [(make(value), 3) for make in makers]
         router = layer.router
         if before and router is not None:
-            # Without a reference to this dispatch, which would make a cycle.
+            # A function without a reference to this dispatch, which would make a cycle.
             enter = lambda req, res, next: next.__self__._enterRouter(router)  # noqa: E731
             self._handlers = (*before, (enter, 3))
             return evolve(layer, router=None)
@@ -596,7 +605,7 @@ class RouterDispatch:
         return READY
 
     def _follow(self, result: Any, call: HandlerCall, isKept: bool = False) -> Any:
-        """Wait for the result of a handler, if it is awaitable; respond with any other."""
+        """Wait for an awaitable result of a handler; respond with any other result."""
         if isinstance(result, (HandlerTask, Completed)):
             # The handler has returned the result of next().
             return result
@@ -611,11 +620,12 @@ class RouterDispatch:
 
     def conclude(self, result: Any, call: HandlerCall, isKept: bool = False) -> Any:
         """
-        Respond with the result of a handler, unless it has responded or called C{next()} before.
+        Respond with the result of a handler, unless it has already responded or called C{next()}.
 
-        @param isKept: Whether it has kept one of its arguments, so that it may respond later.
-        @return: An awaitable for the end of the response; C{None} if there is nothing to wait for.
-        @raise TypeError: If the result is no response.
+        @param isKept: Whether it has kept a reference to one of its arguments, and so may respond
+            later.
+        @return: An awaitable for the end of the response; C{None} if nothing is pending.
+        @raise TypeError: If the result is not a response.
         """
         dispatch = self._dispatch
         response = dispatch.response
@@ -628,7 +638,7 @@ class RouterDispatch:
             return None
         status = response.statusCode
         if errorStatus and status < 400:
-            # The response of an error handler, which has set no other status.
+            # An error handler that set no status responds with the status of the error.
             response.statusCode = errorStatus
         if not isinstance(result, str | bytes | Mapping | list):
             from storagegate.http.fetch import Response
@@ -648,7 +658,7 @@ class RouterDispatch:
 
 
 def _passOn(latest: Any, waiter: Deferred[None], dispatch: RequestDispatch) -> None:
-    """Fire C{waiter} when what C{latest} stands for is done."""
+    """Fire C{waiter} when C{latest} is done."""
     if isinstance(latest, HandlerTask):
         latest.whenDone(waiter)
     elif isinstance(latest, Deferred):
@@ -668,8 +678,8 @@ class HandlerTask(Task):
 
     def __init__(self, coroutine: Any, run: RouterDispatch, call: HandlerCall) -> None:
         """
-        @param coroutine: What the handler returned, not yet started.
-        @param run: Where an error of the handler continues.
+        @param coroutine: The coroutine that the handler returned, not yet started.
+        @param run: The dispatch that receives an error of the handler.
         """
         super().__init__(coroutine)
         self._run = run
@@ -690,7 +700,7 @@ class HandlerTask(Task):
         """
         Fire C{waiter} when the handler has ended.
 
-        @param waiter: Fires with C{None}, at once if the handler has ended already.
+        @param waiter: Fires with C{None}, immediately if the handler has already ended.
         """
         if self.done:
             self._run._dispatch.fire([waiter])
@@ -698,7 +708,7 @@ class HandlerTask(Task):
             self._waiters.append(waiter)
 
     def onSuspend(self) -> None:
-        """Cancel the handler when the client disconnects, if its route says so."""
+        """Arrange for cancellation when the client disconnects, if the route asks for it."""
         self._isSuspended = True
         dispatch = self._run._dispatch
         dispatch.waiting += 1
@@ -713,11 +723,11 @@ class HandlerTask(Task):
 
     @property
     def isInnermost(self) -> bool:
-        """Return whether it has passed the request on to no other handler."""
+        """Return whether it has not passed the request on to another handler."""
         return self._run._dispatch.calls == self._call[1]
 
     def onResult(self, value: Any) -> None:
-        """Respond with the result, if that is a response."""
+        """Respond with the result, if it is a response."""
         if not self._run._dispatch.response.finished:
             try:
                 sending = self._run.conclude(value, self._call)
@@ -740,7 +750,7 @@ class HandlerTask(Task):
         elif raw.disconnected:
             isExpected = isinstance(error, (BodyLost, CancelledError, ClientLost))
         else:
-            # A body that is read after the response is lost.
+            # The body is discarded once the response is sent.
             isExpected = raw.finished and isinstance(error, BodyLost)
         if not isExpected:
             self._run.next(error)

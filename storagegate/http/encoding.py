@@ -1,10 +1,10 @@
 """
-Content codings of responses, as they are made: C{br}, C{zstd}, C{gzip} and C{deflate}.
+Content codings of responses: C{br}, C{zstd}, C{gzip} and C{deflate}.
 
-What an encoder keeps of a body of any length is bounded by its window. Windows are
-smaller than the codings allow: a server has as many of them as responses on the way, and the last
-percent of a large text is not worth megabytes for each. L{EncodedBody} passes a streamed body
-through an encoder, L{ResponseHooks} are the callbacks of middleware.
+An encoder's window bounds its memory. Windows are smaller than the codings allow: a server needs
+one for each response in progress, and saving the last percent of a large text is not worth
+megabytes for each. L{EncodedBody} passes a streamed body through an encoder; L{ResponseHooks} holds
+the callbacks of middleware.
 """
 
 from collections import deque
@@ -23,28 +23,29 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import READY
 
 LEVELS = range(-1, 10)
-"""What C{level} may be: zlib's own range."""
+"""The valid values of C{level}: zlib's range."""
 
-# What Express's users have: it comes to the size of zlib's level 6 in half of its time.
+# Express's default: it reaches the size of zlib's level 6 in half the time.
 _BROTLI_QUALITY = 4
 
-# 256 KiB; with its tables an encoder takes 2 MB, at the default of 22 it takes 5.
+# 256 KiB; including tables, an encoder takes 2 MB, or 5 MB at the default of 22.
 _BROTLI_WINDOW = 18
 
-# 512 KiB; an encoder takes 1.6 MB, 6 at level 9, with zstd's own choice twice that and more.
+# 512 KiB; an encoder takes 1.6 MB, or 6 MB at level 9, and more than twice that by default.
 _ZSTD_WINDOW = 19
 _ZSTD_DEFAULT = 3
 
-# 15 bits of window in zlib's frame; with 16 more, in gzip's.
+# 15 bits of window in zlib's frame; adding 16 selects gzip's frame.
 _ZLIB_WINDOW = 15
 _GZIP_FRAME = 16
 
 
 def _jsonForm(value: Any) -> Any:
     """
-    Return what stands in JSON for a value that msgspec does not know: a mapping, a pydantic model.
+    Convert a value that msgspec does not support, a mapping or a pydantic model, to one that it
+    does.
 
-    @raise TypeError: If there is nothing.
+    @raise TypeError: If the value has another type.
     """
     if isinstance(value, Mapping):
         return dict(value)
@@ -54,23 +55,23 @@ def _jsonForm(value: Any) -> Any:
 
 
 encodeJSON = msgspec.json.Encoder(enc_hook=_jsonForm).encode
-"""Write a value as JSON."""
+"""Encode a value as JSON."""
 
 
 class IBodyEncoder(Interface):
     """
     Applies a content coding to a body, piece by piece.
 
-    Its methods may be called in any thread, but never two at a time.
+    The methods may be called in any thread, but only one at a time.
     """
 
     flushes: bool = Attribute("Whether every piece that is written should leave at once.")
 
     def feed(chunk: bytes) -> bytes:
-        """Encode a piece; return what can be sent so far, perhaps nothing."""
+        """Encode a piece; return the available output, possibly empty."""
 
     def flush() -> bytes:
-        """Return what a decoder needs to see everything that has been fed."""
+        """Return the output that a decoder needs to decode everything fed so far."""
 
     def finish() -> bytes:
         """Return the rest of the encoded body. Nothing may be fed after it."""
@@ -78,7 +79,7 @@ class IBodyEncoder(Interface):
 
 @attrs.frozen(eq=False)
 class BodyEncoder:
-    """An L{IBodyEncoder} made of functions."""
+    """An L{IBodyEncoder} built from functions."""
 
     feed: Callable[[bytes], bytes]
     flush: Callable[[], bytes]
@@ -104,8 +105,8 @@ def _br(level: int, length: int | None, flushes: bool) -> BodyEncoder:
 def _zstd(level: int, length: int | None, flushes: bool) -> BodyEncoder:
     import zstandard
 
-    # A level chooses its tables by the length of the body: those for one small body are built in
-    # a fifth of the time, and those for an endless one are no larger than the window needs.
+    # A level sizes its tables by the length of the body: tables for a small body are built in a
+    # fifth of the time, and tables for an endless one are no larger than the window needs.
     whole = 1 << _ZSTD_WINDOW
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _ZSTD_DEFAULT if level == -1 else max(level, 1),
@@ -125,12 +126,12 @@ _MAKERS: dict[str, Callable[[int, int | None, bool], BodyEncoder]] = {
     "br": _br,
     "zstd": _zstd,
     "gzip": partial(_zlib, _ZLIB_WINDOW + _GZIP_FRAME),
-    # With zlib's frame, as RFC 9110 section 8.4.1.2 has it.
+    # With zlib's frame, as in RFC 9110 section 8.4.1.2.
     "deflate": partial(_zlib, _ZLIB_WINDOW),
 }
 
 CODINGS = tuple(each for each in _MAKERS if each != "zstd" or find_spec("zstandard") is not None)
-"""The codings that there are encoders for, the preferred one first."""
+"""The codings with an encoder, the preferred one first."""
 
 
 def makeEncoder(
@@ -142,8 +143,8 @@ def makeEncoder(
     @param coding: One of L{CODINGS}.
     @param level: From 0 (C{gzip} and C{deflate} only store, C{zstd} takes 1) to 9 (smallest), or
         -1, the coding's own default. C{br} always works at quality 4.
-    @param length: The length of the body, if it is known.
-    @param flushes: Whether each chunk is to be flushed as soon as it is written.
+    @param length: The length of the body, if known.
+    @param flushes: Whether to flush each chunk as soon as it is written.
     """
     return _MAKERS[coding](level, length, flushes)
 
@@ -156,9 +157,9 @@ class ResponseHooks:
     """
     The callbacks that middleware adds to one response. Each is called once.
 
-    @ivar beforeHead: Called before the head is made, the last that was added first.
-    @ivar choosers: Choose an encoder of the body, the last that was added first.
-    @ivar holds: Return what the end of the response waits for.
+    @ivar beforeHead: Called before the head is built, the last one added first.
+    @ivar choosers: Choose an encoder for the body, the last one added first.
+    @ivar holds: Return awaitables that the end of the response waits for.
     """
 
     beforeHead: list[Callable[[], Any]] = attrs.field(factory=list)
@@ -172,11 +173,11 @@ class ResponseHooks:
 
     def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
         """
-        Return what encodes the body.
+        Return the encoder of the body.
 
-        If there are several, each encodes what the one before it gives, whose length is unknown.
+        If there are several, each encodes the output of its predecessor, whose length is unknown.
 
-        @param length: The length of the body in bytes; C{None} if it is not known.
+        @param length: The length of the body in bytes; C{None} if unknown.
         """
         choosers, self.choosers = self.choosers, []
         chosen: IBodyEncoder | None = None
@@ -188,14 +189,14 @@ class ResponseHooks:
         return chosen
 
     def startHolds(self) -> list[Awaitable[Any]]:
-        """Call the L{holds}, and return what they give."""
+        """Call the L{holds}, and return their awaitables."""
         holds, self.holds = self.holds, []
         waiting: list[Awaitable[Any]] = []
         for hold in holds:
             try:
                 awaitable = hold()
             except Exception as error:
-                # Also if one raises, the others are called.
+                # If one raises, the others are still called.
                 awaitable = fail(error)
             if awaitable is not None:
                 waiting.append(awaitable)
@@ -203,7 +204,7 @@ class ResponseHooks:
 
 
 def _chained(first: IBodyEncoder, second: IBodyEncoder) -> IBodyEncoder:
-    """Make an encoder of what another one gives."""
+    """Chain two encoders."""
     return BodyEncoder(
         lambda chunk: second.feed(first.feed(chunk)),
         lambda: second.feed(first.flush()) + second.flush(),
@@ -214,7 +215,7 @@ def _chained(first: IBodyEncoder, second: IBodyEncoder) -> IBodyEncoder:
 
 async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
     """
-    Wait for all, also for those after one that fails: one may have a session to keep.
+    Wait for all awaitables even if one fails, as another may have a session to save.
 
     @param waiting: Awaited one after another, in this order.
     @raise Exception: The first failure.
@@ -230,18 +231,17 @@ async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
 
 
 INLINE_SIZE = 64 * 1024
-"""
-Encoding more than this at a time, a few milliseconds' work, is done in a thread. So is the next
-piece after as much in small ones: text of which little is left would never fill the connection,
-and a handler that never has to wait would keep the reactor for as long as it writes.
-"""
+"""Bytes up to which pieces are encoded in the reactor, a few milliseconds of work. A larger piece
+is encoded in a thread, and so is the next piece after as many bytes in small ones: highly
+compressible text would never fill the connection, and a handler that never waits would block the
+reactor."""
 
 
 class EncodedBody:
     """
-    Encodes pieces in their order, most of the small at once, the large in a thread.
+    Encodes pieces in order, most small ones synchronously, large ones in a thread.
 
-    Pieces that come while a thread works wait for it.
+    Pieces written while a thread works wait for it.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class EncodedBody:
     ) -> None:
         """
         @param encoder: Used by one thread at a time.
-        @param send: Sends bytes; gives something to await until more may follow.
+        @param send: Sends bytes, and returns an awaitable until more may follow.
         @param run: Calls a function in a thread.
         """
         self._encoder = encoder
@@ -266,9 +266,9 @@ class EncodedBody:
 
     def write(self, chunk: bytes) -> Any:
         """
-        Encode a piece and send what the encoder gives.
+        Encode a piece and send the output.
 
-        @return: Something to await until more may follow.
+        @return: An awaitable until more may follow.
         """
 
         def encode() -> bytes:
@@ -278,14 +278,15 @@ class EncodedBody:
         return self._add(encode, len(chunk))
 
     def flush(self) -> Any:
-        """Send what the encoder holds back, as L{write}."""
+        """Send the output that the encoder has buffered, as L{write}."""
         return self._add(self._encoder.flush, 0)
 
     def finish(self) -> Any:
         """
-        Send the end, as L{write}.
+        Send the end of the body, as L{write}.
 
-        @return: Fails if the encoder does, or has before: without that piece there is no end.
+        @return: Fails if the encoder fails, or has failed: after a missing piece, the body must not
+            end.
         """
         try:
             return self._add(self._encoder.finish, 0)
@@ -294,10 +295,10 @@ class EncodedBody:
 
     def _add(self, encode: Callable[[], bytes], size: int) -> Any:
         if self._lost:
-            # It is the sender's to say so: an encoder that keeps all for later has nothing to send.
+            # The sender reports the loss: an encoder that buffers everything sends nothing.
             return self._send(b"")
         if self._error is not None:
-            # The end after a gap would make the client take the rest for the whole.
+            # An end after a gap would make the incomplete body look complete.
             raise self._error
         if not self._working:
             self._inline += size
@@ -313,7 +314,7 @@ class EncodedBody:
         self._queue.append((encode, done))
         if not self._working:
             self._working = True
-            # Its errors go to the Deferreds of the pieces.
+            # Errors go to the Deferreds of the pieces.
             Deferred.fromCoroutine(self._work())
         return done
 
@@ -326,10 +327,10 @@ class EncodedBody:
                     if encoded:
                         await self._send(encoded)
                 except ClientLost:
-                    # Not an error, for which nothing may be waiting: the next piece raises it.
+                    # Not an error, which nothing may handle: the next piece raises it.
                     self._lost = True
                 except Exception as error:
-                    # Nothing after this piece would make sense to the client.
+                    # The client could not decode anything after this piece.
                     self._error = error
             if self._error is None:
                 done.callback(None)
@@ -340,7 +341,7 @@ class EncodedBody:
 
 def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
     """
-    Encode a body at once. May be called in a thread.
+    Encode a whole body. May be called in a thread.
 
     @param encoder: A fresh encoder, which is finished here.
     @param body: The whole body.
@@ -352,7 +353,7 @@ def asBytes(chunk: Any) -> bytes:
     """
     Return a piece of a body as bytes; text is UTF-8.
 
-    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
+    @raise TypeError: If it is neither text nor bytes, as C{bytes(7)} would be seven NULs.
     """
     if isinstance(chunk, str):
         return chunk.encode()

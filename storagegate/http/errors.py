@@ -13,18 +13,18 @@ class HTTPError(Exception):
     sent with the response), ...
 
     @ivar statusCode: The status, 400 to 599.
-    @ivar status: The same, for code that reads this name.
-    @ivar message: The text that is sent to the client.
-    @ivar code: A name that programs can compare, such as C{entity.too.large}.
+    @ivar status: Alias of C{statusCode}, for code that reads this name.
+    @ivar message: The text sent to the client.
+    @ivar code: A machine-readable name, such as C{entity.too.large}.
     """
 
     def __init__(
         self, statusCode: int, message: str | None = None, code: str | None = None, **details: Any
     ) -> None:
         """
-        @param message: The text that is sent to the client, by default the phrase of the status.
+        @param message: The text sent to the client; by default the phrase of the status.
         @param details: Further attributes of the error.
-        @raise ValueError: If this is not the status of an error.
+        @raise ValueError: If the status is not an error status.
         """
         if not 400 <= statusCode <= 599:
             raise ValueError(f"{statusCode} is not the status of an error")
@@ -41,8 +41,8 @@ def bodyTooLarge(limit: int, length: int | None) -> HTTPError:
     """
     Make the error for a body that is too long.
 
-    @param limit: The longest body that is allowed, in bytes.
-    @param length: The declared length, C{None} if none was declared.
+    @param limit: The limit in bytes.
+    @param length: The declared length, or C{None}.
     """
     return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
 
@@ -52,14 +52,14 @@ class ResponseSent(RuntimeError):
 
 
 class MissingResponse(RuntimeError):
-    """All handlers of a request have ended, and none has responded to it."""
+    """All handlers of a request have ended without a response."""
 
 
 def statusOf(error: object) -> int | None:
     """
-    Return the C{statusCode} or C{status} of any error, C{None} unless it is 400 to 599.
+    Return the C{statusCode} or C{status} of any error, or C{None} if it is not 400 to 599.
 
-    @param error: What was raised, or given to C{next}: of any type.
+    @param error: An exception, or any value passed to C{next}.
     """
     for name in ("statusCode", "status"):
         status = getattr(error, name, None)

@@ -1,4 +1,4 @@
-"""Header fields that applications set: names and values are checked before they are sent."""
+"""Header fields set by applications: names and values are checked before they are sent."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +10,12 @@ from storagegate.http.contenttypes import contentTypeOf, withCharset
 HeaderValue = str | int | Iterable[str]
 
 CheckedField = tuple[str, str | list[str]]
-"""The name of a field as it is sent, and its value or values."""
+"""The name of a field as sent, and its value or values."""
 
 WIRES: dict[CheckedField, bytes] = {}
-"""The encoded lines of fields that are checked once and set in many responses."""
+"""Cache of encoded lines of fields that are set in many responses."""
 
-# Far more than an application has; with more, those that come later are encoded each time.
+# Far more than an application has; further lines are encoded each time.
 _MAX_WIRES = 1024
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -25,17 +25,17 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedField]:
     """
-    Check fields once that are to be set in many responses.
+    Check fields that are set in many responses.
 
     @param fields: Pairs of a name, which keeps its case, and one or more values.
-    @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
-    @raise ValueError: If a name is no token or a value has a character that it may not have.
+    @return: The argument of L{HTTPResponse.setChecked}: the fields by name in lower case.
+    @raise ValueError: If a name is not a token, or a value has a forbidden character.
     """
     return {name.lower(): constantField(name, checkValue(name, value)) for name, value in fields}
 
 
 def constantField(name: str, value: str | list[str]) -> CheckedField:
-    """Return a field that is set in many responses, and keep its encoded line."""
+    """Return a field that is set in many responses, and cache its encoded line."""
     field = name, value
     if isinstance(value, str) and len(WIRES) < _MAX_WIRES:
         WIRES[field] = f"{name}: {value}\r\n".encode("latin-1")
@@ -46,7 +46,7 @@ def checkValue(name: str, value: Any) -> str | list[str]:
     """
     Return the value of a field as text, or several texts.
 
-    @raise ValueError: If the name is no token, or the value has a character that it may not have.
+    @raise ValueError: If the name is not a token, or the value has a forbidden character.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a header field")
@@ -72,7 +72,7 @@ def listValues(value: str | list[str]) -> list[str]:
 
 def copyFields(res: Any, fields: Iterable[tuple[str, str]]) -> None:
     """
-    Set the fields of a response that was made elsewhere; C{Vary} and cookies are added.
+    Copy the fields of another response; C{Vary} and cookies are added to existing ones.
 
     @param res: The response of the framework, with the fields that middleware has set.
     """
@@ -88,14 +88,14 @@ def copyFields(res: Any, fields: Iterable[tuple[str, str]]) -> None:
             res.header(name, values if len(values) > 1 else values[0])
 
 
-# An application names a few types; making sure of one takes 2 microseconds.
+# An application uses a few types; checking one takes 2 microseconds.
 @lru_cache(maxsize=256)
 def typeField(name: str) -> CheckedField:
     """
     Return the C{Content-Type} field of a type, with its character set.
 
     @param name: A media type, or a file name's extension.
-    @raise ValueError: If it has a character that a field may not have.
+    @raise ValueError: If it has a forbidden character.
     """
     text = _checkText("Content-Type", name if "/" in name else contentTypeOf(name))
     return constantField("Content-Type", withCharset(text))
@@ -108,19 +108,19 @@ def fieldPairs(fields: Mapping[str, CheckedField]) -> Iterator[tuple[bytes, byte
             yield name.encode("ascii"), each.encode("latin-1")
 
 
-# What describes a body, and is dropped with it (RFC 9110 section 15.4.5, and as Express does).
+# Fields that describe a body, and are dropped with it (RFC 9110 section 15.4.5, and as in Express).
 _CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
 
 
 def dropContent(fields: dict[str, CheckedField], status: int) -> None:
     """
-    Remove what describes a body from the fields of a response that has none.
+    Remove the fields that describe a body from a response without one.
 
-    @param status: Of the response.
+    @param status: The status of the response.
     """
     length = fields.get("content-length")
     for name in _CONTENT_FIELDS:
         fields.pop(name, None)
     if status == 204 and length is not None and length[1] == "0":
-        # True, and without it some browsers wait for a body.
+        # The length is correct, and without it some browsers wait for a body.
         fields["content-length"] = length

@@ -1,17 +1,17 @@
 """
-Finds and opens files for responses.
+Look-up and opening of files for responses.
 
-A path of a URL becomes a name by L{readName}: decoded once, cut into its segments, with nothing in
-it that could lead out of a directory. L{openCached} opens in the reactor what the kernel has at
-hand, L{openBelow} any file in a thread; both follow links within the root and nowhere else.
+L{readName} converts a URL path to a name: decoded once, split into segments, without segments that
+could leave the directory. L{openCached} runs in the reactor and opens files in the kernel's cache;
+L{openBelow} opens any file in a thread. Both follow links only within the root.
 
-They call C{openat2(2)}, which Python does not have, for two of its flags. C{RESOLVE_CACHED} opens
-what is in the kernel's cache of names and refuses to wait for a disk, so a hot file needs no
-thread: 6 microseconds instead of 60. C{RESOLVE_BENEATH} lets neither C{..} nor a symbolic link
-leave the directory, and no link can be swapped between a check and the opening.
+They call C{openat2(2)}, which Python lacks, for two flags. C{RESOLVE_CACHED} uses only the kernel's
+cache of names and never waits for a disk, so a hot file needs no thread: 6 microseconds instead of
+60. C{RESOLVE_BENEATH} prevents C{..} and symbolic links from leaving the directory, without a race
+between check and open.
 
-Linux has it since 5.6, C{RESOLVE_CACHED} since 5.12; some sandboxes forbid it. Without it
-L{openCached} opens nothing, and L{openBelow} uses L{openResolved}.
+Linux has C{openat2} since 5.6 and C{RESOLVE_CACHED} since 5.12; some sandboxes forbid them. Without
+them L{openCached} opens nothing, and L{openBelow} uses L{openResolved}.
 """
 
 import ctypes
@@ -31,18 +31,18 @@ from twisted.python.failure import Failure
 from storagegate.http.errors import HTTPError
 
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""How files are opened: a FIFO must not wait for its writer."""
+"""Flags for opening files: a FIFO must not wait for its writer."""
 
 _AT_FDCWD = -100
 _RESOLVE_BENEATH = 0x08
 _RESOLVE_CACHED = 0x20
 _SYS_OPENAT2 = 437
 
-# The number of the call was checked for these.
+# The architectures for which the system call number is known.
 _SUPPORTED = sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64")
 
-# EPERM: a sandbox. EINVAL: a kernel without RESOLVE_CACHED. EXDEV: a way out, or a link with an
-# absolute path, which may well stay inside: openResolved finds out.
+# EPERM: a sandbox. EINVAL: a kernel without RESOLVE_CACHED. EXDEV: the path leaves the root, or has
+# an absolute link, which may stay inside: openResolved decides.
 _UNDECIDED = (errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EXDEV)
 
 
@@ -58,8 +58,8 @@ def _syscall(library: ctypes.CDLL) -> Callable[..., int]:
     return function
 
 
-# A call that cannot wait keeps the interpreter's lock: letting go of it and getting it back from
-# busy threads costs more than the call.
+# A call that cannot block keeps the GIL: releasing it and getting it back from busy threads costs
+# more than the call.
 _quick = _syscall(ctypes.PyDLL(None, use_errno=True))
 _slow = _syscall(ctypes.CDLL(None, use_errno=True))
 
@@ -86,10 +86,10 @@ _DOTFILES = ("allow", "deny", "ignore")
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-# Backslashes too: names come from systems and programs where they part directories.
+# Backslashes too, as they separate directories on some systems.
 _UP = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
-# A socket is ENXIO. Names too long for the disk are names of nothing.
+# ENXIO is a socket. A name too long for the file system cannot exist.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 _WALK_FLAGS = _DIRECTORY | os.O_NOFOLLOW
@@ -100,9 +100,9 @@ class OpenFile:
     """
     A regular file, open for reading.
 
-    @ivar name: Its path, for content types and callbacks.
-    @ivar status: What C{fstat} says of it.
-    @ivar coding: How its content is encoded, L{None} if it is not.
+    @ivar name: The path, for content types and callbacks.
+    @ivar status: The result of C{fstat}.
+    @ivar coding: The content coding of the file, or C{None}.
     """
 
     fd: int
@@ -111,20 +111,20 @@ class OpenFile:
     coding: str | None = None
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self.fd)
 
 
 class IsDirectory(Exception):
-    """What was to be opened is a directory."""
+    """The path is a directory."""
 
 
 def readName(path: str) -> str:
     """
-    Find which name a percent-encoded path of a URL means.
+    Convert the percent-encoded path of a URL to a name.
 
-    @return: As of L{relativeName}.
-    @raise HTTPError: 400 for what cannot be decoded or has a NUL, 403 for C{..}.
+    @return: As L{relativeName}.
+    @raise HTTPError: 400 for a malformed escape or a NUL, 403 for C{..}.
     """
     if "%" in path:
         if _BAD_ESCAPE.search(path):
@@ -138,10 +138,10 @@ def readName(path: str) -> str:
 
 def relativeName(path: str) -> str:
     """
-    Find which name below a directory a path without escapes means.
+    Convert a path without escapes to a name below a directory.
 
-    @return: Segments joined by slashes; a slash at the end stays. C{""} or C{"/"} for the directory
-        itself.
+    @return: Segments joined by slashes, with a trailing slash kept. C{""} or C{"/"} is the
+        directory itself.
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
     checkName(path)
@@ -151,7 +151,7 @@ def relativeName(path: str) -> str:
 
 def checkName(path: str) -> None:
     """
-    Refuse paths that are none, or lead up.
+    Refuse paths with a NUL or C{..}.
 
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
@@ -165,7 +165,7 @@ def readDotfiles(value: str) -> str:
     """
     Check the option C{dotfiles} of C{sendFile} and C{staticFiles}.
 
-    @raise ValueError: If it is none of C{allow}, C{deny} and C{ignore}.
+    @raise ValueError: If it is not C{allow}, C{deny} or C{ignore}.
     """
     if value not in _DOTFILES:
         raise ValueError(f'dotfiles is "allow", "deny" or "ignore", not {value!r}')
@@ -174,10 +174,10 @@ def readDotfiles(value: str) -> str:
 
 def checkDotfiles(name: str, dotfiles: str) -> None:
     """
-    Refuse names with a segment that begins with a dot.
+    Refuse names in which a segment begins with a dot.
 
-    @param dotfiles: As of L{readDotfiles}.
-    @raise HTTPError: 403 to C{deny} them, 404 to C{ignore} that they are there.
+    @param dotfiles: As L{readDotfiles}.
+    @raise HTTPError: 403 for C{deny}, 404 for C{ignore}.
     """
     if dotfiles != "allow" and (name.startswith(".") or "/." in name):
         if dotfiles == "deny":
@@ -187,9 +187,9 @@ def checkDotfiles(name: str, dotfiles: str) -> None:
 
 def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
     """
-    Return the error of a response whose file could not be opened; C{None} if that is the server's.
+    Return the error response for a file that could not be opened; C{None} for a server error.
 
-    @param error: What L{openCached} or L{openBelow} raised.
+    @param error: The exception from L{openCached} or L{openBelow}.
     """
     if isinstance(error, IsDirectory) or error.errno in _MISSING:
         return HTTPError(404, "Not Found")
@@ -198,10 +198,10 @@ def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
 
 def openCached(root: bytes | None, name: bytes) -> OpenFile:
     """
-    Open a file if the kernel has all that this takes.
+    Open a file if the kernel has everything cached.
 
-    @param root: The directory where C{name} begins and has to stay; L{None} if it is absolute and
-        may lead anywhere.
+    @param root: The directory that C{name} is relative to and must not leave; C{None} if C{name} is
+        absolute and may be anywhere.
     @param name: The path below C{root}, or absolute; empty for C{root} itself.
     @raise BlockingIOError: If only L{openBelow} can open it.
     @raise IsDirectory: For a directory.
@@ -211,7 +211,8 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
         if root is None:
             fd = _openat2(_quick, _AT_FDCWD, name or b".", _ANY_NOW)
         else:
-            # Opened each time, for 2 microseconds: a root may be a link that a deployment moves.
+            # Opened each time, for 2 microseconds, as the root may be a link that a deployment
+            # changes.
             directory = _openat2(_quick, _AT_FDCWD, root, _ROOT_NOW)
             try:
                 fd = _openat2(_quick, directory, name or b".", _BELOW_NOW)
@@ -226,12 +227,12 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
 
 def openBelow(root: bytes | None, name: bytes) -> OpenFile:
     """
-    Open a file, also if that waits for a disk. Called in a thread.
+    Open a file, which may wait for a disk. Called in a thread.
 
-    The parameters are those of L{openCached}.
+    The parameters are the same as for L{openCached}.
 
     @raise IsDirectory: For a directory.
-    @raise OSError: As C{open} does; C{EXDEV} for a way out of the root.
+    @raise OSError: As C{open} does; C{EXDEV} if the path leaves the root.
     """
     if root is None:
         return _checked(os.open(name, OPEN_FLAGS), root, name)
@@ -250,18 +251,18 @@ def openBelow(root: bytes | None, name: bytes) -> OpenFile:
 
 def openResolved(root: bytes, name: bytes) -> int:
     """
-    Open a file below a directory where C{openat2} cannot: links are resolved, and if what is left
-    lies in the directory it is walked down without following any. Called in a thread.
+    Open a file below a directory without C{openat2}. Links are resolved first; if the result is in
+    the directory, its segments are opened one by one without following links. Called in a thread.
 
-    @param name: The path below C{root}; with a slash at its end only a directory is opened.
-    @raise OSError: C{EXDEV} for a way out of the root.
+    @param name: The path below C{root}; with a trailing slash, only a directory is opened.
+    @raise OSError: C{EXDEV} if the path leaves the root.
     """
     top = os.path.realpath(root, strict=True)
     target = os.path.realpath(os.path.join(top, name), strict=True)
     if os.path.commonpath((top, target)) != top:
         raise OSError(errno.EXDEV, "the file is not below the root", os.fsdecode(name))
     parts = os.path.relpath(target, top).split(b"/")
-    # What is resolved has lost the slash by which only a directory is meant.
+    # The resolved path has lost the trailing slash, which requires a directory.
     kind = os.O_DIRECTORY if name.endswith(b"/") else 0
     fd = os.open(top, _WALK_FLAGS)
     for number, part in enumerate(parts, 1):
@@ -278,10 +279,10 @@ def inThread(
     run: Callable[..., Deferred[Any]], function: Callable[..., Any], *arguments: Any
 ) -> Deferred[Any]:
     """
-    Open something in a thread, and close it if nothing waits for it any more when it is open.
+    Open an object in a thread, and close it if its Deferred was cancelled in the meantime.
 
-    @param run: As L{Runtime.run<storagegate.http.options.Runtime>}.
-    @param function: Gives something that has C{close}.
+    @param run: See L{Runtime.run<storagegate.http.options.Runtime>}.
+    @param function: Returns an object with C{close}.
     """
     waiting: Deferred[Any] = Deferred()
 
@@ -300,7 +301,7 @@ def inThread(
 
 
 def _checked(fd: int, root: bytes | None, name: bytes) -> OpenFile:
-    """Take only a regular file; of anything else, reading could wait or never end."""
+    """Accept only a regular file, as reading any other could block or never end."""
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode):
         return OpenFile(fd, name if root is None else b"%b/%b" % (root, name), status)

@@ -1,9 +1,9 @@
 """
 Inflating bodies: gzip, deflate, br and zstd.
 
-Ten kilobytes can inflate to ten gigabytes, so every step has its library make a bounded piece, and
-what passes the limit ends it: at most L{STEP} bytes more than allowed are ever made. A body that
-ends early or continues after its end is an error.
+Ten kilobytes can inflate to ten gigabytes, so every step makes a bounded piece, and inflating stops
+at the limit: at most L{STEP} bytes more than allowed are produced. A body that ends early or
+continues after its end is an error.
 """
 
 import zlib
@@ -14,13 +14,14 @@ from typing import Any
 import brotli
 
 STEP = 64 * 1024
-"""The most that one step gives: large enough that steps cost nothing, small beside any limit."""
+"""Maximum number of bytes of one step: large enough that steps cost little, small compared with any
+limit."""
 
-# How much is handed to a library at once. It copies what it has not used yet, at every step and at
-# the start of every gzip member, so large pieces would take quadratic time.
+# Bytes passed to a library at a time. It copies unused input at every step and at the start of
+# every gzip member, so large pieces would take quadratic time.
 _SLICE = 4096
 
-# Brotli lets a piece grow until it has reached what was requested: by 32 KiB first, by 64 KiB then.
+# Brotli grows a piece until it has reached the requested size, first by 32 KiB, then by 64 KiB.
 _BROTLI_STEP = 16 * 1024
 
 # RFC 9659: a zstd content coding needs no larger window. A frame may demand gigabytes.
@@ -31,9 +32,9 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 class InflatedTooLarge(Exception):
     """
-    The body inflates to more than is allowed.
+    The body inflates to more than the limit.
 
-    @ivar limit: How many bytes are.
+    @ivar limit: The limit in bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -42,7 +43,7 @@ class InflatedTooLarge(Exception):
 
 
 class MalformedCoding(ValueError):
-    """The body is not what its Content-Encoding says, ends early or continues after its end."""
+    """The body does not match its Content-Encoding, ends early or continues after its end."""
 
 
 def _slices(body: bytes) -> Iterator[bytes]:
@@ -55,7 +56,7 @@ def _inflateZlib(body: bytes, windowBits: int) -> Iterator[bytes]:
     for rest in _slices(body):
         while True:
             if stream.eof and rest:
-                # After a gzip member there may be another one.
+                # Another gzip member may follow.
                 if windowBits != _GZIP:
                     raise MalformedCoding("bytes follow the end of the body")
                 stream = zlib.decompressobj(_GZIP)
@@ -63,7 +64,7 @@ def _inflateZlib(body: bytes, windowBits: int) -> Iterator[bytes]:
             rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             if piece:
                 yield piece
-            # A full piece may not be all, though the input is used up.
+            # A full piece may not be the last, even if the input is used up.
             if not rest and (stream.eof or len(piece) < STEP):
                 break
     if not stream.eof:
@@ -71,8 +72,11 @@ def _inflateZlib(body: bytes, windowBits: int) -> Iterator[bytes]:
 
 
 def _inflateDeflate(body: bytes, limit: int) -> Iterator[bytes]:
-    """Inflate the zlib format, or bare data as some clients send it: the first byte shows which."""
-    # RFC 1950 section 2.2: the method is 8. No encoder begins bare data so.
+    """
+    Inflate the zlib format, or raw deflate data, as some clients send; the first byte distinguishes
+    them.
+    """
+    # RFC 1950 section 2.2: the method is 8. No encoder begins raw data with it.
     isBare = bool(body) and body[0] & 0x0F != 8
     return _inflateZlib(body, -zlib.MAX_WBITS if isBare else zlib.MAX_WBITS)
 
@@ -96,9 +100,9 @@ def _inflateZstandard(body: bytes, limit: int) -> Iterator[bytes]:
     """
     Inflate frames of RFC 8878, one after another.
 
-    The library's bounded streams do not say whether the data is whole, and those that do have no
-    bound. So each piece goes through both: first through a stream whose output is counted, then,
-    when it is known to be small enough, through the other.
+    The library's bounded streams do not report whether the data is complete, and the streams that
+    do are unbounded. So each piece goes through both: first through a stream whose output is
+    counted, then, once it is known to be small enough, through the other.
     """
     import zstandard
 
@@ -125,14 +129,14 @@ def _inflateZstandard(body: bytes, limit: int) -> Iterator[bytes]:
 
 
 class _Count:
-    """A file that only counts, and stops at a limit."""
+    """A file object that only counts bytes, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
 
     def write(self, piece: bytes) -> int:
-        """Count what would be written."""
+        """Count the bytes."""
         self._size += len(piece)
         if self._size > self._limit:
             raise InflatedTooLarge(self._limit)
@@ -149,14 +153,14 @@ if find_spec("zstandard") is not None:
     _DECODERS["zstd"] = _inflateZstandard
 
 CODINGS = frozenset(_DECODERS)
-"""The content codings that can be inflated, in lower case; zstd where C{zstandard} is installed."""
+"""The supported content codings, in lower case; zstd if C{zstandard} is installed."""
 
 
 def inflateSteps(coding: str, body: bytes, limit: int) -> Iterator[bytes]:
     """
     Inflate a whole body in bounded steps, as L{inflate}.
 
-    @return: The inflated body in pieces; those of zstd may be longer than L{STEP}.
+    @return: The inflated body in pieces; pieces of zstd may be longer than L{STEP}.
     """
     if coding not in CODINGS:
         raise ValueError(f"no such content coding: {coding}")
@@ -176,9 +180,9 @@ def inflate(coding: str, body: bytes, limit: int) -> bytes:
     Inflate a whole body. May be called in a thread.
 
     @param coding: One of L{CODINGS}.
-    @param body: The body as it was received.
-    @param limit: The most bytes that it may inflate to.
-    @raise InflatedTooLarge: If it is over C{limit} bytes.
-    @raise MalformedCoding: If it is malformed or not whole.
+    @param body: The body as received.
+    @param limit: The maximum number of inflated bytes.
+    @raise InflatedTooLarge: If it inflates to more than C{limit} bytes.
+    @raise MalformedCoding: If it is malformed or incomplete.
     """
     return b"".join(inflateSteps(coding, body, limit))

@@ -1,19 +1,18 @@
 """
-What a client would like best: Accept, Accept-Encoding, Accept-Language and Accept-Charset.
+Content negotiation: Accept, Accept-Encoding, Accept-Language and Accept-Charset.
 
-The grammar is that of RFC 9110 section 12.5, read leniently: a piece that cannot be read is left
-out, the rest counts::
+The grammar is from RFC 9110 section 12.5. Parsing is lenient: a malformed piece is ignored::
 
     header    = [ piece *( "," piece ) ]
     piece     = name *( ";" parameter ) [ ";" "q=" number ]
     name      = token / token "/" token / token "-" token / "*"
     parameter = token "=" ( token / quoted-string )
 
-What is offered is sorted by the client's number, then by how exactly the client
-named it, then by the client's order, then by the server's. Several pieces may speak of one thing:
-the most exact one counts. Both are what C{negotiator} does for users of Express.
+Offers are sorted by the client's q-value, then by the exactness of the matching piece, then by the
+client's order, then by the server's. If several pieces match an offer, the most exact one applies.
+Both rules follow C{negotiator}, as used by Express.
 
-The work grows with the length of the header, not with its square.
+Parsing takes time linear in the length of the header.
 """
 
 import re
@@ -23,12 +22,12 @@ from types import MappingProxyType
 
 import attrs
 
-# Browsers repeat a handful of short headers for ever: reading one takes 4 microseconds, finding it
-# 0.1. Longer ones are read each time, so that what is kept stays under 1 MiB.
+# Browsers repeat a handful of short headers: parsing one takes 4 microseconds, a cache hit 0.1.
+# Longer ones are parsed each time, so that the cache stays under 1 MiB.
 _REMEMBERED = 160
 
-# Splits outside quoted strings. Each alternative begins with another character, and an open quote
-# runs to the end, so that nothing is ever read twice.
+# Splits outside quoted strings. The alternatives begin with different characters, and an unclosed
+# quote runs to the end, so that nothing is scanned twice.
 _QUOTED = r'"(?:[^"\\]|\\.?)*+"?'
 _BETWEEN_COMMAS = re.compile(rf'(?:[^,"]|{_QUOTED})++', re.DOTALL)
 _BETWEEN_SEMICOLONS = re.compile(rf'(?:[^;"]|{_QUOTED})++', re.DOTALL)
@@ -37,13 +36,13 @@ _NAME = re.compile(r"[^\s;]+")
 _TYPE = re.compile(r"[^\s/;]+/[^\s;]+")
 _LANGUAGE = re.compile(r"[^\s;-]+(?:-[^\s;]+)?")
 
-# Floating point numbers have no more digits that say anything.
+# More digits would not be significant in a float.
 _QUALITY = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
 
 
 @attrs.frozen
 class _Piece:
-    """One piece of a header: a name, what it is narrowed by, and how much it is liked."""
+    """One piece of a header: a name, its parameters, its q-value and its position."""
 
     name: str
     parameters: dict[str, str]
@@ -52,7 +51,8 @@ class _Piece:
 
 
 Fit = tuple[int, float, int]
-"""How exactly a piece names what is offered, its quality and its order: the greatest counts."""
+"""The exactness with which a piece matches an offer, its quality and its order; the greatest
+applies."""
 
 Index = dict[str, list[_Piece]]
 
@@ -61,8 +61,8 @@ def preferredTypes(header: str | None, offered: Sequence[str] = ()) -> list[str]
     """
     Return the media types that an Accept header allows, best first.
 
-    @param header: The header; without one, or with an empty one, everything is welcome.
-    @param offered: Full media types. With none, what the client named is returned.
+    @param header: The header; without one, or with an empty one, every type is acceptable.
+    @param offered: Full media types; without any, the client's own list is returned.
     """
     if offered and not header:
         return list(offered)
@@ -92,12 +92,12 @@ def preferredEncodings(
 
     C{identity} is allowed, and comes last, unless the header says otherwise.
 
-    @param offered: Codings. With none, what the client named is returned.
-    @param preference: What comes first among codings that the client likes equally well.
+    @param offered: Codings; without any, the client's own list is returned.
+    @param preference: The order of codings with equal q-values.
     """
     pieces = list(_read(header or "", _NAME))
     if not any(piece.name.lower() in ("identity", "*") for piece in pieces):
-        # One that the client refused says nothing of how well it likes the plain bytes.
+        # A refused coding has no bearing on the rank of the plain bytes.
         least = min((piece.quality for piece in pieces if 0 < piece.quality < 1), default=1.0)
         last = pieces[-1].order + 1 if pieces else 0
         pieces.append(_Piece("identity", {}, least, last))
@@ -109,8 +109,8 @@ def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[s
     """
     Return the charsets that an Accept-Charset header allows, best first.
 
-    @param header: The header; without one everything is welcome.
-    @param offered: Charsets. With none, what the client named is returned.
+    @param header: The header; without one, everything is acceptable.
+    @param offered: Charsets; without any, the client's own list is returned.
     """
     pieces = _read("*" if header is None else header, _NAME)
     return _ranked(pieces, offered, _fitsByName(pieces))
@@ -122,8 +122,8 @@ def preferredLanguages(header: str | None, offered: Sequence[str] = ()) -> list[
 
     C{en} in the header allows C{en-GB}, and C{en-GB} also allows C{en}.
 
-    @param header: The header; without one everything is welcome.
-    @param offered: Language tags. With none, what the client named is returned.
+    @param header: The header; without one, everything is acceptable.
+    @param offered: Language tags; without any, the client's own list is returned.
     """
     pieces = _read("*" if header is None else header, _LANGUAGE)
     whole = _indexed(pieces, str.lower)
@@ -146,7 +146,7 @@ def _primary(language: str) -> str:
 
 
 def _read(header: str, name: re.Pattern[str]) -> Sequence[_Piece]:
-    """Return the pieces of a header that can be read."""
+    """Return the valid pieces of a header."""
     return _remember(header, name) if len(header) <= _REMEMBERED else _parse(header, name)
 
 
@@ -160,7 +160,7 @@ _remember = lru_cache(maxsize=64)(_parse)
 
 
 def _piece(text: str, order: int, form: re.Pattern[str]) -> _Piece | None:
-    """Read one piece, or give C{None}."""
+    """Parse one piece, or return C{None} if it is malformed."""
     name, _, rest = text.partition(";")
     name = name.strip()
     if not form.fullmatch(name):
@@ -176,7 +176,7 @@ def _piece(text: str, order: int, form: re.Pattern[str]) -> _Piece | None:
         if key == "q":
             if not _QUALITY.fullmatch(value):
                 return None
-            # What follows was an extension of Accept, not a part of the type.
+            # The rest was an extension of Accept, not a part of the type.
             quality = float(value)
             break
         if key:
@@ -195,14 +195,14 @@ def _indexed(pieces: Iterable[_Piece], key: Callable[[str], str]) -> Index:
 
 
 def _fitsOf(*groups: Sequence[_Piece] | None) -> Iterator[Fit]:
-    """List how pieces fit; those of a later group fit more exactly."""
+    """Yield the fits of pieces; later groups fit more exactly."""
     for exactness, pieces in enumerate(groups):
         for piece in pieces or ():
             yield exactness, piece.quality, piece.order
 
 
 def _fitsByName(pieces: Iterable[_Piece]) -> Callable[[str], Iterator[Fit]]:
-    """Match by name without regard to case, else by C{*}."""
+    """Match by case-insensitive name, otherwise by C{*}."""
     names = _indexed(pieces, str.lower)
     return lambda one: _fitsOf(names.get("*"), names.get(one.lower()))
 
@@ -214,9 +214,9 @@ def _ranked(
     places: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
     """
-    Return what is welcome of what is offered, best first; without an offer, what was requested.
+    Return the acceptable offers, best first; without offers, the client's own list.
 
-    @param places: Decide between names of one quality; those without a place come last.
+    @param places: Ranks names of equal quality; names without a rank come last.
     """
     last = len(places)
     if not offered:

@@ -1,4 +1,4 @@
-"""The options of applications and routers, and the threads and the clock that they run with."""
+"""The options of applications and routers, and the runtime (threads and clocks) of applications."""
 
 import os
 import re
@@ -29,12 +29,12 @@ from storagegate.net.websocket.interfaces import WebSocketLimits
 T = TypeVar("T")
 
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
-"""The longest body that is held whole by default, in bytes: larger ones should be streamed."""
+"""The default limit in bytes of a body held in memory: larger ones should be streamed."""
 
-# The metadata of an option that is what a gateway gives for a transport.
+# Metadata key of options that hold a gateway's configuration of a transport.
 _TRANSPORT = "storagegate.transport"
 
-# A day: a longer timeout is a mistake in the unit.
+# A day: a longer timeout is probably in the wrong unit.
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
 
 
@@ -55,9 +55,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 @frozen(kw_only=True)
 class DevelopmentOptions:
     """
-    What helps while an application is written, and would harm in service.
+    Options for development, which would be harmful in production.
 
-    @ivar hmr: Reload the application's modules when a file changes, and the pages that show it.
+    @ivar hmr: Reload the application's modules when a file changes, and then its open pages.
     @ivar console: Log requests and errors to the console, in colour.
     """
 
@@ -97,7 +97,7 @@ def _webSocketLimits(value: Any) -> WebSocketLimits:
 
 
 Views = Callable[[str, Mapping[str, Any]], str | Awaitable[str]]
-"""Makes text of the name of a template and the values for it."""
+"""Renders a template, given its name and values, to text."""
 
 
 def _views(value: Any) -> Views:
@@ -112,7 +112,7 @@ def _views(value: Any) -> Views:
         raise ValueError(
             f"is a directory of templates, which needs Jinja2: {installHint('jinja2')}"
         ) from None
-    # Templates stay in memory after their first use.
+    # Templates stay in memory after first use.
     environment = Environment(loader=FileSystemLoader(value), autoescape=True)
 
     def render(name: str, values: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ class RouterOptions:
     Every option of a router.
 
     @ivar caseSensitive: Whether C{/About} and C{/about} differ.
-    @ivar mergeParams: Whether C{req.params} has the parameters of the path that the router is
+    @ivar mergeParams: Whether C{req.params} includes the parameters of the path that the router is
         mounted at.
     @ivar strict: Whether C{/about/} and C{/about} differ.
     """
@@ -145,30 +145,30 @@ class ApplicationOptions:
 
     @ivar port: The port that C{listen} opens by default.
     @ivar hostname: The interface.
-    @ivar development: C{None} in service; otherwise responses show tracebacks.
-    @ivar maxRequestBodySize: If set, no body may be longer. Otherwise only those that are held
-        whole are bounded, by L{DEFAULT_BODY_SIZE}, and streams and uploads have no total.
-    @ivar keepAlive: Whether a connection may have more than one request.
-    @ivar keepAliveTimeout: How long one may idle between them.
-    @ivar headersTimeout: How long the head of a request may take.
-    @ivar requestTimeout: How long a request may go without progress.
+    @ivar development: C{None} in production; otherwise responses show tracebacks.
+    @ivar maxRequestBodySize: If set, the limit of every body. Otherwise L{DEFAULT_BODY_SIZE} limits
+        only bodies held in memory, and streams and uploads have no total limit.
+    @ivar keepAlive: Whether a connection may serve more than one request.
+    @ivar keepAliveTimeout: The idle timeout of a connection between requests.
+    @ivar headersTimeout: The timeout for the head of a request.
+    @ivar requestTimeout: The timeout of a request without progress.
     @ivar cors: Options of the C{cors} middleware, which then runs before all handlers.
-    @ivar compression: The same for C{compression}.
-    @ivar rateLimit: The same for C{rateLimit}.
-    @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
+    @ivar compression: Options of the C{compression} middleware, as C{cors}.
+    @ivar rateLimit: Options of the C{rateLimit} middleware, as C{cors}.
+    @ivar trustProxy: The proxies whose C{X-Forwarded} fields are trusted; see
         L{compileTrust<storagegate.net.forwarded.compileTrust>}.
-    @ivar cookieSecret: Signs and verifies cookies; of several the first signs, all verify.
-    @ivar views: Makes text of the name of a template and a mapping of values, for C{res.render}; a
-        directory has templates of Jinja2.
-    @ivar ws: Limits of the WebSockets of C{app.ws}, and the origins whose pages may connect, see
+    @ivar cookieSecret: The secret for signed cookies; of several, the first signs and all verify.
+    @ivar views: Renders templates for C{res.render}: a function of a template's name and a mapping
+        of values, or a directory of Jinja2 templates.
+    @ivar ws: Limits of the WebSockets of C{app.ws}, and the origins whose pages may connect; see
         L{WebSocketLimits<storagegate.net.websocket.interfaces.WebSocketLimits>}.
-    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application serves its
-        WebSockets, too.
-    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that transport of the gateway.
-    @ivar udp: The same of C{getUDPConfig}.
-    @ivar tcp: The same of C{getTCPConfig}.
-    @ivar wires: The same of C{getConfig} for other transports, by name; each is given under its
-        own name.
+    @ivar websocket: A result of a gateway's C{getWebSocketConfig}: the application also serves the
+        gateway's WebSockets.
+    @ivar grpc: A result of C{getGRPCConfig}: C{listen} also opens this transport of the gateway.
+    @ivar udp: A result of C{getUDPConfig}, as C{grpc}.
+    @ivar tcp: A result of C{getTCPConfig}, as C{grpc}.
+    @ivar wires: Results of C{getConfig} for other transports, by name; each is passed under its own
+        name.
     """
 
     port: int = field(default=3000, converter=readPort)
@@ -203,7 +203,7 @@ class ApplicationOptions:
         """
         Return C{cookieSecret}.
 
-        @raise RuntimeError: If there is none.
+        @raise RuntimeError: If the option is not set.
         """
         if self.cookieSecret is None:
             raise RuntimeError("signed cookies need the option cookieSecret of the application")
@@ -211,12 +211,12 @@ class ApplicationOptions:
 
     @property
     def wholeBodySize(self) -> int:
-        """Return how long a body may be that is held whole."""
+        """Return the limit of a body held in memory."""
         size = self.maxRequestBodySize
         return DEFAULT_BODY_SIZE if size is None else size
 
     def transports(self) -> dict[str, Mapping[str, Any]]:
-        """Return what gateways gave for their transports, by the name of the transport."""
+        """Return the gateways' configurations of transports, by name of the transport."""
         known = fields(ApplicationOptions)
         own = {each.name: getattr(self, each.name) for each in known if _TRANSPORT in each.metadata}
         return {name: group for name, group in {**own, **self.wires}.items() if group is not None}
@@ -333,9 +333,9 @@ class OptionsDict(TypedDict, total=False):
 
 def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
     """
-    Change some options; unknown names are transports if their value is what a gateway gives.
+    Change some options; an unknown name is a transport if its value is a gateway's configuration.
 
-    @raise OptionError: If there is no such option, or its value is none.
+    @raise OptionError: If an option is unknown or its value is invalid.
     """
     known = fields_dict(ApplicationOptions)
     own: dict[str, Any] = {}
@@ -353,7 +353,7 @@ class Runtime:
     """
     The threads and clocks that an application uses.
 
-    @ivar clock: Schedules delays; its time has no meaning of its own.
+    @ivar clock: Schedules delays; the origin of its time is arbitrary.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar now: Returns the time in seconds since 1970.
     """
@@ -367,8 +367,8 @@ def reactorRuntime(reactor: Any) -> Runtime:
     """
     Make the runtime of an application on a real reactor.
 
-    Jobs wait in the reactor's own thread pool. Their number is bounded by that of the requests that
-    a listener accepts, each of which waits for its own jobs.
+    Jobs wait in the reactor's thread pool. Their number is bounded by the number of requests that a
+    listener accepts, as each request waits for its own jobs.
 
     @param reactor: Provides C{IReactorThreads} and C{IReactorTime}.
     """

@@ -1,5 +1,5 @@
 """
-Route patterns: the syntax that routes and middleware are registered with, and matching of paths.
+Route patterns: the syntax of paths of routes and middleware, and the matching of paths.
 
 ::
 
@@ -8,12 +8,12 @@ Route patterns: the syntax that routes and middleware are registered with, and m
     mixed     = [ literal ] parameter *( literal parameter ) [ literal ]
     parameter = ":" name            ; a name as in Python
 
-Characters that have a meaning in other routers are refused in a literal, so that no pattern is
-silently read in another way than it was meant. Any of them can be written as its percent escape: in
-a literal, an escape is the character that it stands for.
+Characters that are special in other routers are refused in a literal, so that no pattern is
+silently misread. Any of them can be written as a percent escape, which in a literal represents its
+character.
 
-A path is raw here: ASCII, with its percent escapes, beginning with a slash. It is split at its
-slashes before anything is decoded, so that an escaped slash splits nothing.
+Paths are raw here: ASCII, with percent escapes and a leading slash. A path is split at its slashes
+before it is decoded, so that an escaped slash is not a separator.
 """
 
 import itertools
@@ -32,7 +32,7 @@ _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 
 class MalformedEscape(ValueError):
     """
-    An escape in the path is invalid: it is cut short, or its bytes are not UTF-8.
+    A percent escape in the path is incomplete, or its bytes are not UTF-8.
 
     @cvar statusCode: The status of the response.
     """
@@ -47,10 +47,10 @@ class PathText:
     """
     A path, split at its slashes.
 
-    @ivar segments: The raw text between the slashes; the first, before the leading slash, is empty.
-    @ivar values: The segments, decoded; C{None} where an escape is malformed.
-    @ivar keys: The segments, decoded and with their case folded if case is ignored; C{None} equals
-        no literal.
+    @ivar segments: The raw text between the slashes; the first one, before the leading slash, is
+        empty.
+    @ivar values: The decoded segments; C{None} for a malformed escape.
+    @ivar keys: The decoded segments, case-folded if case is ignored; C{None} equals no literal.
     """
 
     __slots__ = ("keys", "path", "segments", "values")
@@ -61,7 +61,7 @@ class PathText:
     def __init__(self, path: str, caseSensitive: bool, limit: int = -1) -> None:
         """
         @param caseSensitive: Whether C{keys} keep their case.
-        @param limit: The number of slashes to split at, the rest stays one segment; -1 for all.
+        @param limit: The number of slashes to split at; the rest stays one segment; -1 for all.
         """
         self.path = path
         self.segments = segments = path.split("/", limit)
@@ -81,9 +81,9 @@ class PathText:
 
 def decodeEscapes(raw: str) -> str | None:
     """
-    Undo percent escapes, once.
+    Decode percent escapes, once.
 
-    @return: C{None} if one is not C{%} and two hexadecimal digits, or the text is not UTF-8.
+    @return: C{None} if an escape is not C{%} and two hexadecimal digits, or the text is not UTF-8.
     """
     if "%" not in raw:
         return raw
@@ -96,19 +96,19 @@ def decodeEscapes(raw: str) -> str | None:
 
 
 def foldCase(text: str) -> str:
-    """Fold the case of a decoded text; accents stay."""
+    """Fold the case of decoded text; accents stay."""
     folded = text.lower()
     # The lower case of the Kelvin sign is a plain k: a name that a proxy in front did not recognise
-    # as one that it guards must not become that name.
+    # as protected must not fold to the protected name.
     return folded if folded.isascii() == text.isascii() else text
 
 
 @attrs.frozen
 class Literal:
     """
-    A segment that is text.
+    A segment of text.
 
-    @ivar key: The decoded segment that matches, its case folded if case is ignored.
+    @ivar key: The decoded segment that matches, case-folded if case is ignored.
     @ivar expression: A regular expression for the raw segment.
     """
 
@@ -126,7 +126,7 @@ class Parameter:
 
 @attrs.frozen
 class Mixed:
-    """A segment with text around or between parameters; the expression is for the raw segment."""
+    """A segment with text around or between parameters; the expression matches the raw segment."""
 
     names: tuple[str, ...]
     expression: re.Pattern[str]
@@ -137,7 +137,7 @@ class Wildcard:
     """
     Any number of segments.
 
-    @ivar whole: Whether the slash before them belongs to the value, as it does for a lone C{*}.
+    @ivar whole: Whether the value includes the slash before them, as for a lone C{*}.
     """
 
     whole: bool
@@ -149,10 +149,10 @@ Element: TypeAlias = Literal | Parameter | Mixed | Wildcard
 @attrs.frozen
 class Shape:
     """
-    One way to read a pattern: with all, some or none of its optional parameters.
+    A variant of a pattern, with all, some or none of its optional parameters.
 
     @ivar head: The elements before the wildcard, or all of them.
-    @ivar tail: Those after it.
+    @ivar tail: The elements after the wildcard.
     """
 
     head: tuple[Element, ...]
@@ -161,10 +161,10 @@ class Shape:
 
 
 WILDCARD = "*"
-"""The name of what a wildcard matches."""
+"""The parameter name of a wildcard's value."""
 
-# Each optional parameter can double the shapes of a pattern, and every path is matched with all of
-# them. 64 are six such parameters apart from each other.
+# Each optional parameter can double the shapes of a pattern, and every path is matched against all
+# of them. 64 shapes correspond to six separate optional parameters.
 _MAX_SHAPES = 64
 
 _PARAMETER = re.compile(r":([^\W\d]\w*)")
@@ -189,15 +189,15 @@ _ADVICE = {
     "]": _NO_SYNTAX.format("%5D"),
     "\\": _NO_SYNTAX.format("%5C"),
 }
-"""What to write instead of a character that has a meaning elsewhere."""
+"""Advice for characters that are special in other routers."""
 
 
 def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Element, ...]:
     """
     Parse a pattern.
 
-    @param strict: Whether a slash at its end counts.
-    @raise ValueError: If it cannot be read; the message says what to write instead.
+    @param strict: Whether a trailing slash is significant.
+    @raise ValueError: If the pattern is invalid; the message suggests a correction.
     """
     if source == WILDCARD:
         return (Wildcard(whole=True),)
@@ -228,12 +228,13 @@ def _isOptional(element: Element) -> bool:
 
 def shapesOf(source: str, elements: Sequence[Element]) -> tuple[Shape, ...]:
     """
-    List the shapes of a pattern, first those with the earlier optional parameters.
+    List the shapes of a pattern; shapes with earlier optional parameters come first.
 
     @raise ValueError: If there are too many.
     """
     runs = [list(run) for _, run in itertools.groupby(elements, _isOptional)]
-    # Of adjacent optional parameters the later are absent first: other shapes match nothing more.
+    # The later of adjacent optional parameters are omitted first: other shapes would match no other
+    # paths.
     ways = [range(len(run), -1 if _isOptional(run[0]) else len(run) - 1, -1) for run in runs]
     if math.prod(map(len, ways)) > _MAX_SHAPES:
         _refuse(source, "it has too many optional parameters; register several routes")
@@ -284,7 +285,7 @@ def _refuse(source: str, why: str) -> NoReturn:
 
 
 def _textOf(written: str) -> str:
-    """Decode the escapes of a literal; a malformed one leaves the text as it is."""
+    """Decode the escapes of a literal; a malformed escape leaves the text unchanged."""
     text = decodeEscapes(written)
     return written if text is None else text
 
@@ -293,11 +294,11 @@ def _mixedExpression(pieces: list[str]) -> str:
     """
     Make the expression for a segment.
 
-    If several splits are possible, it splits as Express 5 does: the first parameter takes as much
-    as it can, and those after it hold none of the text before them, or are just that text. So each
-    character is visited a bounded number of times, and matching takes linear time.
+    Ambiguous segments split as in Express 5: the first parameter is greedy, and later parameters do
+    not contain the text before them, or equal it. Each character is visited a bounded number of
+    times, so matching takes linear time.
 
-    @param pieces: Text and names by turns.
+    @param pieces: Alternating text and names.
     """
     expression = _literalExpression(pieces[0])
     before = ""
@@ -314,11 +315,11 @@ def _mixedExpression(pieces: list[str]) -> str:
 
 
 def _literalExpression(written: str) -> str:
-    """Make the expression for text as it is written in a raw path."""
+    """Make the expression that matches text in a raw path."""
     if _textOf(written) == written:
         return "".join(map(_characterExpression, written))
     expression = ""
-    # Text and runs of escapes, by turns.
+    # Alternating text and runs of escapes.
     for at, part in enumerate(_ESCAPES.split(written)):
         if at % 2 == 0:
             expression += "".join(map(_characterExpression, part))
@@ -331,7 +332,7 @@ def _literalExpression(written: str) -> str:
 
 
 def _characterExpression(character: str) -> str:
-    # Nothing but printable ASCII stands in a raw path, and a percent sign begins an escape.
+    # A raw path contains only printable ASCII, and a percent sign begins an escape.
     if "!" <= character <= "~" and character != "%":
         return re.escape(character)
     return _escapeExpression(character)
@@ -341,7 +342,7 @@ def _escapeExpression(character: str) -> str:
     return f"(?i:{''.join(f'%{byte:02X}' for byte in character.encode('utf-8'))})"
 
 
-# What stands for a character or class, and for a group that repeats, while groups are reduced.
+# Placeholders for a character or class, and for a repeating group, during reduction of groups.
 _ONE, _MANY = "x", "x+"
 
 _BACKSLASHED = re.compile(r"\\.", re.DOTALL)
@@ -355,8 +356,8 @@ def nestsQuantifiers(source: str) -> bool:
     """
     Return whether a repeated group consists of unbounded repetitions only.
 
-    C{(a+)+} can split the same text in a number of ways that doubles with each character, and tries
-    all of them before it fails.
+    C{(a+)+} can split a text in a number of ways that doubles with each character, and tries all of
+    them before it fails.
     """
     text = _CLASS.sub(_ONE, _BACKSLASHED.sub(_ONE, source))
     while True:
@@ -372,7 +373,7 @@ def nestsQuantifiers(source: str) -> bool:
 
 
 def _onlyRepeats(branch: str) -> bool:
-    """Return whether each part of a branch is quantified, and one of them without upper bound."""
+    """Return whether every part of a branch is quantified, and at least one without upper bound."""
     at, unbounded = 0, False
     while at < len(branch):
         match = _ATOM.match(branch, at)
@@ -387,23 +388,23 @@ Params: TypeAlias = dict[str | int, str | None]
 Match: TypeAlias = tuple[Params | MalformedEscape, int]
 
 NO_PARAMS: Params = {}
-"""The parameters of every match that has none. Shared, so it must not be changed."""
+"""The parameters of matches without any. Shared, so it must not be modified."""
 
 
 class PathPattern:
     """
-    A pattern that was given as text.
+    A pattern given as text.
 
-    @ivar source: What was registered.
+    @ivar source: The pattern as registered.
     @ivar names: The names of the parameters.
     @ivar prefix: Whether the rest of the path may be anything.
-    @ivar shapes: Its shapes; the first that matches counts.
+    @ivar shapes: The shapes; the first match wins.
     """
 
     def __init__(self, source: str, caseSensitive: bool, strict: bool, prefix: bool) -> None:
         self.source = source
         self.caseSensitive = caseSensitive
-        # The slash after a prefix belongs to the rest of the path.
+        # The slash after a prefix is part of the rest of the path.
         self.strict = strict and not prefix
         self.prefix = prefix
         self._elements = parsePattern(source, caseSensitive, self.strict)
@@ -416,8 +417,8 @@ class PathPattern:
         """
         Match a raw path.
 
-        @return: The parameters, or why they cannot be decoded, and how much of the path was taken,
-            which is all unless the pattern is a prefix.
+        @return: The parameters, or the error in decoding them, and the length of the matched part,
+            which is the whole path unless the pattern is a prefix.
         """
         text = PathText(path, self.caseSensitive)
         for shape in self.shapes:
@@ -431,7 +432,7 @@ class PathPattern:
         """
         Return a regular expression that matches the same paths.
 
-        It does not match paths that escape characters without need.
+        It does not match paths with needlessly escaped characters.
         """
         expression = "".join(map(_expression, self._elements))
         if self.prefix:
@@ -451,7 +452,7 @@ class PathPattern:
         if shape.wildcard is None:
             ends = range(first, first + 1)
         else:
-            # As in a greedy expression: the wildcard takes as much as it can, one segment at least.
+            # The wildcard is greedy, and takes at least one segment.
             ends = range(last, first if self.prefix else max(first, last - 2), -1)
         for end in ends:
             folds = last - end == 1 and text.segments[-1] == "" and not self.strict
@@ -463,7 +464,7 @@ class PathPattern:
     def _params(self, shape: Shape, text: PathText, end: int) -> Params | MalformedEscape:
         if not self.names:
             return NO_PARAMS
-        # Absent optional parameters stay None; the order is that of the pattern.
+        # Absent optional parameters stay None; the order is the pattern's.
         params: Params = dict.fromkeys(self.names)
         read = _read(shape.head, text, 1, params)
         if shape.wildcard:
@@ -475,11 +476,11 @@ class PathPattern:
 
 class RegularPattern:
     """
-    A pattern that was given as a regular expression, which is searched in the raw path.
+    A pattern given as a regular expression, which is searched in the raw path.
 
-    @ivar source: What was registered.
-    @ivar regexp: The same.
-    @ivar names: The numbers of the groups from 0, then the names of those that have one.
+    @ivar source: The pattern as registered.
+    @ivar regexp: The regular expression, equal to C{source}.
+    @ivar names: The numbers of the groups from 0, then the names of named groups.
     @ivar prefix: Whether the rest of the path may be anything.
     """
 
@@ -508,7 +509,9 @@ class RegularPattern:
         return params, end
 
     def _taken(self, path: str, found: re.Match[str]) -> int | None:
-        """Return how much of a path a prefix takes: whole segments from its beginning."""
+        """
+        Return the length of the path that a prefix matches: whole segments from its beginning.
+        """
         if found.end() == found.start():
             return 0
         # A slash at the end of the match begins the rest.
@@ -519,7 +522,7 @@ class RegularPattern:
 
 
 Pattern: TypeAlias = PathPattern | RegularPattern
-"""What a route is registered under."""
+"""The compiled path of a route."""
 
 
 def compilePattern(
@@ -532,10 +535,10 @@ def compilePattern(
     """
     Compile the pattern of a route or of middleware.
 
-    @param caseSensitive: Whether upper and lower case differ in the text of the pattern.
-    @param strict: Whether one slash more at the end makes another path.
+    @param caseSensitive: Whether the text of the pattern is case-sensitive.
+    @param strict: Whether a trailing slash is significant.
     @param prefix: Whether the pattern also matches everything below it.
-    @raise ValueError: If the pattern cannot be used; the message says what to write instead.
+    @raise ValueError: If the pattern is invalid; the message suggests a correction.
     """
     if isinstance(path, str):
         return PathPattern(path, caseSensitive, strict, prefix)
@@ -552,7 +555,7 @@ def compilePattern(
 
 
 def _fits(elements: Sequence[Element], text: PathText, at: int) -> bool:
-    """Return whether segments of a path, from one on, match elements."""
+    """Return whether the segments of a path from C{at} match the elements."""
     for element in elements:
         if isinstance(element, Literal):
             fits = text.keys[at] == element.key
@@ -567,7 +570,7 @@ def _fits(elements: Sequence[Element], text: PathText, at: int) -> bool:
 
 
 def _read(elements: Sequence[Element], text: PathText, at: int, params: Params) -> bool:
-    """Set the parameters of elements that match; return whether all could be decoded."""
+    """Set the parameters of matching elements; return whether all could be decoded."""
     for element in elements:
         if isinstance(element, Parameter):
             params[element.name] = text.values[at]
@@ -585,7 +588,7 @@ def _read(elements: Sequence[Element], text: PathText, at: int, params: Params) 
 
 
 def _expression(element: Element) -> str:
-    """Make the part of an element of the expression for the whole path."""
+    """Make an element's part of the expression for the whole path."""
     if isinstance(element, Literal):
         return "/" + element.expression
     if isinstance(element, Mixed):

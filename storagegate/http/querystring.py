@@ -1,19 +1,19 @@
 """
 Query strings, URL-encoded forms, and the field names of multipart forms.
 
-Pairs C{name=value} stand between ampersands, as the URL Standard writes them: C{+} is a space, an
-invalid escape stays as it is. There are three readings of names:
+Pairs C{name=value} are separated by ampersands, as in the URL Standard: C{+} is a space, an invalid
+escape stays unchanged. There are three interpretations of names:
 
-    - flat: brackets are text; a name that is repeated makes a list;
-    - nested, as Node's C{qs} (URL-encoded forms): C{a[b][c]=1} is C{{"a": {"b": {"c": "1"}}}},
+    - flat: brackets are text; a repeated name makes a list;
+    - nested, as in Node's C{qs} (URL-encoded forms): C{a[b][c]=1} is C{{"a": {"b": {"c": "1"}}}},
       C{a[]=1} and C{a[0]=1} are C{{"a": ["1"]}};
-    - nested, as C{multer} (L{FieldTree}), field by field::
+    - nested, as in C{multer} (L{FieldTree}), field by field::
 
         a=1 a=2          {"a": ["1", "2"]}      a[b]=1 a[c]=2    {"a": {"b": "1", "c": "2"}}
         a[]=1            {"a": ["1"]}           a[0][b]=1        {"a": [{"b": "1"}]}
 
-An index makes a list up to L{INDEX_LIMIT}, above it it is a key; a list with gaps closes up. Names
-only ever become keys of plain dictionaries. Every reading takes time in proportion to its input.
+An index up to L{INDEX_LIMIT} makes a list, a larger one is a key; gaps in a list are closed. Names
+become only keys of plain dictionaries. Parsing takes linear time.
 """
 
 import re
@@ -23,16 +23,16 @@ from urllib.parse import unquote_to_bytes
 from attrs import define, field
 
 QUERY_PARAMETERS = 1000
-"""Parameters of a query that are read, as in Node: no page has more, and what follows is noise."""
+"""Maximum number of query parameters, as in Node: no page has more, and the rest is ignored."""
 
 INDEX_LIMIT = 100
-"""The largest index that makes a list by itself; above it C{a[999999]} would make a long one."""
+"""The largest index that makes a list by itself; otherwise C{a[999999]} would make a long one."""
 
 DEPTH_LIMIT = 100
-"""The deepest nesting that may be allowed: reading is recursive, and Python's stack is finite."""
+"""The largest allowed limit of nesting: parsing is recursive, and Python's stack is limited."""
 
 FIELD_DEPTH_LIMIT = 32
-"""The deepest nesting of L{FieldTree}: building and encoding the result is recursive."""
+"""The limit of nesting in L{FieldTree}: building and encoding the result is recursive."""
 
 _BRACKET = re.compile(r"[\[\]]")
 _GROUP = re.compile(r"\[([^\]]+)\]")
@@ -40,22 +40,22 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
 class TooManyParameters(ValueError):
-    """The form has more parameters than are allowed."""
+    """The form has too many parameters."""
 
 
 class TooDeep(ValueError):
-    """A name nests deeper than is allowed."""
+    """A name is nested too deeply."""
 
 
 def parseQuery(raw: str | bytes) -> dict[str, str | list[str]]:
     """
-    Read the query of a URL, flat.
+    Parse the query of a URL, with flat names.
 
-    Anything can be read: bytes that are not UTF-8 become U+FFFD, and after
-    L{QUERY_PARAMETERS} parameters the rest is ignored.
+    Any input is accepted: bytes that are not UTF-8 become U+FFFD, and parameters after the first
+    L{QUERY_PARAMETERS} are ignored.
 
-    @param raw: What follows the question mark.
-    @return: Values by name, in the order in which they came; a list for a name that came again.
+    @param raw: The text after the question mark.
+    @return: Values by name, in order of arrival; a list for a repeated name.
     """
     if not raw:
         return {}
@@ -68,19 +68,19 @@ def parseForm(
     body: bytes, charset: str, extended: bool, parameterLimit: int, depth: int
 ) -> dict[str, Any]:
     """
-    Read a URL-encoded form.
+    Parse a URL-encoded form.
 
-    @param charset: The name of a Python codec for what the escapes stand for.
+    @param charset: The name of the Python codec for the decoded bytes.
     @param extended: Whether names nest.
-    @param parameterLimit: The most parameters, empty ones included.
-    @param depth: How many brackets a nested name may have.
-    @return: Values by name: strings and lists of them; nested also dictionaries.
+    @param parameterLimit: Maximum number of parameters, including empty ones.
+    @param depth: Maximum number of brackets of a nested name.
+    @return: Values by name: strings and lists of strings, and if nested, dictionaries.
     @raise TooManyParameters: If there are more than C{parameterLimit}.
     @raise TooDeep: If a name has more than C{depth} brackets.
     """
     if not body:
         return {}
-    # Empty ones count: a megabyte of ampersands is not to become a list of a million.
+    # Empty ones count: a megabyte of ampersands must not become a list of a million.
     if body.count(b"&") >= parameterLimit:
         raise TooManyParameters(f"there are more than {parameterLimit} parameters")
     if not extended:
@@ -119,7 +119,7 @@ def _readFlat(pairs: list[bytes], charset: str) -> dict[str, str | list[str]]:
 
 
 def _splitNested(pair: bytes) -> tuple[bytes, bytes]:
-    """Split a pair at its equals sign, which is not one in brackets (C{a[b=c]=d})."""
+    """Split a pair at its equals sign, ignoring one in brackets (C{a[b=c]=d})."""
     name, _, value = pair.partition(b"=")
     closing = pair.find(b"]=")
     if b"[" in name and closing > 0:
@@ -133,7 +133,7 @@ def _splitNested(pair: bytes) -> tuple[bytes, bytes]:
 @define(eq=False)
 class _Branch:
     """
-    The value of a name with brackets: a list or a dictionary, which is only known at the end.
+    The value of a name with brackets: a list or a dictionary, as determined by all its keys.
 
     @ivar isList: Whether all keys so far are indexes; they are then C{int}, otherwise C{str}.
     @ivar entries: Branches and strings by key.
@@ -145,7 +145,7 @@ class _Branch:
     after: int = 0
 
     def put(self, key: int | str, entry: "_Branch | str") -> None:
-        """Set an entry; the key is an C{int} in a list only."""
+        """Set an entry; the key is an C{int} only in a list."""
         self.entries[key] = entry
         if isinstance(key, int):
             self.after = max(self.after, key + 1)
@@ -155,7 +155,7 @@ class _Branch:
         self.put(self.after, entry)
 
     def toDictionary(self) -> None:
-        """Make a list a dictionary whose keys are the indexes as strings."""
+        """Convert a list to a dictionary whose keys are the indexes as strings."""
         if self.isList:
             self.isList = False
             self.entries = {str(index): entry for index, entry in self.entries.items()}
@@ -180,7 +180,7 @@ def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
     for escape, bracket in ((b"%5B", b"["), (b"%5b", b"["), (b"%5D", b"]"), (b"%5d", b"]")):
         body = body.replace(escape, bracket)
     pairs = body.split(b"&")
-    # A list without gaps may be longer than what one index may make.
+    # A list without gaps may be longer than one index may make it.
     indexes = max(INDEX_LIMIT + 1, len(pairs))
     values: dict[str, str | list[str]] = {}
     for pair in pairs:
@@ -197,10 +197,10 @@ def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
 
 def _segments(name: str, depth: int) -> list[str]:
     """
-    Take a name apart: what is before the first bracket, then each group with its brackets.
+    Split a name: the part before the first bracket, then each group with its brackets.
 
-    Brackets within brackets belong to the group. What follows the last one closed is dropped, and a
-    group that is never closed is one whose name begins with a bracket: C{a[b} has C{[b} in C{a}.
+    Nested brackets belong to the group. Text after the last closed group is dropped, and the name
+    of an unclosed group begins with a bracket: C{a[b} has C{[b} in C{a}.
     """
     start = name.find("[")
     if start < 0 or depth == 0:
@@ -232,7 +232,7 @@ def _chain(segments: list[str], leaf: _Branch | str, indexes: int) -> _Branch:
         bracketed = segment[0] == "[" and segment[-1] == "]"
         key = segment[1:-1] if bracketed else segment
         if bracketed and not key and isinstance(entry, _Branch) and entry.isList:
-            # C{a[]} given twice is already the list that C{a} is.
+            # A repeated C{a[]} is already the list of C{a}.
             continue
         branch = _Branch(False)
         if bracketed and (not key or (_INDEX.fullmatch(key) and int(key) < indexes)):
@@ -245,7 +245,7 @@ def _chain(segments: list[str], leaf: _Branch | str, indexes: int) -> _Branch:
 
 
 def _merge(target: _Branch, source: _Branch) -> None:
-    """Add what one branch holds to another one."""
+    """Merge the entries of one branch into another."""
     if target.isList and source.isList:
         for index, entry in source.entries.items():
             assert isinstance(index, int)
@@ -265,7 +265,7 @@ def _merge(target: _Branch, source: _Branch) -> None:
 
 
 def _combine(held: _Branch | str, entry: _Branch | str) -> _Branch:
-    """Make one of two values of one name; neither is lost."""
+    """Combine two values of one name without losing either."""
     if isinstance(held, _Branch):
         if isinstance(entry, _Branch):
             _merge(held, entry)
@@ -283,8 +283,8 @@ class FieldTree:
     """
     The fields of one multipart form, nested by their names.
 
-    A name whose brackets do not pair, or that begins with one, is flat. Where one name has a value
-    and names below it too, the value is under the empty name.
+    A name with unbalanced brackets, or with a leading bracket, is flat. If a name has both a value
+    and nested names, the value is under the empty name.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class FieldTree:
 
 
 def _keyOf(branch: _Branch, step: int | str) -> int | str:
-    """Return the key for a step; a list that gets a name becomes a dictionary."""
+    """Return the key for a step; a name converts a list to a dictionary."""
     if isinstance(step, str):
         branch.toDictionary()
     return step if branch.isList else str(step)

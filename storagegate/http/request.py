@@ -1,7 +1,4 @@
-"""
-The request, as handlers see it: its head, its body, and the client's address behind trusted
-proxies.
-"""
+"""The request of a handler: its head, its body, and the client's address behind trusted proxies."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -27,9 +24,9 @@ _METHODS = {method: method.decode("ascii") for method in METHODS}
 
 class HeaderMapping:
     """
-    The fields of a request by their names in lower case; look-ups take any case.
+    The header fields of a request by name in lower case; look-ups are case-insensitive.
 
-    Iterating gives names and values, as pairs, and C{dict(req.headers)} works too.
+    Iteration yields pairs of name and value, so C{dict(req.headers)} works.
     """
 
     __slots__ = ("_headers",)
@@ -38,7 +35,7 @@ class HeaderMapping:
         self._headers = headers
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field, C{default} if it is absent."""
+        """Return a field, or C{default} if it is absent."""
         value = self._headers.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
@@ -75,7 +72,9 @@ class HeaderMapping:
 
 
 def _best(liked: list[str], offered: Sequence[str]) -> Any:
-    """Return the first that the client likes of an offer, or all that it likes without one."""
+    """
+    Return the client's first choice of an offer, or all its preferences if nothing is offered.
+    """
     return next(iter(liked), None) if offered else liked
 
 
@@ -83,22 +82,22 @@ class HTTPRequest:
     """
     A request. Any attribute may be assigned.
 
-    @ivar raw: The request of the connection.
+    @ivar raw: The channel's request.
     @ivar app: The application.
     @ivar res: The response to it.
-    @ivar method: In capitals. If it is set, the layers after that are chosen by it.
-    @ivar rewritten: The path that L{url} was set to, C{None} if it was not.
+    @ivar method: In upper case. Setting it affects the choice of later layers.
+    @ivar rewritten: The path that L{url} was set to, or C{None}.
     @ivar path: The raw path, below the path that the router or the middleware is mounted at.
     @ivar baseUrl: The path that the router or the middleware is mounted at.
-    @ivar params: What the parameters of the route matched; an instance, where it has a type.
-    @ivar body: What a body parser made of the body, or an instance of the type of the route.
-    @ivar user: The user that an authenticating middleware found.
+    @ivar params: The values of the route's parameters; an instance if they have a type.
+    @ivar body: The parsed body, or an instance of the route's body type.
+    @ivar user: The user, set by authentication middleware.
     @ivar session: The session, if C{session} is installed.
     @ivar file: The file that was uploaded, if C{upload} is installed.
     @ivar files: All uploaded files, as C{file}.
     """
 
-    # What every request uses. Others are in its mapping, which most requests never have.
+    # Attributes that every request uses. Others go into __dict__, which most requests never create.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -133,7 +132,7 @@ class HTTPRequest:
 
     @property
     def sessionID(self) -> str | None:
-        """Return the id of the session, C{None} without one."""
+        """Return the session ID, or C{None} without a session."""
         session = self.session
         return None if session is None else session.id
 
@@ -144,9 +143,9 @@ class HTTPRequest:
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
-        Call a function on C{close}: the client went away before the response was complete.
+        Call a function on C{close}, when the client disconnects before the response is complete.
 
-        @raise ValueError: If there is no such event.
+        @raise ValueError: If the event is unknown.
         """
         if event != "close":
             raise ValueError(f"a request has no event {event!r}, only close")
@@ -156,7 +155,10 @@ class HTTPRequest:
     # The head
 
     def get(self, name: str) -> str | None:
-        """Return a field, C{None} if it is absent; C{referer} and C{referrer} are one."""
+        """
+        Return a header field, or C{None} if it is absent; C{referer} and C{referrer} are
+        equivalent.
+        """
         lowered = name.lower()
         headers = self.raw.headers
         value = headers.get(lowered.encode("latin-1", "replace"))
@@ -168,19 +170,19 @@ class HTTPRequest:
 
     @property
     def headers(self) -> HeaderMapping:
-        """Return all fields."""
+        """Return all header fields."""
         return HeaderMapping(self.raw.headers)
 
-    # Where it came from and to
+    # Addresses
 
     @property
     def originalUrl(self) -> str:
-        """Return the path and the query as they came."""
+        """Return the path and query as received."""
         return self.raw.uri.decode("ascii")
 
     @property
     def url(self) -> str:
-        """Return the full URL. The layers after one that sets it match its path and query."""
+        """Return the full URL. If a layer sets it, later layers match the new path and query."""
         return f"{self.protocol}://{self.host}{self._target or self.originalUrl}"
 
     @url.setter
@@ -196,9 +198,9 @@ class HTTPRequest:
     @property
     def query(self) -> Any:
         """
-        Return the parameters of the query, text by name; one that is repeated is a list.
+        Return the query parameters, text by name; a repeated parameter is a list.
 
-        @return: Where the route has a type for it, its instance.
+        @return: The parameters, or an instance of the route's query type.
         """
         query = self.__dict__.get("_query")
         if query is None:
@@ -211,19 +213,19 @@ class HTTPRequest:
 
     @property
     def ips(self) -> list[str]:
-        """Return the addresses that trusted proxies give, the client first; empty without any."""
+        """Return the addresses reported by trusted proxies, the client first; empty without any."""
         return self._addresses()[:0:-1]
 
     @property
     def ip(self) -> str:
-        """Return the client's address; a proxy's word counts where C{trustProxy} says so."""
+        """Return the client's address, as reported by proxies that C{trustProxy} accepts."""
         return self.raw.clientHost if self.app.trust is None else self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
         return self.raw.clientAddresses(self.app.trust)
 
     def _forwarded(self, name: str) -> str | None:
-        """Return the first value of a field that only a trusted proxy may set."""
+        """Return the first value of a field, if it comes from a trusted proxy."""
         trust = self.app.trust
         if trust is None or not trust(self.raw.clientHost, 0):
             return None
@@ -243,7 +245,7 @@ class HTTPRequest:
 
     @property
     def host(self) -> str:
-        """Return the host that the client requested, with its port if it named one."""
+        """Return the requested host, with its port if given."""
         forwarded = self._forwarded("x-forwarded-host")
         if forwarded and isHost(forwarded.encode("latin-1", "replace")):
             return forwarded
@@ -273,7 +275,7 @@ class HTTPRequest:
     @property
     def signedCookies(self) -> dict[str, str]:
         """
-        Return the cookies that C{res.cookie} has signed, and that have not been changed since.
+        Return the cookies signed by C{res.cookie} whose signatures are valid.
 
         @raise RuntimeError: If the application has no C{cookieSecret}.
         """
@@ -285,14 +287,15 @@ class HTTPRequest:
                 signed[name] = found[len(name) + 1 :]
         return signed
 
-    # What it wants
+    # Content negotiation
 
     def accepts(self, *types: str) -> Any:
         """
-        Return which of some types the client likes best.
+        Return the type that the client prefers.
 
-        @param types: Types or file extensions, C{json} or C{text/html}.
-        @return: One of them as given, C{None} if none will do; all that it likes if none is given.
+        @param types: Types or file extensions, such as C{json} or C{text/html}.
+        @return: One of them as given, or C{None} if none is acceptable; without arguments, all
+            accepted types.
         """
         header = self.get("accept")
         if not types:
@@ -303,24 +306,24 @@ class HTTPRequest:
         return full[liked[0]] if liked else None
 
     def acceptsEncodings(self, *encodings: str) -> Any:
-        """Return which of some content codings the client likes best, as L{accepts}."""
+        """Return the content coding that the client prefers; see L{accepts}."""
         return _best(preferredEncodings(self.get("accept-encoding"), encodings), encodings)
 
     def acceptsCharsets(self, *charsets: str) -> Any:
-        """Return which of some charsets the client likes best, as L{accepts}."""
+        """Return the charset that the client prefers; see L{accepts}."""
         return _best(preferredCharsets(self.get("accept-charset"), charsets), charsets)
 
     def acceptsLanguages(self, *languages: str) -> Any:
-        """Return which of some languages the client likes best, as L{accepts}."""
+        """Return the language that the client prefers; see L{accepts}."""
         return _best(preferredLanguages(self.get("accept-language"), languages), languages)
 
     def is_(self, *types: str) -> Any:
         """
-        Return which of some types the body has.
+        Return the type that the body has.
 
-        @param types: As C{json}, C{text/*}, C{+json}.
-        @return: The first that it has, or the type itself where that was a wildcard; C{None}
-            without a body, C{False} if it has none of them.
+        @param types: Types such as C{json}, C{text/*}, C{+json}.
+        @return: The first match, or the actual type if the match is a wildcard; C{None} without a
+            body, C{False} if no type matches.
         """
         if not self.hasBody:
             return None
@@ -328,17 +331,17 @@ class HTTPRequest:
 
     def range(self, size: int) -> list[tuple[int, int]] | None:
         """
-        Read which ranges of C{size} bytes the client requests.
+        Return the requested ranges of a representation of C{size} bytes.
 
-        @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
-            client requests the whole.
+        @return: Offsets of the first and last byte of each; empty if no range is satisfiable,
+            C{None} if the client requests the whole.
         """
         ranges = parseRange(self.raw.headers.get(b"range"), size)
         return None if ranges is None else [(each.first, each.last) for each in ranges]
 
     @property
     def fresh(self) -> bool:
-        """Return whether the client has what the response so far describes."""
+        """Return whether the client has a current copy of the response described so far."""
         if self.raw.method not in (b"GET", b"HEAD"):
             return False
         fresh: bool = self.res.isFresh()
@@ -353,19 +356,19 @@ class HTTPRequest:
 
     @property
     def contentLength(self) -> int | None:
-        """Return the length of the body, C{None} if it is not declared."""
+        """Return the length of the body, or C{None} if it is not declared."""
         return self.raw.contentLength
 
     @property
     def hasBody(self) -> bool:
-        """Return whether there is a body, though it may be an empty one."""
+        """Return whether there is a body, even an empty one."""
         return self.raw.contentLength != 0 or b"content-length" in self.raw.headers
 
     def takeBody(self) -> bytes | None:
         """
-        Return the raw body if all of it was received, otherwise C{None}.
+        Return the raw body if it was received completely, otherwise C{None}.
 
-        @raise HTTPError: 413 if it is longer than the application lets a body be.
+        @raise HTTPError: 413 if it exceeds the application's limit.
         """
         self._checkDeclared(self.app.settings.wholeBodySize)
         return self.raw.body.readAvailable()
@@ -374,11 +377,12 @@ class HTTPRequest:
         """
         Return the raw body.
 
-        @param limit: How long it may be; never more than the application lets a body be.
-        @param isHeld: Whether it counts as held until C{raw.body.hold(0)}: it is parsed first.
-        @raise HTTPError: 413 if it is longer; if that is declared, before a byte is read. 400 if
-            it was cut short.
-        @raise TooMuchHeld: 429 if all requests together hold too much.
+        @param limit: The maximum length, at most the application's limit.
+        @param isHeld: Whether its bytes count as held until C{raw.body.hold(0)}, while it is
+            parsed.
+        @raise HTTPError: 413 if it is longer, before a byte is read if the length is declared. 400
+            if it was cut short.
+        @raise TooMuchHeld: 429 if all requests together hold too many bytes.
         """
         bound = self.app.settings.wholeBodySize
         bound = bound if limit is None else min(limit, bound)
@@ -393,7 +397,9 @@ class HTTPRequest:
             ) from None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Return the raw body piece by piece; the client waits while no piece is awaited."""
+        """
+        Iterate over the pieces of the raw body; the client is paused while no piece is awaited.
+        """
         limit = self.app.settings.maxRequestBodySize
         return self.raw.body if limit is None else self._bounded(limit)
 

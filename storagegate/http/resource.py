@@ -1,4 +1,4 @@
-"""An application as the leaf resource of a site, and the responses that no handler has sent."""
+"""An application as the leaf resource of a site, and the default responses."""
 
 import traceback
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,11 @@ _JSON_TYPE = b"application/json; charset=utf-8"
 
 _PLAIN_ERROR = b'{"error":"Internal Server Error"}'
 
-# The response to OPTIONS *, which is about the server and not about a path.
+# The response to OPTIONS *, which concerns the server and not a path.
 _SERVER_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-# What described the body that an error replaces. Other fields stay: CORS, cookies.
+# Fields that describe the body, which an error response replaces. Other fields, such as CORS and
+# cookies, stay.
 _BODY_FIELDS = (
     "content-type",
     "content-length",
@@ -52,7 +53,7 @@ class AppResource(NativeResource):
     """
     An application as a resource.
 
-    @ivar app: The application; may be exchanged while requests are in flight.
+    @ivar app: The application; may be replaced while requests are in flight.
     """
 
     def __init__(self, app: Any) -> None:
@@ -82,7 +83,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
         if error is not None:
             _respondError(request, response, error)
         elif response.finished or response.headersSent or request.raw.disconnected:
-            # A handler that has responded called next() nevertheless.
+            # A handler has responded and also called next().
             pass
         elif dispatch.allowed and not dispatch.matched:
             _respondAllowed(request, response, dispatch.allowed)
@@ -94,7 +95,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
             response.status(404)
             _respondShape(request, response, shape)
     except Exception:
-        # Hooks of middleware fail here too.
+        # Hooks of middleware may also fail here.
         _log.failure("the response of last resort failed")
         if request.raw.started:
             request.raw.abort()
@@ -120,12 +121,12 @@ def _respondAllowed(request: HTTPRequest, response: HTTPResponse, methods: Seque
 
 
 def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
-    """Respond to an error that no handler has taken."""
+    """Respond to an error that no handler has caught."""
     raw = request.raw
     own = statusOf(error)
     status = own or 500
     if raw.disconnected:
-        # No response can reach the client; a body that it cut short, say, is no error of ours.
+        # No response can reach the client; a truncated body, for example, is not a server error.
         if status >= 500:
             _report(raw, "a handler failed after its client had gone", error)
         return
@@ -160,7 +161,7 @@ def _shape(request: HTTPRequest, error: object, status: int | None) -> dict[str,
     """
     Describe an error to the client.
 
-    @param status: The error's own status; without one its text is not sent to the client.
+    @param status: The error's own status; without one, its text is not sent to the client.
     """
     shape: dict[str, Any] = {"error": (status and str(error)) or request.res.phrase}
     if isinstance(error, ServiceError):
@@ -172,10 +173,10 @@ def _shape(request: HTTPRequest, error: object, status: int | None) -> dict[str,
 
 
 def _report(raw: ChannelRequest, text: str, error: object) -> None:
-    # Without the query, which may have secrets.
+    # Without the query, which may contain secrets.
     name = f"{raw.method.decode('ascii')} {raw.path.decode('ascii')}"
     if isinstance(error, BaseException):
         _log.failure("{name}: {text}", Failure(error), name=name, text=text)
     else:
-        # As an exception is: a script that has set up no log still prints it.
+        # Critical, as for an exception: a script that has not set up a log still prints it.
         _log.critical("{name}: {text}: {error!r}", name=name, text=text, error=error)

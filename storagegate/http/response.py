@@ -1,4 +1,4 @@
-"""The response, as handlers see it: status, header fields and body: whole, streamed or a file."""
+"""Responses: status, header fields, and a body that is whole, streamed or a file."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,24 +54,24 @@ if TYPE_CHECKING:
 FilePath = str | os.PathLike[str]
 
 BODILESS = frozenset([204, 205, 304])
-"""The statuses that have no body."""
+"""Statuses without a body."""
 
-# What must not be percent-encoded again in a URL that may be encoded already.
+# Characters not to percent-encode, as the URL may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
-# Fields that take part in the framing, so that the connection checks them.
+# Fields that affect framing; the connection checks them.
 FRAMING = frozenset(["connection", "content-length", "date", "transfer-encoding"])
 
 _HTML = constantField("Content-Type", "text/html; charset=utf-8")
 _JSON = constantField("Content-Type", "application/json; charset=utf-8")
 _BYTES = constantField("Content-Type", "application/octet-stream")
 
-# How many bytes a handler may write before it waits for one reactor iteration, although the client
-# takes them all; and what a write counts for beside its bytes. Some milliseconds' work.
+# The number of bytes a handler may write before it waits for one reactor iteration, even if the
+# client keeps up, and the fixed cost added for each write. A few milliseconds of work.
 YIELD_SIZE = 512 * 1024
 WRITE_COST = 256
 
-# A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
+# The ETag of a larger body is computed in a thread: SHA-1 takes 1 ms per MiB.
 _TAG_SIZE = 4 * 1024 * 1024
 
 _log = Logger()
@@ -84,14 +84,14 @@ class HTTPResponse:
     It is sent whole (L{send}, L{json}, L{html}, L{end}), in parts (L{write}, then L{end}) or as a
     file (L{sendFile}, L{download}). Any attribute may be assigned.
 
-    @ivar raw: The request of the connection, which sends the response.
+    @ivar raw: The channel's request, which sends the response.
     @ivar app: The application.
     @ivar statusCode: 100 to 999.
-    @ivar sentLength: The length of the body that was sent in bytes, L{None} for a stream whose
-        length was not known when its head was sent.
+    @ivar sentLength: The length of the sent body in bytes, or C{None} for a stream whose length was
+        unknown when its head was sent.
     """
 
-    # What every response uses. Others are in its mapping, which most responses never have.
+    # Attributes of every response. Others go into __dict__, which most responses never create.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -107,9 +107,9 @@ class HTTPResponse:
         "statusCode",
     )
 
-    # Whether a file is being sent, so that no other part of the body fits in.
+    # Whether a file is being sent, which excludes other writes to the body.
     _isFile = False
-    # Whether the head is out and the client gets no body: the handler is cancelled.
+    # Whether the head was sent and the client receives no body; the handler is cancelled.
     _isUnseen = False
     _body: EncodedBody | None = None
     _unwaited = 0
@@ -123,10 +123,10 @@ class HTTPResponse:
         self._hooks: ResponseHooks | None = None
         self._finishListeners: list[Callable[[], Any]] | None = None
         self._begun = self._ended = False
-        # By their names in lower case: the name as given, and the value or values.
+        # By name in lower case: the name as given, and the value or values.
         self._fields: dict[str, CheckedField] = {}
         # Weak, so that a request and its body are freed without the garbage collector. The
-        # connection's request holds them until the response is complete.
+        # channel's request holds them until the response is complete.
         self._request = ref(request)
 
     @property
@@ -142,17 +142,17 @@ class HTTPResponse:
 
     @property
     def headersSent(self) -> bool:
-        """Return whether the head was sent, so that it cannot be changed any more."""
+        """Return whether the head was sent, after which it cannot change."""
         return self._begun or self.raw.started
 
     @property
     def finished(self) -> bool:
-        """Return whether the response was ended; some of it may still have to be sent."""
+        """Return whether the response was ended; part of it may still be unsent."""
         return self._ended
 
     @property
     def unanswered(self) -> bool:
-        """Return whether nothing has been sent, nor is about to be, to a client that is there."""
+        """Return whether a connected client still lacks a response, sent or in preparation."""
         if self._ended or self.headersSent or self.raw.disconnected:
             return False
         if self._sending is None:
@@ -166,7 +166,7 @@ class HTTPResponse:
         Call a function on C{finish}, when the response has been sent, or on C{close}, when the
         client disconnects before that.
 
-        @raise ValueError: If there is no such event.
+        @raise ValueError: If the event is unknown.
         """
         if event == "close":
             self.raw.onDisconnect(listener)
@@ -184,8 +184,8 @@ class HTTPResponse:
         """
         Set the status.
 
-        @raise TypeError: If it is no whole number.
-        @raise ValueError: If it is not one from 100 to 999.
+        @raise TypeError: If it is not a whole number.
+        @raise ValueError: If it is not between 100 and 999.
         """
         if isinstance(code, bool) or not isinstance(code, int):
             raise TypeError(f"a status is a whole number, not {code!r}")
@@ -196,7 +196,7 @@ class HTTPResponse:
 
     @property
     def phrase(self) -> str:
-        """Return the usual words for the status, or its number."""
+        """Return the reason phrase of the status, or its number."""
         return phraseOf(self.statusCode) or str(self.statusCode)
 
     # Fields
@@ -205,13 +205,13 @@ class HTTPResponse:
         self, name: str | Mapping[str, HeaderValue], value: HeaderValue | None = None
     ) -> Self:
         """
-        Set a field, or several. What is set is read by L{get}.
+        Set a field, or several. L{get} reads them.
 
         @param name: The name, or a mapping of names to values.
-        @param value: Text, a number, or several texts for a field that is repeated.
-        @raise TypeError: If there is no value.
-        @raise ValueError: If the name is no token, or the value has a control character or one
-            outside of Latin-1.
+        @param value: Text, a number, or a sequence of texts for a repeated field.
+        @raise TypeError: If no value is given.
+        @raise ValueError: If the name is not a token, or the value has a control character or a
+            character outside Latin-1.
         """
         if isinstance(name, Mapping):
             for key, each in name.items():
@@ -224,7 +224,7 @@ class HTTPResponse:
         if lowered == "content-type" and isinstance(text, str):
             text = withCharset(text)
         elif lowered == "transfer-encoding" and text == "chunked":
-            # Handlers that write in parts say so out of habit; the connection decides it.
+            # Handlers that stream often set it; the connection decides the framing.
             return self
         self._fields[lowered] = (name, text)
         return self
@@ -232,16 +232,16 @@ class HTTPResponse:
     set = header
 
     def setChecked(self, fields: Mapping[str, CheckedField]) -> Self:
-        """Set fields of L{checkFields}, which costs a tenth of L{header}."""
+        """Set fields from L{checkFields}, at a tenth of the cost of L{header}."""
         self._fields.update(fields)
         return self
 
     def default(self, name: str, value: str) -> None:
-        """Set a field unless it is set, without checks: for the framework's own values."""
+        """Set a field if it is absent, without checks: for the framework's own values."""
         self._fields.setdefault(name.lower(), (name, value))
 
     def get(self, name: str) -> str | list[str] | None:
-        """Return the value or the values of a field; the name may be in any case."""
+        """Return the value or values of a field; the name is case-insensitive."""
         field = self._fields.get(name.lower())
         return None if field is None else field[1]
 
@@ -264,7 +264,7 @@ class HTTPResponse:
         """
         Add names of request fields that the response depends on.
 
-        @param names: One or several each, separated by commas.
+        @param names: Names; each argument may hold several, separated by commas.
         """
         listed: dict[str, str] = {}
         for name in ",".join([*listValues(self.get("vary") or []), *names]).split(","):
@@ -282,7 +282,7 @@ class HTTPResponse:
         return self
 
     def links(self, links: Mapping[str, str]) -> Self:
-        """Add values to C{Link}: URLs by the names of their relations, such as C{next}."""
+        """Add values to C{Link}: URLs by relation, such as C{next}."""
         values = [f'<{url}>; rel="{rel}"' for rel, url in links.items()]
         before = self.get("link")
         return self.header("Link", ", ".join([*listValues(before or []), *values]))
@@ -291,15 +291,15 @@ class HTTPResponse:
         """
         Set C{Location}.
 
-        @param url: C{"back"} for where the client comes from. Other characters than a URL may
-            have are percent-encoded.
+        @param url: C{"back"} for the referring page. Characters that a URL cannot contain are
+            percent-encoded.
         """
         if url == "back":
             url = self.req.get("referrer") or "/"
         return self.header("Location", quote(url, safe=_URL_SAFE))
 
     def attachment(self, filename: str | None = None) -> Self:
-        """Have the client save the body, under a name perhaps, whose extension sets the type."""
+        """Have the client save the body; the extension of a given file name sets the type."""
         if filename is not None and "." in filename:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
@@ -308,16 +308,16 @@ class HTTPResponse:
         """
         Set a cookie.
 
-        @param value: Text, or a number, which is written in decimal.
-        @param signed: Whether it is signed, see C{req.signedCookies}.
-        @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. With
-            C{maxAge} alone, C{Expires} says the same to old clients.
-        @raise ValueError: If it can be none.
+        @param value: Text, or a number, written in decimal.
+        @param signed: Whether to sign it; see C{req.signedCookies}.
+        @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. If
+            only C{maxAge} is given, an equivalent C{Expires} is added for old clients.
+        @raise ValueError: If the name, value or an option is invalid.
         @raise RuntimeError: If it is to be signed and the application has no C{cookieSecret}.
         """
         text = str(value)
         if signed:
-            # The name is signed too, so that the value of one cookie is none for another.
+            # The name is signed too, so that one cookie's value is not valid for another.
             text = signValue(f"{name}={text}", self.app.settings.cookieSecrets[0])[len(name) + 1 :]
         if options.get("maxAge") is not None and "expires" not in options:
             options["expires"] = self.app.runtime.now() + options["maxAge"] / 1000
@@ -325,14 +325,14 @@ class HTTPResponse:
 
     def clearCookie(self, name: str, **options: Any) -> Self:
         """
-        Make the client forget a cookie; path and domain must be those it was set with.
+        Delete a cookie at the client. The path and domain must match the cookie's.
 
-        @param options: As of L{cookie}.
+        @param options: As in L{cookie}.
         """
         return self.cookie(name, "", **{**options, "maxAge": None, "expires": 0})
 
     def isFresh(self) -> bool:
-        """Return whether the client has this very response already."""
+        """Return whether the client's cached response is current."""
         if not 200 <= self.statusCode < 300:
             return False
         etag, modified = self.get("etag"), self.get("last-modified")
@@ -348,9 +348,9 @@ class HTTPResponse:
         """
         Send a body and end the response.
 
-        @param body: Text (HTML unless there is a type already), bytes, anything else as JSON, or
-            nothing.
-        @raise ResponseSent: If there is a response already.
+        @param body: Text (HTML unless a type is set), bytes, or any other value, which is sent as
+            JSON. C{None} sends no body.
+        @raise ResponseSent: If the response was already begun or ended.
         """
         if isinstance(body, str):
             return self._sendWhole(body.encode(), _HTML)
@@ -364,16 +364,16 @@ class HTTPResponse:
         """
         Send a value as JSON and end the response.
 
-        @param value: What msgspec can write: mappings, lists, numbers, dates, objects of attrs,
-            dataclasses, ...; or a pydantic model. A number that JSON has no word for becomes null,
-            as in JavaScript.
-        @raise TypeError: If it cannot be written.
-        @raise ResponseSent: If there is a response already.
+        @param value: Any value that msgspec can encode: mappings, lists, numbers, dates, attrs
+            objects, dataclasses, ...; or a pydantic model. NaN and infinities become null, as in
+            JavaScript.
+        @raise TypeError: If it cannot be encoded.
+        @raise ResponseSent: If the response was already begun or ended.
         """
         return self._sendWhole(encodeJSON(value), _JSON)
 
     def html(self, text: str) -> Self:
-        """Send text as HTML in place of any other type, and end the response."""
+        """Send text as HTML, overriding any type set before, and end the response."""
         self._fields["content-type"] = _HTML
         return self._sendWhole(text.encode(), _HTML)
 
@@ -381,11 +381,11 @@ class HTTPResponse:
         self, name: str, values: Mapping[str, Any] | None = None, /, **more: Any
     ) -> Self | Deferred[None]:
         """
-        Send what the C{views} of the application make of a template: HTML, unless a type is set.
+        Render a template with the application's C{views}, and send it as HTML unless a type is set.
 
         @param name: The name of the template.
-        @param values: Values for it, besides L{locals}; as a mapping, by keywords, or both.
-        @return: If C{views} is asynchronous, what to wait for.
+        @param values: Values for it, in addition to L{locals}; as a mapping, by keyword, or both.
+        @return: A Deferred for the end of the response, if C{views} is asynchronous.
         @raise RuntimeError: If the application has no C{views}.
         """
         views = self.app.settings.views
@@ -405,9 +405,9 @@ class HTTPResponse:
 
     def end(self, body: bytes | str | None = None) -> Self:
         """
-        End the response, with a last piece of its body perhaps.
+        End the response, optionally with a last piece of its body.
 
-        @raise ResponseSent: If it was ended before, or a file is being sent.
+        @raise ResponseSent: If it has already ended, or a file is being sent.
         """
         if self._isUnseen:
             return self
@@ -440,10 +440,10 @@ class HTTPResponse:
 
     def redirect(self, *arguments: Any) -> Self:
         """
-        Send the client to another URL.
+        Redirect the client to another URL.
 
-        @param arguments: The URL, C{"back"} for where it came from; a status may stand before or
-            after it, 302 if none does.
+        @param arguments: The URL, or C{"back"} for the referring page; and a status before or after
+            it, 302 by default.
         """
         urls = [each for each in arguments if isinstance(each, str)]
         statuses = [each for each in arguments if not isinstance(each, str)]
@@ -460,12 +460,12 @@ class HTTPResponse:
 
     def format(self, choices: Mapping[str, Callable[[], Any]]) -> Any:
         """
-        Let the client's C{Accept} choose between representations.
+        Choose a representation by the client's C{Accept}.
 
-        @param choices: By type or extension, in the order of preference; C{default} for when
-            nothing else will do.
-        @return: What the chosen function gives.
-        @raise HTTPError: 406 if nothing will do and there is no C{default}.
+        @param choices: Functions by type or extension, in order of preference; C{default} runs if
+            no other is acceptable.
+        @return: The result of the chosen function.
+        @raise HTTPError: 406 if none is acceptable and there is no C{default}.
         """
         types = [name for name in choices if name != "default"]
         self.vary("Accept")
@@ -489,17 +489,17 @@ class HTTPResponse:
         **options: Unpack["FileOptionsDict"],
     ) -> Deferred[None]:
         """
-        Send a file, or what of it the client needs: conditions and ranges are honoured.
+        Send a file, or the parts of it that the client needs: conditions and ranges are honoured.
 
-        @param path: Absolute, or below C{root}, which neither it nor a link in it may leave.
+        @param path: Absolute, or relative to C{root}, which no C{..} or symbolic link may leave.
         @param options: See L{readOptions<storagegate.http.sendfile.readOptions>}.
-        @param dotfiles: What to do about names with a dot in front, of the file or a directory in
-            C{path}: C{"ignore"} that they are there, C{"deny"} or C{"allow"} them.
-        @param headers: Fields to set if there is such a file.
-        @return: Fires when it has been sent, or the client has gone. Fails with
-            L{HTTPError<storagegate.http.errors.HTTPError>}: 404 if there is no such file, 403,
-            412, 416. If nothing waits for it, a failure goes the way of a handler's errors.
-        @raise ValueError: If the path is relative and there is no root, or an option is none.
+        @param dotfiles: The treatment of a leading dot in the name of the file or of a directory in
+            C{path}: C{"ignore"} (404), C{"deny"} (403) or C{"allow"}.
+        @param headers: Fields to set if the file exists.
+        @return: Fires when the file has been sent or the client has disconnected. Fails with
+            L{HTTPError<storagegate.http.errors.HTTPError>}: 404 if the file does not exist, 403,
+            412, 416. A failure that nothing waits for goes to the error handlers.
+        @raise ValueError: If the path is relative and no root is given, or an option is invalid.
         """
         text = os.fspath(path)
         if root is None and not os.path.isabs(text):
@@ -525,12 +525,12 @@ class HTTPResponse:
         """
         Send a file for the client to save.
 
-        @param path: As of L{sendFile}, but a relative one without a root begins where the process
-            runs.
-        @param filename: The name to save it by; its own if none is given.
-        @param options: Further ones of L{sendFile}.
-        @return: As L{sendFile}. Where it fails, there is no C{Content-Disposition}.
-        @raise ValueError: If the name has a control character, or an option is none.
+        @param path: As L{sendFile}, but without a root a relative path starts at the working
+            directory.
+        @param filename: The name to save it under; by default the name of the file.
+        @param options: Further options of L{sendFile}.
+        @return: As L{sendFile}. C{Content-Disposition} is not set on failure.
+        @raise ValueError: If the name has a control character, or an option is invalid.
         """
         text = os.fspath(path)
         kept = {
@@ -550,17 +550,17 @@ class HTTPResponse:
         Send a piece of the body; the first sends the head.
 
         @param chunk: Text is sent as UTF-8.
-        @return: Something to await until the client can receive more. It raises
-            L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone, and
-            C{CancelledError} in response to HEAD, which has no body.
-        @raise ResponseSent: If the response was ended, or a file is being sent.
+        @return: An awaitable for the time when the client can receive more. It raises
+            L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client has
+            disconnected, and C{CancelledError} in response to HEAD, which has no body.
+        @raise ResponseSent: If the response has ended, or a file is being sent.
         """
         if not self._isUnseen:
             self._checkUnanswered()
         return self._writePiece(asBytes(chunk))
 
     def _writePiece(self, data: bytes) -> Any:
-        """Send a piece of the body, as L{write}, also of a file that is being sent."""
+        """Send a piece of the body, as L{write}, even while a file is being sent."""
         if not self._begun:
             self.startBody(None)
         if self._isUnseen:
@@ -574,14 +574,14 @@ class HTTPResponse:
         self._unwaited += len(data) + WRITE_COST
         if self._unwaited < YIELD_SIZE:
             return READY
-        # This client, or the encoder, takes everything at once: let other connections be served.
+        # This client, or the encoder, keeps up: let other connections be served.
         self._unwaited = 0
         resumed: Deferred[None] = Deferred()
         self.app.runtime.clock.callLater(0, resumed.callback, None)
         return resumed
 
     def flush(self) -> Any:
-        """Send what a middleware such as C{compression} holds back of the body, as L{write}."""
+        """Send the part of the body buffered by middleware such as C{compression}; see L{write}."""
         if not self._begun:
             self.startBody(None)
         return READY if self._body is None else self._body.flush()
@@ -590,9 +590,9 @@ class HTTPResponse:
         """
         Send the head of a response whose body follows in pieces.
 
-        @param length: How long the body will be, if that is known.
-        @return: Whether the pieces go out as they are, so that a file may be sent by the kernel.
-        @raise ResponseSent: If there is a response already.
+        @param length: The length of the body, if known.
+        @return: Whether the pieces are sent unencoded, so that the kernel may send a file.
+        @raise ResponseSent: If the response was already begun or ended.
         """
         self._checkUnanswered()
         encoder = None
@@ -619,7 +619,7 @@ class HTTPResponse:
         return encoder is None
 
     def _endUnseen(self, dispatch: Any) -> None:
-        """End the response to a HEAD behind its head, and cancel the handler of its body."""
+        """End the response to a HEAD request after its head, and cancel the body's handler."""
         self._isUnseen = self._ended = True
         waiting = [] if self._hooks is None else self._hooks.startHolds()
         if waiting:
@@ -633,41 +633,41 @@ class HTTPResponse:
 
     def beforeHead(self, callback: Callable[[], Any]) -> None:
         """
-        Call a function once, just before the head is made; it may change it.
+        Call a function once, just before the head is built; the function may change the head.
 
-        The last that was added is called first. What it raises, the sender of the response gets.
+        The last one added is called first. Its exceptions reach the sender of the response.
         """
         self._openHooks().beforeHead.append(callback)
 
     def encodeBody(self, choose: ChooseEncoder) -> None:
         """
-        Let a function choose an encoder for the body, after C{beforeHead}.
+        Register a function that chooses an encoder for the body. It runs after C{beforeHead}.
 
-        @param choose: Gets the length of the body, C{None} if it is a stream of unknown length;
-            gives an L{IBodyEncoder} or C{None}. It sets the header fields itself.
+        @param choose: Takes the length of the body, or C{None} for a stream of unknown length, and
+            returns an L{IBodyEncoder} or C{None}. It sets the header fields itself.
         """
         self._openHooks().choosers.append(choose)
 
     def holdEnd(self, callback: Callable[[], Awaitable[Any] | None]) -> None:
         """
-        Let the end of the response wait.
+        Delay the end of the response until an awaitable is done.
 
-        If it fails before the head is out, the error goes the way of a handler's; afterwards the
-        connection is dropped.
+        A failure before the head is sent goes to the error handlers; a later one drops the
+        connection.
 
-        @param callback: Called once, after C{beforeHead}; gives what to wait for, or C{None}.
+        @param callback: Called once, after C{beforeHead}; returns the awaitable, or C{None}.
         """
         self._openHooks().holds.append(callback)
 
     def reopen(self) -> bool:
-        """Allow another response, if nothing of this one has been sent; return whether it is."""
+        """Allow another response if nothing has been sent; return whether it is allowed."""
         if self._begun or self.raw.started:
             return False
         self._ended = False
         return True
 
     def _abandon(self) -> None:
-        """Drop the hooks and listeners, which know the request: the client is gone."""
+        """Drop the hooks and listeners, which refer to the request, after a disconnect."""
         self._hooks = self._finishListeners = None
 
     def _openHooks(self) -> ResponseHooks:
@@ -691,11 +691,11 @@ class HTTPResponse:
         if field is None:
             fields["content-type"] = contentType
         elif contentType is not _BYTES and isinstance(field[1], str):
-            # Text is sent in UTF-8, also with a type that a handler has set.
+            # Text is sent in UTF-8, even with a type set by the handler.
             text = withUTF8(field[1])
             if text is not field[1]:
                 fields["content-type"] = (field[0], text)
-        # The body's own length counts: what a handler has set is often a number of characters.
+        # The actual length replaces the handler's, which is often a number of characters.
         if "content-length" in fields:
             del fields["content-length"]
         self._ended = True
@@ -719,12 +719,12 @@ class HTTPResponse:
         self._deliver(body)
 
     def _checkFresh(self) -> None:
-        """Send no body to a client that has it already."""
+        """Respond with 304 if the client has a current copy."""
         if self.raw.method in (b"GET", b"HEAD") and self.isFresh():
             self.statusCode = 304
 
     def _deliver(self, body: bytes) -> None:
-        """Send a whole response, encoded and later if middleware wants that."""
+        """Send a whole response, encoded or delayed as middleware requires."""
         hooks = self._hooks
         encoder: IBodyEncoder | None = None
         if hooks is not None:
@@ -793,7 +793,7 @@ class HTTPResponse:
         fromCoroutine(coroutine).addErrback(self._failed)
 
     def _failed(self, reason: Any) -> None:
-        """Pass an error that no handler has caught to the handlers of errors."""
+        """Pass an uncaught error to the error handlers."""
         if reason.check(ClientLost):
             return
         dispatch = self.raw.handlerState
@@ -802,15 +802,15 @@ class HTTPResponse:
         else:
             dispatch.next(reason.value)
         if self._begun and not self.raw.finished:
-            # Also if a handler of errors has taken it: nothing can complete this any more.
+            # Even if an error handler has run: this response can no longer be completed.
             self.raw.abort()
 
     def _lines(self) -> bytes:
         """
-        Write the fields.
+        Encode the fields as header lines.
 
-        All of them were checked when they were set, which the connection need not do again. Lines
-        that are kept cost a third of those that are encoded here.
+        They were checked when they were set, so the connection does not check them again. A cached
+        line costs a third of a line encoded here.
         """
         block = b""
         for field in self._fields.values():

@@ -1,9 +1,10 @@
 """
-Routers: register middleware, routes, other routers and Twisted resources, and list the routes.
+Routers, which register middleware, routes, other routers and Twisted resources, and list the
+routes.
 
-A route table (L{Router.withRoutes}) maps paths to handlers of standard requests,
-C{(Request) -> Response}; to mappings of methods to such handlers; or to HTML pages: the path of a
-file, a C{twisted.web.template.Element}, or any C{IResource}, which serves all that is below it.
+A route table (L{Router.withRoutes}) maps paths to handlers of standard requests, C{(Request) ->
+Response}; to mappings of methods to such handlers; or to HTML pages: the path of a file, a
+C{twisted.web.template.Element}, or any C{IResource}, which serves everything below its path.
 """
 
 import re
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from storagegate.http.websocket import WebSocketHandler
 
 Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
-"""One path, or a list of them, of which any may match."""
+"""One path, or a list of alternative paths."""
 
 RouteType = type[Any] | Mapping[str, Any] | None
 """A model, C{list} of one, or a JSON Schema; C{None} for any value."""
@@ -62,7 +63,7 @@ R = TypeVar("R", bound="Router")
 R_co = TypeVar("R_co", covariant=True)
 
 MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
-"""What C{use} takes."""
+"""The handlers that C{use} accepts."""
 
 ANY_METHOD = "ALL"
 """The method that L{RouteInfo} names for a route of all methods."""
@@ -73,14 +74,14 @@ class RouteInfo:
     """
     One route.
 
-    @ivar method: C{ALL} for a route of every method, C{WS} for one of WebSocket.
-    @ivar path: The full path, as registered; that of a regular expression is its source.
+    @ivar method: The method; C{ALL} for a route of all methods, C{WS} for a WebSocket route.
+    @ivar path: The full path, as registered; for a regular expression, its source.
     @ivar handler: The last of its handlers.
-    @ivar middleware: Those before it.
+    @ivar middleware: The handlers before it.
     @ivar params: The names of its parameters.
-    @ivar regexp: What it matches.
+    @ivar regexp: The regular expression that it matches.
     @ivar mount: The path that its router is mounted at; empty for the application's own.
-    @ivar types: Its types, C{None} without any.
+    @ivar types: Its types, or C{None}.
     """
 
     method: str
@@ -103,7 +104,7 @@ class RouteKeywords(TypedDict, total=False):
         C{TypedDict}, a model of pydantic), a list of one, or a JSON Schema.
     @ivar query: A model or a schema of C{req.query}.
     @ivar params: A model or a schema of C{req.params}.
-    @ivar response: The type of what the last handler returns, as C{body}.
+    @ivar response: The type that the last handler returns, as C{body}.
     """
 
     cancelOnDisconnect: bool
@@ -114,13 +115,15 @@ class RouteKeywords(TypedDict, total=False):
 
 
 class HandlerDecorator(Protocol):
-    """Registers the function that it decorates, and returns it as it is."""
+    """Registers the decorated function, and returns it unchanged."""
 
     def __call__(self, function: H, /) -> H: ...
 
 
 class RouteRegistration(Protocol[R_co]):
-    """Registers handlers for a path and returns the router, or without any is a decorator."""
+    """
+    Registers handlers for a path and returns the router; without handlers, returns a decorator.
+    """
 
     @overload
     def __call__(self, path: Path, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
@@ -137,7 +140,7 @@ class RouteRegistration(Protocol[R_co]):
 
 
 class ChainRegistration(Protocol):
-    """The same for a chain, which has its path already."""
+    """L{RouteRegistration} for a chain, whose path is known."""
 
     @overload
     def __call__(self, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
@@ -153,7 +156,7 @@ class ChainRegistration(Protocol):
 
 
 class RegistrationMethod(Protocol):
-    """A registration method as a type checker sees it: of a router, or of a chain."""
+    """The type of a registration method of a router or a chain, for type checkers."""
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Any: ...
@@ -167,7 +170,7 @@ class RegistrationMethod(Protocol):
 
 def _registration(method: str | None) -> RegistrationMethod:
     def register(self: Any, *arguments: Any, **keywords: Unpack[RouteKeywords]) -> Any:
-        """Register handlers for one method, or for all; without handlers, be a decorator."""
+        """Register handlers for one method, or for all; without handlers, return a decorator."""
         unknown = keywords.keys() - RouteKeywords.__annotations__
         if unknown:
             raise TypeError(f"a route takes no {', '.join(sorted(unknown))}")
@@ -179,14 +182,14 @@ def _registration(method: str | None) -> RegistrationMethod:
 
 class _Registration:
     """
-    The registration methods that a router and a chain have in common.
+    The registration methods common to routers and chains.
 
-    Each takes a path, unless the chain has it already, and one or more handlers; without a
-    handler it is a decorator. For its keywords see L{RouteKeywords}.
+    Each takes a path, except in a chain, and one or more handlers; without a handler it is a
+    decorator. L{RouteKeywords} describes the keywords.
     """
 
     get = _registration("GET")
-    """Register handlers for GET, and for HEAD unless that has its own."""
+    """Register handlers for GET, and for HEAD unless HEAD has its own."""
     post = _registration("POST")
     """Register handlers for POST."""
     put = _registration("PUT")
@@ -198,13 +201,13 @@ class _Registration:
     head = _registration("HEAD")
     """Register handlers for HEAD."""
     options = _registration("OPTIONS")
-    """Register handlers for OPTIONS; without any the response is C{Allow}."""
+    """Register handlers for OPTIONS; the default response is C{Allow}."""
     all = _registration(None)
     """Register handlers for every method."""
 
 
 class RouteChain(_Registration):
-    """Registers the methods of one path one after another: C{app.route(path).get(a).put(b)}."""
+    """Registers several methods of one path in a chain: C{app.route(path).get(a).put(b)}."""
 
     def __init__(self, route: RouteLayer, path: Path) -> None:
         self.route = route
@@ -224,16 +227,16 @@ class Router(LayerList, _Registration):
     """
     A list of middleware, routes and other routers.
 
-    Every registration returns the router, but for those that are used as decorators.
+    Every registration returns the router, except when used as a decorator.
     """
 
     def __init__(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RouterOptionsDict]
     ) -> None:
         """
-        @param options: See L{RouterOptions<storagegate.http.options.RouterOptions>}; as a
-            mapping, by keywords, or both, where the keywords win.
-        @raise OptionError: If there is no such option, or its value is invalid.
+        @param options: See L{RouterOptions<storagegate.http.options.RouterOptions>}; as a mapping,
+            by keyword, or both; keywords take precedence.
+        @raise OptionError: If an option is unknown or its value is invalid.
         """
         given = changeOptions(RouterOptions(), joinOptions(options, more))
         super().__init__(given.caseSensitive, given.mergeParams, given.strict)
@@ -279,14 +282,14 @@ class Router(LayerList, _Registration):
         cancelOnDisconnect: bool = False,
     ) -> Any:
         """
-        Register a handler for WebSockets; without one, be a decorator.
+        Register a handler for WebSockets; without one, return a decorator.
 
         @param functions: Middleware, which may refuse the request; the last is the handler, a
             coroutine function of a L{WebSocket<storagegate.http.websocket.WebSocket>}.
-        @param subprotocols: Those that the handler speaks.
+        @param subprotocols: The subprotocols that the handler supports.
         @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
-        @raise TypeError: If a handler is none.
-        @raise ValueError: If the path is none.
+        @raise TypeError: If a handler is invalid.
+        @raise ValueError: If the path is invalid.
         """
         if not functions:
             return _decorator(
@@ -316,12 +319,12 @@ class Router(LayerList, _Registration):
 
     def use(self, *arguments: Any) -> Any:
         """
-        Register middleware for every path, or for those that start with a path.
+        Register middleware for every path, or for paths with a prefix.
 
-        @param arguments: Perhaps a path or a list of them, then handlers, routers or Twisted
-            resources. With a path alone this is a decorator.
-        @raise TypeError: If a handler is none.
-        @raise ValueError: If the path is none.
+        @param arguments: An optional path or list of paths, then handlers, routers or Twisted
+            resources. With a path alone, this is a decorator.
+        @raise TypeError: If a handler is invalid.
+        @raise ValueError: If the path is invalid.
         """
         path: Path = "/"
         if arguments and _readPaths(arguments[0]):
@@ -350,7 +353,7 @@ class Router(LayerList, _Registration):
         """
         Return a chain that registers handlers for C{path} without naming it again.
 
-        @raise ValueError: If the path is none.
+        @raise ValueError: If the path is invalid.
         """
         paths = _readPaths(path)
         if not paths:
@@ -369,12 +372,12 @@ class Router(LayerList, _Registration):
         Register a handler for a parameter of the paths of this router.
 
         It runs before the handlers of a path that has the parameter, once for each value in a
-        request, and calls C{next()} for them to run.
+        request, and calls C{next()} to run them.
 
         @param handler: A function of C{(req, res, next, value)} or C{(req, res, next, value,
             name)}; without it this is a decorator.
-        @raise TypeError: If it is no such function.
-        @raise ValueError: If this is no name of a parameter.
+        @raise TypeError: If the handler has another signature.
+        @raise ValueError: If the name is not a valid parameter name.
         """
         if handler is None:
             return _decorator(lambda function: self.param(name, function))
@@ -408,8 +411,8 @@ class Router(LayerList, _Registration):
         Install a route table: paths, each with a handler of standard requests, a mapping of
         methods to such handlers, or an HTML page.
 
-        @raise TypeError: If a value is none of these.
-        @raise ValueError: If a path is none.
+        @raise TypeError: If a value has another type.
+        @raise ValueError: If a path is invalid.
         """
         # The Fetch standard is imported with the first table.
         from storagegate.http.routetable import installRoutes
@@ -418,17 +421,17 @@ class Router(LayerList, _Registration):
         return self
 
     def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
-        """List the routes, with those of mounted routers, all or those of one method."""
+        """List the routes, including mounted routers; optionally only one method's."""
         routes = (info for info, _ in walkRoutes(self, ""))
         return [route for route in routes if method is None or route.method == method.upper()]
 
     def hasRoute(self, method: str, path: str) -> bool:
-        """Return whether there is a route for a method and a path, or a pattern as registered."""
+        """Return whether a route exists for a method and a path, or a pattern as registered."""
         wanted = (method.upper(), ANY_METHOD)
         return any(info.method in wanted for info in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
-        """List the methods that are registered for a path, or a pattern as registered."""
+        """List the methods registered for a path, or a pattern as registered."""
         methods = dict.fromkeys(info.method for info in _matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)
@@ -449,7 +452,7 @@ class Router(LayerList, _Registration):
 def _readRoute(
     method: str | None, path: Path, functions: Sequence[Any], keywords: RouteKeywords
 ) -> tuple[Handler, ...]:
-    """Read the handlers of a route; the last has the types of the route, if there are any."""
+    """Read the handlers of a route, and apply its types, if any, to the last handler."""
     handlers = readHandlers(functions)
     types = {
         name: value
@@ -465,7 +468,7 @@ def _readRoute(
 
 
 def _readPaths(given: Any) -> Sequence[str | re.Pattern[str]]:
-    """Return the paths that are given as one or as a list of them; none if it is neither."""
+    """Return a path or a list of paths as a sequence, empty if it is neither."""
     paths = given if isinstance(given, list | tuple) else [given]
     return paths if all(isinstance(each, str | re.Pattern) for each in paths) else []
 
@@ -486,7 +489,7 @@ def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
 
 def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
     """
-    Yield the routes of a router and of those mounted in it, with their full patterns.
+    Yield the routes of a router and of the routers mounted in it, with their full patterns.
 
     @param prefix: The path that it is mounted at; empty for an application.
     """
@@ -520,12 +523,12 @@ def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Patt
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
     """
-    Make middleware that serves everything at or below its path by a Twisted resource.
+    Make middleware that serves everything at or below its path with a Twisted resource.
 
-    The resource finds the path that it is mounted at in C{prepath}, as in a tree of resources. Its
-    response is sent by that of the application, so that fields and hooks of middleware apply to it
-    too. A resource that takes over the connection, such as Autobahn's WebSocket, takes it from the
-    application.
+    C{prepath} holds the path that the resource is mounted at, as in a tree of resources. The
+    application's response sends the resource's response, so that header fields and hooks of
+    middleware apply. A resource that takes over the connection, such as Autobahn's WebSocket, takes
+    it from the application.
     """
 
     def render(req: Any, res: Any, next: Any) -> None:
@@ -549,7 +552,7 @@ class _ResourceResponse:
         length: int | None,
         phrase: bytes = b"",
     ) -> None:
-        """Begin the response. A phrase is not sent."""
+        """Begin the response. The phrase is ignored."""
         res = self._res
         res.statusCode = code
         fields: list[tuple[str, str]] = []

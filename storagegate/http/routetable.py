@@ -33,7 +33,7 @@ RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTML
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
-# Fields of a response from another server that describe its connection and not ours.
+# Fields of a response from another server that describe its own connection.
 _HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
 
 
@@ -42,8 +42,8 @@ def installRoutes(router: Any, routes: RouteTable) -> None:
     Register every entry of a route table.
 
     @param router: An application or a router.
-    @raise TypeError: If a value is nothing that a route table takes.
-    @raise ValueError: If a path or a method is none.
+    @raise TypeError: If a value has an unsupported type.
+    @raise ValueError: If a path or a method is invalid.
     """
     for path, value in routes.items():
         if isinstance(value, Mapping):
@@ -61,7 +61,7 @@ def installRoutes(router: Any, routes: RouteTable) -> None:
 
 
 def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
-    """Make a handler of the framework out of one of the table."""
+    """Convert an entry of the table to a handler of the framework."""
     if isinstance(value, str | os.PathLike):
         name = os.path.abspath(os.fspath(value))
         if not name.endswith((".html", ".htm")):
@@ -79,7 +79,7 @@ def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
 
 def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
     async def render(req: Any, res: Any) -> None:
-        # The templates of Twisted take 20 ms to import; few tables have any.
+        # Twisted's templates take 20 ms to import; few tables use them.
         from twisted.web.template import flattenString
 
         page = await flattenString(req, element)
@@ -115,12 +115,12 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
     """
     Send a standard response.
 
-    It is sent unchanged: no content type and no ETag are added. Its own phrase is not sent, and
-    fields that middleware has set stay, where the response has none of that name.
+    It is sent unchanged, without a default content type or ETag. Its reason phrase is not sent.
+    Fields set by middleware stay unless the response has a field of that name.
 
-    @param response: The standard response; its body is used up by this.
+    @param response: The standard response; its body is consumed.
     @return: An awaitable for the end of the response if the body is a stream.
-    @raise TypeError: If its body was read before.
+    @raise TypeError: If its body was already read.
     """
     source = response._use()
     res.statusCode = response.status
@@ -148,7 +148,7 @@ async def _sendStream(req: Any, res: Any, source: Any) -> None:
         req.raw.onDisconnect(pumping.cancel)
         await pumping
     finally:
-        # Not cancelled with the rest: closing may wait.
+        # Not cancelled with the rest, as closing may wait.
         if hasattr(source, "cancel"):
             source.cancel()
         if hasattr(pieces, "aclose"):
@@ -157,11 +157,11 @@ async def _sendStream(req: Any, res: Any, source: Any) -> None:
 
 class IncomingBody(ByteSource):
     """
-    The body of a framework request as the source of a standard one.
+    The body of a framework request as the source of a standard request.
 
-    A body that is held whole is bounded by the application; a stream only if the application sets
-    C{maxRequestBodySize}. A body that middleware has read before is encoded again, perhaps not to
-    the same bytes: text as UTF-8, parsed values as JSON.
+    The application's limit applies to a body read as a whole; a stream is limited only by
+    C{maxRequestBodySize}. A body already read by middleware is encoded again, possibly to other
+    bytes: text as UTF-8, parsed values as JSON.
     """
 
     def __init__(self, req: Any) -> None:
@@ -171,7 +171,7 @@ class IncomingBody(ByteSource):
         """
         Read the whole body.
 
-        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
+        @raise HTTPError: 413 if it is too long, 400 if it was truncated.
         """
         content = self._parsed()
         return await self._req.read() if content is None else content

@@ -1,9 +1,9 @@
 """
 File responses: conditions (RFC 9110 section 13), ranges (section 14.2) and the transfer itself.
 
-A small file that is in the page cache is read synchronously and sent with its head in one piece. A
-larger one, or one that has to be read from the disk, is sent by the kernel after its head. A
-response that middleware encodes is read piece by piece in threads.
+A small file in the page cache is read synchronously and sent together with its head. The kernel
+sends a larger file, or one not in memory, after the head. A response encoded by middleware is read
+piece by piece in threads.
 """
 
 import os
@@ -37,29 +37,30 @@ from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRange, u
 from storagegate.net.sendfile import TruncatedFile
 
 MAX_RANGES = 100
-"""More than a viewer of a long document requests at once; each costs the head of a part."""
+"""Maximum number of ranges of a request, more than a viewer of a long document needs; each costs
+the head of a part."""
 
-# Reading this much that is in memory takes 10 microseconds; two more system calls for the head
-# and sendfile would take as long.
+# Reading this much from memory takes 10 microseconds, as long as two more system calls for the head
+# and sendfile.
 _WHOLE_SIZE = 64 * 1024
 
-# Pieces of a file that cannot go by sendfile.
+# Size of the pieces of a file that sendfile cannot send.
 _PIECE_SIZE = 256 * 1024
 
-# What caches take for ever (RFC 9111 leaves it to them; Express cuts here too).
+# The longest age that caches distinguish (RFC 9111 leaves it to them; Express has the same limit).
 _YEAR_MS = 365 * 24 * 60 * 60 * 1000
 
 _Piece = tuple[bytes, int, int]
-"""A part of a body: some bytes, then some of the file by offset and count."""
+"""A part of a body: bytes, then a range of the file by offset and count."""
 
 
 def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
     """
-    Find the bytes that a C{Range} requests; ranges that touch or overlap become one.
+    Return the ranges that a C{Range} requests, with adjacent and overlapping ranges merged.
 
     @param size: The length of the file, in bytes.
-    @return: In the order of the request; L{None} if the field is to be ignored.
-    @raise HTTPError: 416 if there are none of these bytes, or too many ranges.
+    @return: The ranges in the order of the request; C{None} if the field is to be ignored.
+    @raise HTTPError: 416 if no range is satisfiable, or there are too many.
     """
     if value.count(b",") < MAX_RANGES:
         found = parseRange(value, size)
@@ -72,7 +73,7 @@ def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
 
 
 def _combined(ranges: Sequence[ByteRange]) -> Sequence[ByteRange]:
-    """Join ranges; each run stands where the first of its ranges was."""
+    """Merge ranges; each merged range takes the place of its first."""
     # First offset, last offset, place in the request.
     runs: list[tuple[int, int, int]] = []
     ordered = sorted((one.first, one.last, place) for place, one in enumerate(ranges))
@@ -89,9 +90,9 @@ def _combined(ranges: Sequence[ByteRange]) -> Sequence[ByteRange]:
 @frozen(kw_only=True)
 class FileOptions:
     """
-    How a file is presented.
+    The header fields of a file response.
 
-    @ivar cacheControl: The C{Cache-Control} to send, L{None} for none.
+    @ivar cacheControl: The C{Cache-Control} to send, or C{None}.
     """
 
     cacheControl: str | None
@@ -111,7 +112,7 @@ class FileOptionsDict(TypedDict, total=False):
     acceptRanges: bool
 
 
-# A handler gives the same options each time: 0.3 microseconds instead of 6.
+# Handlers pass the same options each time: 0.3 microseconds instead of 6.
 @lru_cache(maxsize=64)
 def readOptions(
     *,
@@ -125,10 +126,11 @@ def readOptions(
     """
     Read the options that C{sendFile} and C{staticFiles} share.
 
-    @param maxAge: Milliseconds, or text such as C{"1d"}; cut at a year.
-    @param immutable: Whether C{Cache-Control} says that the file never changes in that time.
-    @param cacheControl: Whether to send C{Cache-Control} at all.
-    @raise ValueError: If it is no age.
+    @param maxAge: Milliseconds, or text such as C{"1d"}; at most a year.
+    @param immutable: Whether C{Cache-Control} declares that the file does not change during that
+        time.
+    @param cacheControl: Whether to send C{Cache-Control}.
+    @raise ValueError: If C{maxAge} is invalid.
     """
     seconds = min(parseAge(maxAge), _YEAR_MS) // 1000
     value = f"public, max-age={seconds}" + (", immutable" if immutable else "")
@@ -150,12 +152,12 @@ def sendFile(
     unhandled: Callable[[Failure], Any],
 ) -> Deferred[None]:
     """
-    Look a file up and send it as the response.
+    Look up a file and send it as the response.
 
-    @param path: Absolute, or below C{root}.
-    @param root: The directory that the file has to be in, L{None} for any.
-    @param headers: Fields to set if there is such a file; removed again if it cannot be sent.
-    @param unhandled: Called with a failure that the handler does not wait for.
+    @param path: An absolute path, or a path relative to C{root}.
+    @param root: The directory that must contain the file, or C{None}.
+    @param headers: Fields to set if the file exists; they are removed if it cannot be sent.
+    @param unhandled: Called with a failure if the handler does not wait for the result.
     @return: Fires when the file has been sent or the client has disconnected.
     """
 
@@ -182,15 +184,15 @@ def startSending(
     coroutine: Coroutine[Any, Any, None], clock: IReactorTime, unhandled: Callable[[Failure], Any]
 ) -> Deferred[None]:
     """
-    Run what sends a response.
+    Run a coroutine that sends a response.
 
-    @param unhandled: Called with a failure that the handler does not wait for.
-    @return: Fires when it has ended.
+    @param unhandled: Called with a failure if the handler does not wait for the result.
+    @return: Fires when the coroutine has ended.
     """
 
     def failed(reason: Failure) -> None:
         sent.errback(reason)
-        # A handler that is still running cannot have added its errback yet.
+        # A running handler has not had the chance to add its errback.
         clock.callLater(0, reportUnhandled)
 
     def reportUnhandled() -> None:
@@ -204,8 +206,8 @@ def startSending(
 
 
 def isUnhandled(deferred: Deferred[Any]) -> bool:
-    """Return whether a Deferred has failed, and nothing has handled that."""
-    # Where Deferreds keep the failure that they would log as unhandled.
+    """Return whether a Deferred has an unhandled failure."""
+    # Deferreds keep the failure that they would log as unhandled here.
     debug = deferred._debugInfo
     return debug is not None and debug.failResult is not None
 
@@ -235,11 +237,11 @@ def replyWithFile(
     res: Any, file: OpenFile, options: FileOptions
 ) -> Coroutine[Any, Any, None] | None:
     """
-    Respond with a file, and close it, also if this fails.
+    Respond with a file, and close it even on failure.
 
-    Fields of the response that are set already stay as they are.
+    Header fields that are already set stay unchanged.
 
-    @return: What is left to be done, L{None} if the response is complete.
+    @return: A coroutine for the rest, or C{None} if the response is complete.
     @raise HTTPError: 412 or 416.
     """
     try:
@@ -257,10 +259,10 @@ def replyWithFile(
 
 def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece] | None:
     """
-    Set status and fields, and find what of the file is to be sent.
+    Set the status and fields, and choose the parts of the file to send.
 
-    @return: L{None} for nothing: the client has it.
-    @raise HTTPError: 412 or 416; nothing has been set then.
+    @return: The parts; C{None} if the client has a current copy.
+    @raise HTTPError: 412 or 416; nothing is set in this case.
     """
     status = file.status
     size = status.st_size
@@ -322,13 +324,13 @@ def _typeOf(name: bytes) -> str:
 
 
 def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piece]:
-    """Make the response a 206, of several parts if several ranges are wanted."""
+    """Make the response a 206, with several parts for several ranges."""
     res.status(206)
     if len(ranges) == 1:
         (one,) = ranges
         res.header("Content-Range", one.contentRange(size).decode("ascii"))
         return ((b"", one.first, one.length),)
-    # Random, so that no file contains it by chance or by intent.
+    # Random, so that no file contains it by chance or on purpose.
     boundary = token_hex(16)
     contentType = res.get("Content-Type").encode("latin-1")
     res.header("Content-Type", f"multipart/byteranges; boundary={boundary}")
@@ -345,7 +347,7 @@ def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piec
 
 
 def _readNow(fd: int, pieces: Sequence[_Piece]) -> bytes | None:
-    """Read a small body, L{None} if it is not small or not in memory."""
+    """Read a small body; return C{None} if it is large or not in memory."""
     if len(pieces) > 1:
         return None
     ((_, offset, count),) = pieces
@@ -353,7 +355,7 @@ def _readNow(fd: int, pieces: Sequence[_Piece]) -> bytes | None:
         return None
     buffer = bytearray(count)
     try:
-        # RWF_NOWAIT refuses to wait for a disk; some file systems do not know it.
+        # RWF_NOWAIT does not wait for a disk; some file systems do not support it.
         got = os.preadv(fd, (buffer,), offset, os.RWF_NOWAIT) if count else 0
     except OSError:
         return None
@@ -362,9 +364,9 @@ def _readNow(fd: int, pieces: Sequence[_Piece]) -> bytes | None:
 
 async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
     """
-    Send what takes a while, and close the file. A client that goes away is no error.
+    Send a body that takes a while, and close the file. A disconnect is not an error.
 
-    @raise TruncatedFile: If the file ends before what was promised. The connection is dropped.
+    @raise TruncatedFile: If the file is shorter than declared. The connection is dropped.
     """
     raw, run = res.raw, res.app.runtime.run
     try:
@@ -388,19 +390,20 @@ async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
     except Exception:
         if not raw.disconnected:
             if res.headersSent:
-                # A handler that caught this could otherwise end it as if it were whole.
+                # A handler that catches this could otherwise end the response as if it were
+                # complete.
                 raw.abort()
             raise
     finally:
         if os.fstat(file.fd).st_nlink:
             file.close()
         else:
-            # The last to close a deleted file frees its space, which may take the disk a while.
+            # Closing the last descriptor of a deleted file frees its space, which may take a while.
             run(file.close)
 
 
 async def _writePieces(res: Any, fd: int, offset: int, count: int) -> None:
-    """Send a part of a file that goes through an encoder."""
+    """Send a part of a file through an encoder."""
     end = offset + count
     while offset < end:
         piece = await res.app.runtime.run(os.pread, fd, min(end - offset, _PIECE_SIZE), offset)

@@ -1,13 +1,13 @@
 """
 A client for tests of applications: no sockets, no threads, and a clock that the test advances.
 
-A call returns a complete response, as far as the application responds synchronously::
+A call returns a complete response if the application responds synchronously::
 
     client = Client(app)
     response = client.post("/items", json={"name": "pen"})
     assert response.status == 201
 
-Slow calls are started, and checked later::
+Slow calls are started first, and checked later::
 
     call = client.start("GET", "/slow")
     client.advance(5)
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from storagegate.net.websocket.testing import TestWebSocket
 
 _MAX_BODY = 64 * 1024 * 1024
-"""More than a test needs; a response that never ends would fill the memory."""
+"""Maximum response size, more than a test needs; an endless response would exhaust memory."""
 
 
 class StillWaiting(AssertionError):
@@ -78,7 +78,8 @@ class TestResponse:
     """
     A complete response.
 
-    @ivar headers: By name, in any case: C{headers["etag"]}, C{headers.get("vary")}.
+    @ivar headers: The fields, with case-insensitive names: C{headers["etag"]},
+        C{headers.get("vary")}.
     """
 
     __test__ = False
@@ -104,7 +105,7 @@ class TestResponse:
 
 class WebSocketRefused(AssertionError):
     """
-    A handshake that got an ordinary response.
+    A handshake was answered with an ordinary response.
 
     @ivar response: The response.
     """
@@ -115,7 +116,7 @@ class WebSocketRefused(AssertionError):
 
 
 class _ResponseReader:
-    """Reads one response, whose body may be that of another protocol."""
+    """Parses one response, which may be followed by another protocol."""
 
     def __init__(self, wire: bytes) -> None:
         self._fields: list[tuple[bytes, bytes]] = []
@@ -127,7 +128,7 @@ class _ResponseReader:
 
     @property
     def response(self) -> TestResponse:
-        """Return what was read."""
+        """Return the parsed response."""
         status, phrase = self.parser.get_status_code(), self._phrase.decode("latin-1")
         return TestResponse(status, decodeFields(self._fields), self._body, phrase)
 
@@ -146,8 +147,8 @@ class TestCall:
     A request that may still be waiting for its response.
 
     @ivar name: Method and path.
-    @ivar reading: Whether the client reads the response. If not, the application has to wait
-        after 64 KiB.
+    @ivar reading: Whether the client reads the response. If not, the application has to wait after
+        64 KiB of it.
     """
 
     def __init__(self, name: str, connection: MemoryClientConnection, reading: bool) -> None:
@@ -158,7 +159,7 @@ class TestCall:
 
     @property
     def head(self) -> MemoryResponseHead | None:
-        """Return status, phrase and headers, if they were received."""
+        """Return status, phrase and headers, or C{None} before they are received."""
         return self._connection.head
 
     @property
@@ -169,7 +170,7 @@ class TestCall:
 
     @property
     def done(self) -> bool:
-        """Return whether the response is complete, or was cut short."""
+        """Return whether the response is complete, or was truncated."""
         self.collect()
         connection = self._connection
         return connection.error is not None or (connection.ended and not connection.held)
@@ -180,7 +181,7 @@ class TestCall:
         Return the response.
 
         @raise StillWaiting: If it is not complete.
-        @raise ResponseLost: If it was cut short.
+        @raise ResponseLost: If it was truncated.
         """
         if not self.done:
             raise StillWaiting(self.name, self)
@@ -195,7 +196,7 @@ class TestCall:
         self._connection.disconnect()
 
     def collect(self) -> bool:
-        """Read the received bytes, if the client reads; return whether there were any."""
+        """Collect received bytes, if the client reads; return whether there were any."""
         before = len(self._body)
         while self.reading and self._connection.held:
             self._body += self._connection.readAvailable()
@@ -218,14 +219,12 @@ class CookieJar:
     """
     Keeps cookies by name and path.
 
-    C{Domain} and C{SameSite} are ignored, because all requests go to one host. An iteration returns
-    the names, C{jar["name"]} the value as it was sent.
+    C{Domain} and C{SameSite} are ignored, because all requests go to one host. Iteration yields the
+    names; C{jar["name"]} is the value as sent.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """
-        @param now: Returns the time in seconds since 1970, by which cookies expire.
-        """
+        """@param now: Returns the time in seconds since 1970, for the expiry of cookies."""
         self._now = now
         self._cookies: dict[tuple[str, str], _Cookie] = {}
 
@@ -242,7 +241,7 @@ class CookieJar:
         return len(self._alive())
 
     def set(self, name: str, value: str) -> None:
-        """Add a cookie for every path; it replaces one of this name and the path C{/}."""
+        """Add a cookie for every path, replacing a cookie of this name with path C{/}."""
         self._cookies[name, "/"] = _Cookie(name, value, "/", False, None)
 
     def clear(self) -> None:
@@ -253,7 +252,7 @@ class CookieJar:
         """
         Store the cookies that a response sets.
 
-        @param url: The URL of the request, whose path is the default of a cookie.
+        @param url: The URL of the request; its path is the default for cookies.
         """
         for line in headers.getSetCookie():
             cookie = self._read(line, url)
@@ -265,7 +264,7 @@ class CookieJar:
         """
         Return the value of the Cookie field for a request, longer paths first.
 
-        @param url: The URL of the request: it selects by path, and by C{https}.
+        @param url: The URL of the request; its path and scheme select the cookies.
         """
         path = url.target.partition("?")[0]
         sent = [
@@ -298,7 +297,7 @@ class CookieJar:
         return _Cookie(name.strip(), value.strip(), path, "secure" in given, self._expiry(given))
 
     def _expiry(self, given: dict[str, str]) -> float | None:
-        # As in browsers, a malformed date counts as none.
+        # As in browsers, a malformed date is ignored.
         with suppress(ValueError):
             if "max-age" in given:
                 return self._now() + int(given["max-age"])
@@ -313,12 +312,12 @@ START_TIME = 1_700_000_000.0
 
 class Client:
     """
-    A client of one application, in its process, and the application's time.
+    An in-process client of one application, which also controls its time.
 
-    It replaces the application's runtime: functions for threads run synchronously, and the clock is
-    the client's, which only L{advance} moves.
+    It replaces the application's runtime: functions for threads run synchronously, and only
+    L{advance} moves the clock.
 
-    @ivar cookies: The cookies that the application has set; sent again as a browser would.
+    @ivar cookies: The cookies set by the application; the client sends them as a browser would.
     """
 
     def __init__(
@@ -341,7 +340,7 @@ class Client:
         self._calls: list[TestCall] = []
         self._connections: list[MemoryConnection] = []
         self.app = app
-        # What a thread would run has run before the call returns.
+        # Functions for threads run synchronously.
         app.runtime = Runtime(self.clock, execute, self.now)
         self._site = makeSite(app)
 
@@ -363,7 +362,7 @@ class Client:
         """
         Send a request and return the response.
 
-        @param path: A path, perhaps with a query; or a whole URL.
+        @param path: A path with an optional query, or a whole URL.
         @param json: A value to send as JSON in place of C{body}.
         @raise StillWaiting: If the application has not responded. The call continues as
             C{error.call}.
@@ -389,7 +388,7 @@ class Client:
     options = partialmethod(request, "OPTIONS")
     """Send an OPTIONS request."""
 
-    # Calls that take time
+    # Asynchronous calls
 
     def start(
         self,
@@ -440,12 +439,12 @@ class Client:
         """
         Open a WebSocket.
 
-        @param path: A path, perhaps with a query; or a whole URL, of C{http} or C{https}.
+        @param path: A path with an optional query, or a whole URL, of C{http} or C{https}.
         @param headers: Further fields of the handshake, such as C{Origin}.
-        @param subprotocols: Those that the client offers.
-        @param reading: Whether it reads behind the handshake.
-        @raise WebSocketRefused: If the application gives an ordinary response.
-        @raise StillWaiting: If it gives none; what the handler waits for may happen later.
+        @param subprotocols: The subprotocols that the client offers.
+        @param reading: Whether the client reads after the handshake.
+        @raise WebSocketRefused: If the application sends an ordinary response.
+        @raise StillWaiting: If it sends none yet; the handler may complete later.
         """
         # Autobahn's client is imported with the first WebSocket.
         from storagegate.net.websocket.testing import TestWebSocket
@@ -481,9 +480,9 @@ class Client:
 
     def advance(self, seconds: float) -> None:
         """
-        Advance the clock, second by second, and run everything that is due.
+        Advance the clock, second by second, and run due calls.
 
-        @param seconds: How far, 0 or more.
+        @param seconds: The time to advance by, at least 0.
         """
         while seconds > 1:
             self._step(1)
@@ -499,7 +498,7 @@ class Client:
             self._connections = [each for each in self._connections if not each.isOver]
 
     def deliver(self) -> bool:
-        """Deliver what is on the way, without letting time pass; return whether it was anything."""
+        """Deliver bytes in transit without advancing the clock; return whether there were any."""
         received = [call.collect() for call in self._calls]
         received += [connection.deliver() for connection in self._connections]
         self._calls = [call for call in self._calls if not call.done]

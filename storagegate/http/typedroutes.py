@@ -1,9 +1,9 @@
 """
-Routes with types: what a request has to be, and what the result of a handler is.
+Typed routes: validation of requests and of the results of handlers.
 
-The last handler of such a route runs after its body, its query and the parameters of its path were
-checked and converted; those before it, which may refuse the request, run before. What it returns is
-checked and sent as JSON. What it sends itself is not checked.
+The body, query and path parameters are checked and converted before the last handler of such a
+route runs, and after the other handlers, which may refuse the request. The result of the last
+handler is checked and sent as JSON. A response that it sends itself is not checked.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ class RouteTypes:
     The types of a route; C{None} for any value.
 
     @ivar name: The method and the path, for errors.
-    @ivar params: That of the parameters of its path, as an object.
+    @ivar params: The type of the path parameters, as an object.
     """
 
     name: str
@@ -43,12 +43,12 @@ def typedHandlers(
     handlers: tuple[Handler, ...], name: str, types: Mapping[str, Any]
 ) -> tuple[Handler, ...]:
     """
-    Give the last of some handlers, but for those of errors, the types of its route.
+    Apply the types of a route to its last handler that is not an error handler.
 
     @param name: The method and the path, for errors.
     @param types: Models, and schemas that are mappings, by the names in L{RouteTypes}.
-    @raise DefinitionError: If a type is none.
-    @raise TypeError: If all handlers take errors.
+    @raise DefinitionError: If a type is invalid.
+    @raise TypeError: If all handlers are error handlers.
     """
     schemas = {
         key: makeSchema(
@@ -71,7 +71,7 @@ def _isJSON(req: Any) -> bool:
     )
 
 
-# Bounded by the application's own limit too. A parser that ran before has its own.
+# The application's limit also applies. An earlier parser has its own limit.
 _parseBody = json(limit=DEFAULT_BODY_SIZE, strict=False, type=_isJSON)
 
 
@@ -89,14 +89,14 @@ class TypedHandler:
     def __init__(self, handler: Handler, types: RouteTypes) -> None:
         self._function, self._kind = handler
         self.routeTypes = types
-        # Not its attributes.
+        # The attributes are not copied.
         update_wrapper(self, self._function, updated=())
 
     def __call__(self, req: Any, res: Any, next: Callable[..., Any]) -> Any:
         """
         Check the request, and call the handler.
 
-        @raise ServiceError: C{VALIDATION_ERROR} if the request does not fit.
+        @raise ServiceError: C{VALIDATION_ERROR} if the request does not match the types.
         """
         types = self.routeTypes
         if types.params is not None:
@@ -105,7 +105,7 @@ class TypedHandler:
             req.query = _readTexts(types.query, req.query)
         if types.body is not None:
             if req.body is None:
-                # Without a reference to this call, which would make a cycle.
+                # A function without a reference to this call, which would make a cycle.
                 parsing = _parseBody(req, res, _ready)
                 if parsing is not READY:
                     return self._callLater(parsing, req, res, next)
@@ -136,7 +136,7 @@ class TypedHandler:
     def _call(self, req: Any, res: Any, next: Any) -> Any:
         result = self._function(req, res, next) if self._kind == 3 else self._function(req, res)
         if self.routeTypes.response is None or isinstance(result, (HandlerTask, Completed)):
-            # The second is the result of next().
+            # A HandlerTask or Completed is the result of next().
             return result
         if hasattr(result, "__await__"):
             return self._answerLater(result, res)
@@ -147,9 +147,9 @@ class TypedHandler:
 
     def _answer(self, result: Any, res: Any) -> Any:
         """
-        Respond with a result, unless it is none.
+        Respond with a result, if there is one.
 
-        @raise ValueError: If it does not fit.
+        @raise ValueError: If it does not match the type.
         """
         schema = self.routeTypes.response
         if schema is None or result is None or isinstance(result, Response) or not res.unanswered:

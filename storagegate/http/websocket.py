@@ -1,14 +1,14 @@
 """
 WebSocket routes: C{app.ws(path, handler)}.
 
-The handshake is a request that passes the middleware before it, which may refuse it; then the
-handler runs for as long as the WebSocket is open::
+The handshake is a request that passes through the preceding middleware, which may refuse it. Then
+the handler runs while the WebSocket is open::
 
     async def chat(socket):
         async for message in socket:
             await socket.send(message)
 
-Messages that the handler has not read yet are held up to a bound; then the client waits. A handler
+Messages that the handler has not read are buffered up to a limit; then reading pauses. A handler
 waits in C{send} for a client that does not read.
 """
 
@@ -43,14 +43,14 @@ WebSocketHandler = Callable[["WebSocket"], Any]
 """A coroutine function."""
 
 HELD_BYTES = 64 * 1024
-"""Bytes of messages that wait for a handler, before the client has to wait. One message more may
-come, of any length that is allowed."""
+"""Bytes of buffered messages at which reading pauses. One more message, of any allowed length, may
+still arrive."""
 
 _MESSAGE_COST = 256
-"""What an object of a message counts for, beside its bytes."""
+"""The overhead in bytes that each message counts for."""
 
 _OWN_FIELDS = FRAMING | {"upgrade", "sec-websocket-accept", "sec-websocket-extensions"}
-"""What the response to a handshake says itself."""
+"""Fields that the response to a handshake sets itself."""
 
 _NORMAL, _INVALID, _INTERNAL = 1000, 1007, 1011
 
@@ -63,10 +63,10 @@ _limited = RateLimitedLog(_log)
 
 class WebSocketClosed(ClientLost):
     """
-    A WebSocket that is closed takes no messages, and gives none.
+    The WebSocket is closed, so no message can be sent or received.
 
-    @ivar code: That of the close, see L{WebSocket.closeCode}.
-    @ivar reason: Its text.
+    @ivar code: The close code; see L{WebSocket.closeCode}.
+    @ivar reason: The text of the close.
     """
 
     def __init__(self, code: int | None, reason: str) -> None:
@@ -76,15 +76,15 @@ class WebSocketClosed(ClientLost):
 
 
 class MalformedMessage(ValueError):
-    """A message is no JSON. A handler that does not catch it closes its WebSocket with 1007."""
+    """A message is not JSON. If the handler does not catch this, its WebSocket closes with 1007."""
 
 
 class WebSocket:
     """
-    A WebSocket, as its handler sees it. Iterating gives the messages until it is closed.
+    The WebSocket of a handler. Iteration yields messages until it is closed.
 
     @ivar request: The request of the handshake: C{params}, C{query}, C{session}, fields, cookies.
-    @ivar subprotocol: The one that was agreed on, C{None} without one.
+    @ivar subprotocol: The negotiated subprotocol, or C{None}.
     """
 
     def __init__(self, request: HTTPRequest, connection: "WebSocketConnection") -> None:
@@ -109,15 +109,15 @@ class WebSocket:
     @property
     def closeCode(self) -> int | None:
         """
-        Return the code of the close, C{None} before it.
+        Return the close code, or C{None} before the close.
 
-        1005 is a close without a code, 1006 a connection that was lost without a close.
+        1005 is a close without a code, 1006 a connection lost without a close.
         """
         return self._closing[0]
 
     @property
     def closeReason(self) -> str:
-        """Return the text of the close, empty without one."""
+        """Return the text of the close, or an empty string."""
         return self._closing[1]
 
     def __aiter__(self) -> Self:
@@ -134,8 +134,8 @@ class WebSocket:
         """
         Wait for a message.
 
-        @raise WebSocketClosed: If it is closed.
-        @raise RuntimeError: If another task waits for one already.
+        @raise WebSocketClosed: If the WebSocket is closed.
+        @raise RuntimeError: If another task is already waiting for a message.
         """
         try:
             return await anext(self)
@@ -146,8 +146,8 @@ class WebSocket:
         """
         Wait for a message, decoded as JSON.
 
-        @raise MalformedMessage: If it is no JSON: a L{ValueError}.
-        @raise WebSocketClosed: If it is closed.
+        @raise MalformedMessage: If it is not JSON; a subclass of L{ValueError}.
+        @raise WebSocketClosed: If the WebSocket is closed.
         """
         message = await self.receive()
         try:
@@ -160,8 +160,8 @@ class WebSocket:
         Send a message, and wait until the client can receive more.
 
         @param message: Text, or bytes.
-        @raise WebSocketClosed: If it is closed.
-        @raise TypeError: If it is neither text nor bytes.
+        @raise WebSocketClosed: If the WebSocket is closed.
+        @raise TypeError: If the message is neither text nor bytes.
         """
         connection = self._connection
         if connection is None or not connection.isOpen:
@@ -177,7 +177,7 @@ class WebSocket:
         waiting = connection.drained()
         self._unwaited += len(payload) + WRITE_COST
         if waiting is None and self._unwaited >= YIELD_SIZE:
-            # This client takes everything at once: let other connections be served.
+            # This client keeps up: let other connections be served.
             waiting = Deferred()
             connection.factory.clock.callLater(0, waiting.callback, None)
         if waiting is not None:
@@ -186,19 +186,19 @@ class WebSocket:
 
     async def sendJSON(self, value: Any) -> None:
         """
-        Send a value as JSON, in a message of text.
+        Send a value as JSON, in a text message.
 
-        @raise WebSocketClosed: If it is closed.
-        @raise TypeError: If it has a part that JSON has not.
+        @raise WebSocketClosed: If the WebSocket is closed.
+        @raise TypeError: If a part of it cannot be encoded.
         """
         await self.send(json.encode(value).decode())
 
     async def close(self, code: int = _NORMAL, reason: str = "") -> None:
         """
-        Close, and wait for the client's own close, for 5 seconds at most.
+        Close, and wait at most 5 seconds for the client's close.
 
-        @param code: 1000, another of RFC 6455 section 7.4 that may be sent, or 3000 to 4999.
-        @param reason: 123 bytes in UTF-8 at most.
+        @param code: 1000, another code of RFC 6455 section 7.4 that may be sent, or 3000 to 4999.
+        @param reason: At most 123 bytes in UTF-8.
         @raise ValueError: If the code may not be sent, or the reason is too long.
         """
         encoded = reason.encode()
@@ -214,17 +214,17 @@ class WebSocket:
 
 @implementer(IPushProducer)
 class _InputProducer:
-    """The messages of a connection, for the stream that holds them."""
+    """The producer of the stream of messages."""
 
     def __init__(self, connection: "WebSocketConnection") -> None:
         self._connection = connection
 
     def pauseProducing(self) -> None:
-        """Let the client wait."""
+        """Pause reading."""
         self._connection.setReading(False)
 
     def resumeProducing(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._connection.setReading(True)
 
     def stopProducing(self) -> None:
@@ -233,9 +233,9 @@ class _InputProducer:
 
 class _HandlerReceiver:
     """
-    Passes the messages of a connection to its handler.
+    Passes messages from a connection to its handler.
 
-    @ivar isIdle: Always true: what a handler still does answers nothing.
+    @ivar isIdle: Always true, as a handler owes no replies.
     """
 
     isIdle = True
@@ -245,7 +245,7 @@ class _HandlerReceiver:
         self.task: _SocketTask | None = None
 
     def received(self, payload: bytes, isBinary: bool) -> None:
-        """Hold a message for the handler."""
+        """Buffer a message for the handler."""
         self.socket._messages.put((payload, isBinary))
 
     def whenIdle(self) -> Deferred[None]:
@@ -253,7 +253,7 @@ class _HandlerReceiver:
         return succeed(None)
 
     def lost(self) -> None:
-        """End the stream of messages; cancel the handler, if its route says so."""
+        """End the stream of messages, and cancel the handler if its route asks for it."""
         socket = self.socket
         assert socket._connection is not None
         socket._closing = socket._connection.closing
@@ -279,11 +279,11 @@ class _SocketTask(Task):
         self._name = nameOf(handler)
 
     def onResult(self, value: Any) -> None:
-        """Close: the handler has ended."""
+        """Close, as the handler has ended."""
         self._close(_NORMAL)
 
     def onError(self, error: BaseException) -> None:
-        """Log the error, unless it is the end of the WebSocket, and close."""
+        """Log the error, unless it results from the close, and close."""
         if isinstance(error, WebSocketClosed | CancelledError) and not self._socket.isOpen:
             return
         request = self._socket.request
@@ -315,7 +315,7 @@ async def _run(handler: WebSocketHandler, socket: WebSocket) -> None:
 
 
 async def _prepareUpgrade(res: HTTPResponse) -> Mapping[str, str | Sequence[str]]:
-    """Run the hooks of middleware, and return the fields that the response may have."""
+    """Run the hooks of middleware, and return the fields to add to the response."""
     res._checkUnanswered()
     res.statusCode = 101
     if res._hooks is not None:
@@ -329,11 +329,11 @@ def webSocketHandler(
     handler: WebSocketHandler, subprotocols: Sequence[str], cancelOnDisconnect: bool
 ) -> Callable[[HTTPRequest, HTTPResponse], Any]:
     """
-    Make a handler of requests that makes WebSockets of them.
+    Make a request handler that upgrades requests to WebSockets.
 
-    @param subprotocols: Those that the handler speaks.
+    @param subprotocols: The subprotocols that the handler supports.
     @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
-    @raise TypeError: If the handler is none.
+    @raise TypeError: If the handler is invalid.
     """
     if isinstance(subprotocols, str):
         raise TypeError("subprotocols are a list of names")
@@ -350,7 +350,7 @@ def webSocketHandler(
     known = tuple(subprotocols)
 
     def refuse(res: HTTPResponse, refused: HandshakeRefused) -> None:
-        # As a path without a route, and not an error: a full server would fill its log.
+        # A response and not an error, as a full server would fill its log.
         res.status(refused.statusCode).header(refused.headers)
         res.json({"error": refused.message})
 
@@ -374,7 +374,7 @@ def webSocketHandler(
         try:
             webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
         except HandshakeRefused as error:
-            # Full, or draining, since the session is being saved.
+            # The server became full, or began draining, while the session was saved.
             refuse(res, error)
             return
         res._ended = True

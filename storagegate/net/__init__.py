@@ -1,1 +1,1 @@
-"""The trunk: transports, endpoints, the HTTP channel and the request that Resource trees see."""
+"""Transports, endpoints, the HTTP channel, and the requests that C{Resource} trees receive."""

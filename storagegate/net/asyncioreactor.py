@@ -1,7 +1,7 @@
 """
-Twisted's asyncio reactor: chosen by name, or started on the loop of a program of asyncio's.
+Twisted's asyncio reactor, chosen by name, or started on the loop of an asyncio program.
 
-Imported only where such a reactor is or may be in use.
+Imported only where such a reactor may be in use.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ _joined: WeakSet[AsyncioSelectorReactor] = WeakSet()
 _MODULE = "twisted.internet.reactor"
 
 _END_SECONDS = 5.0
-"""How long tasks that are cancelled at the end may take: for a good-bye over the network."""
+"""Time for cancelled tasks to end, for example to say goodbye over the network."""
 
 
 def installAsyncio() -> None:
     """
-    Make the asyncio reactor that of the process.
+    Install the asyncio reactor.
 
-    @raise SystemExit: If the process has another one.
+    @raise SystemExit: If the process has another reactor.
     """
     found = sys.modules.get(_MODULE)
     if found is None:
-        # On the loop of asyncio.get_event_loop(), if the program has set one.
+        # Uses the loop of asyncio.get_event_loop(), if the program has set one.
         installReactor(AsyncioSelectorReactor())
     elif not isinstance(found, AsyncioSelectorReactor):
         raise SystemExit(
@@ -48,12 +48,12 @@ def joinAsyncio(reactor: Any) -> None:
     """
     Let coroutines wait for asyncio's futures while an asyncio reactor runs.
 
-    @param reactor: A reactor of any kind; nothing is done for the others, nor a second time.
+    @param reactor: A reactor of any kind; does nothing for other reactors, nor when called again.
     """
     if not isinstance(reactor, AsyncioSelectorReactor) or reactor in _joined:
         return
     _joined.add(reactor)
-    # Reactors start before their loops do.
+    # Reactors start before their loops.
     reactor.callWhenRunning(
         reactor.callLater, 0, lambda: setBridge(AsyncioBridge(asyncio.get_running_loop()))
     )
@@ -62,7 +62,7 @@ def joinAsyncio(reactor: Any) -> None:
 
 def endTasks() -> Deferred[Any]:
     """
-    Cancel the tasks of asyncio's loop that still run, as C{asyncio.run} does at its end.
+    Cancel the remaining tasks of asyncio's loop, as C{asyncio.run} does at its end.
 
     @return: Fires when they have ended, or 5 seconds have passed.
     """
@@ -75,16 +75,17 @@ def endTasks() -> Deferred[Any]:
 
 
 class _LoopReactor(AsyncioSelectorReactor):
-    """A reactor on a loop that others run, and that goes on after the reactor's end."""
+    """A reactor on a loop run by other code, which continues after the reactor's end."""
 
     def crash(self) -> None:
-        """End the reactor; its loop has other work."""
+        """End the reactor without stopping the loop."""
         ReactorBase.crash(self)
 
 
 def startOnLoop() -> None:
     """
-    Start a reactor on the running loop, until the loop's tasks are cancelled, as at its end.
+    Start a reactor on the running loop; it runs until the loop's tasks are cancelled, as at its
+    end.
 
     @raise RuntimeError: If the process has a reactor that is not on this loop.
     """
@@ -108,12 +109,12 @@ def startOnLoop() -> None:
 
 
 async def _keep(reactor: Any) -> None:
-    """Stop the reactor when this is cancelled; the next loop of the process gets another one."""
+    """Stop the reactor when this is cancelled; the next loop of the process gets a new reactor."""
     loop = asyncio.get_running_loop()
     try:
         await loop.create_future()
     finally:
-        # They are cancelled too, and may still need the reactor.
+        # The other tasks are cancelled too, and may still need the reactor.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=_END_SECONDS)

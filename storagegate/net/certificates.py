@@ -1,6 +1,6 @@
 """
-The certificates of listeners that Twisted serves, which follow their files: renewed ones are used
-from the next handshake on, without a restart.
+The certificates of listeners served by Twisted. They follow their files: a renewed certificate is
+used from the next handshake on, without a restart.
 """
 
 import re
@@ -39,10 +39,10 @@ _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", r
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ListenerCertificates(CertificateFiles):
-    """The certificates of a listener that Twisted serves."""
+    """The certificates of a listener served by Twisted."""
 
     def serverConnectionForTLS(self, tlsProtocol: Any) -> Any:
-        """Make the connection of OpenSSL for a protocol."""
+        """Make the OpenSSL connection for a protocol."""
         self.refresh()
         make = getattr(self.content, "serverConnectionForTLS", None)
         return Connection(self.content.getContext(), None) if make is None else make(tlsProtocol)
@@ -50,13 +50,13 @@ class ListenerCertificates(CertificateFiles):
 
 def follow(endpoint: Any, parse: Callable[[], Any], named: Mapping[str, str]) -> Any:
     """
-    Have an endpoint of the types C{ssl:} and C{tls:} follow its files.
+    Make an C{ssl:} or C{tls:} endpoint follow its files.
 
-    @param endpoint: As Twisted has made it of its description.
-    @param parse: Makes it anew, from the files as they are then.
-    @param named: The arguments of the description that name files, or the C{path} of a folder.
-    @return: Its L{ListenerCertificates}.
-    @raise ValueError: If a key and a certificate do not belong together.
+    @param endpoint: The endpoint that Twisted made from its description.
+    @param parse: Makes the endpoint again from the current files.
+    @param named: The arguments of the description that name files, or the C{path} of a directory.
+    @return: The L{ListenerCertificates} of the endpoint.
+    @raise ValueError: If a key does not match its certificate.
     """
     made = [endpoint]
     attribute = (
@@ -68,11 +68,11 @@ def follow(endpoint: Any, parse: Callable[[], Any], named: Mapping[str, str]) ->
             content = getattr(made.pop() if made else parse(), attribute)
             if "path" in named:
                 return content, _folderEnds(named["path"])
-            # Here it is checked whether key and certificate belong together.
+            # This checks that the key matches the certificate.
             content.getContext()
             return content, {named["certKey"]: certificateEnd(named["certKey"])}
         except Exception as error:
-            # The parsers of endpoints and OpenSSL each have errors of their own, without names.
+            # The parsers of endpoints and OpenSSL raise different errors, without file names.
             raise ValueError(f"{', '.join(named.values())}: {describeError(error)}") from error
 
     files = (lambda: _pemFiles(named["path"])) if "path" in named else named.values
@@ -83,7 +83,7 @@ def follow(endpoint: Any, parse: Callable[[], Any], named: Mapping[str, str]) ->
 
 def withOptions(tls: ServerTLSOptions) -> ListenerCertificates:
     """
-    Make the certificates of a listener that the option C{tls} describes.
+    Make the certificates of a listener from the option C{tls}.
 
     @raise OptionError: If a file cannot be used.
     """
@@ -92,7 +92,7 @@ def withOptions(tls: ServerTLSOptions) -> ListenerCertificates:
         try:
             own = loadPair(tls.cert, tls.key, ("cert", "key"))
             if tls.ca is not None and tls.requiresClient:
-                # With trusted authorities a client needs a certificate.
+                # With a trust root, a client needs a certificate.
                 own["trustRoot"] = trustRootFromCertificates(readCertificates("ca", tls.ca))
         except TLSFileError as error:
             raise OptionError(f"the option tls.{error}") from None
@@ -107,9 +107,9 @@ def _pemFiles(folder: str) -> list[str]:
 
 def _folderEnds(folder: str) -> CertificateEnds:
     """
-    Return the ends of the certificates of a folder that have their keys there.
+    Return the expiry times of the certificates in a directory that have their keys there.
 
-    @raise ValueError: If a file has a key and a certificate that do not belong together.
+    @raise ValueError: If a file has a key that does not match its certificate.
     """
     contents = {file: readPEM(file) for file in _pemFiles(folder)}
     keys = {file: _keys(content) for file, content in contents.items()}

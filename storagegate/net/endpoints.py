@@ -1,12 +1,13 @@
 """
-Twisted's endpoint strings, listening with the transports of L{storagegate.net.transport}.
+Listening on Twisted's endpoint strings with the transports of L{storagegate.net.transport}.
 
-An address that another process has bound is C{inherited:FD} for descriptor FD, or
+An address bound by another process is C{inherited:FD} for descriptor FD, or
 C{inherited:FD:DESCRIPTION}, where the description of an endpoint gives the layers above the socket,
-such as C{inherited:7:ssl:443:privateKey=key.pem}. Datagrams have C{HOST:PORT} or C{inherited:FD}.
+such as C{inherited:7:ssl:443:privateKey=key.pem}. Addresses for datagrams are C{HOST:PORT} or
+C{inherited:FD}.
 
-The one module that imports the process's reactor, puts it on monotonic time, and runs it for
-scripts.
+This is the only module that imports the process's reactor, sets it to monotonic time, and runs it
+for scripts.
 """
 
 import re
@@ -49,13 +50,11 @@ from storagegate.net.transport import (
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
 HELD = "held:"
-"""
-Before the description of an endpoint: L{listen} binds it, and the port listens, so that clients are
-not refused any more, when its C{beginListening} is called.
-"""
+"""Prefix of an endpoint description that makes L{listen} only bind; the port listens, and clients
+are no longer refused, once its C{beginListening} is called."""
 
 ENCRYPTED = ("ssl:", "tls:")
-"""How the descriptions of endpoints with TLS begin."""
+"""Prefixes of the descriptions of TLS endpoints."""
 
 # A colon, and the text up to the next one without a backslash before it.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
@@ -63,19 +62,19 @@ _NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 def _inheritedDescriptor(place: str) -> int | None:
-    """Return the descriptor of an address that another process has bound, else C{None}."""
+    """Return the descriptor of an address bound by another process, or C{None}."""
     match = _INHERITED.fullmatch(place)
     return None if match is None else int(match[1])
 
 
 class ListeningPort(Protocol):
-    """An open port, for the type checkers of users, to which C{IListeningPort} has no methods."""
+    """An open port, for users' type checkers, to which C{IListeningPort} has no methods."""
 
     def getHost(self) -> Any:
         """Return the address, such as C{IPv4Address}."""
 
     def stopListening(self) -> Any:
-        """Close the port. Connections stay."""
+        """Close the port. Its connections stay open."""
 
 
 def listen(
@@ -85,21 +84,21 @@ def listen(
     tls: ServerTLSOptions | None = None,
 ) -> Deferred[IListeningPort]:
     """
-    Listen at an endpoint string of any type that Twisted has, or at an inherited address.
+    Listen on an endpoint string of any type that Twisted supports, or on an inherited address.
 
-    @param description: Such as C{tcp:9000:interface=127.0.0.1}; with L{HELD} before it the port
-        is bound only. A socket that systemd hands over listens already.
-    @param tls: For TLS on an endpoint that has none itself.
-    @return: The listening port; one with TLS has its C{certificates}. Fails with
+    @param description: An endpoint such as C{tcp:9000:interface=127.0.0.1}; with the prefix L{HELD}
+        the port is only bound. A socket passed by systemd already listens.
+    @param tls: Options for TLS on an endpoint without TLS.
+    @return: The listening port; a TLS port has an attribute C{certificates}. Fails with
         C{CannotListenError} if the address is taken.
-    @raise ValueError: If the string is no endpoint.
+    @raise ValueError: If the string is not an endpoint.
     """
     isHeld = description.startswith(HELD)
     description = description.removeprefix(HELD)
     inherited = _INHERITED.fullmatch(description)
     own: _Proxy = _FastReactor(reactor, isHeld)
     if inherited is not None:
-        # Only TCP carries TLS; a socket without it is listened on as it is.
+        # Only TCP carries TLS; a socket without TLS is used directly.
         own = _Inheritor(reactor, int(inherited[1]), isHeld)
         description = inherited[2] or "tcp:0"
     endpoint = _endpoint(own, description)
@@ -108,7 +107,7 @@ def listen(
         raise ValueError("the endpoint has TLS itself, and so has the option tls")
     if not isEncrypted and tls is None:
         return endpoint.listen(factory)
-    # Late: OpenSSL takes megabytes.
+    # Imported late: OpenSSL takes megabytes.
     from storagegate.net.certificates import follow, withOptions
 
     if tls is None:
@@ -132,8 +131,8 @@ def certificateFiles(description: str) -> Mapping[str, str]:
     Return the files of the certificates of an endpoint.
 
     @param description: The endpoint, in which a backslash escapes a colon or an equals sign.
-    @return: For C{ssl:} C{privateKey}, C{certKey} and others by the names of the arguments, for
-        C{tls:} the C{path} of the folder, else none.
+    @return: For C{ssl:}, C{privateKey}, C{certKey} and others by argument name; for C{tls:}, the
+        C{path} of the directory; otherwise empty.
     """
     positional, named = [], {}
     for part in _PARTS.findall(description):
@@ -158,11 +157,10 @@ def _plain(text: str) -> str:
 @frozen
 class BoundSocket:
     """
-    An address that is bound for other processes.
+    An address bound for other processes.
 
-    @ivar port: Keeps the socket open; it accepts nothing, and refuses until another process
-        listens.
-    @ivar tail: The description of the layers above the socket; empty for none.
+    @ivar port: Keeps the socket open; it refuses connections until another process listens.
+    @ivar tail: The description of the layers above the socket, or an empty string.
     """
 
     port: Any
@@ -175,7 +173,7 @@ class BoundSocket:
         return address
 
     def inherited(self, descriptor: int) -> str:
-        """Describe the address to the process that gets the socket as C{descriptor}."""
+        """Return the description for a process that inherits the socket as C{descriptor}."""
         return f"inherited:{descriptor}:{self.tail}" if self.tail else f"inherited:{descriptor}"
 
 
@@ -183,9 +181,9 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
     Bind the address of an endpoint string, for other processes to listen on.
 
-    @param description: Of an endpoint that is not inherited.
-    @return: The socket. Fails with C{CannotListenError} if it is taken.
-    @raise ValueError: If the string is no endpoint.
+    @param description: An endpoint that is not inherited.
+    @return: The socket. Fails with C{CannotListenError} if the address is taken.
+    @raise ValueError: If the string is not an endpoint.
     """
     tail = description if description.startswith(ENCRYPTED) else ""
     factory = Factory()
@@ -198,7 +196,7 @@ def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
     except (AttributeError, LookupError, TypeError) as error:
-        # From the parsers of endpoints, for a socket or the name of an option that is none.
+        # Raised by the parsers of endpoints, for an unknown socket or option.
         isAdopted = description.startswith("systemd:")
         reason = "systemd has handed over no such socket" if isAdopted else str(error)
         raise ValueError(reason) from error
@@ -206,7 +204,7 @@ def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
 
 
 class _Proxy:
-    """A reactor for endpoints, which listens differently."""
+    """A reactor proxy for endpoints, which listens differently."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -223,7 +221,7 @@ class _Proxy:
 
 
 class _FastReactor(_Proxy):
-    """Makes our ports instead of the reactor's own."""
+    """Makes our ports instead of the reactor's."""
 
     def __init__(self, reactor: Any, isHeld: bool) -> None:
         super().__init__(reactor)
@@ -251,7 +249,7 @@ class _FastReactor(_Proxy):
     def adoptStreamPort(
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
     ) -> IListeningPort:
-        """Listen on a socket that another process has opened."""
+        """Listen on a socket opened by another process."""
         port: Any
         if addressFamily == socket.AF_UNIX:
             port = GivenUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
@@ -265,7 +263,7 @@ class _FastReactor(_Proxy):
 
 
 class _Inheritor(_Proxy):
-    """Listens on a descriptor instead of what the endpoint would bind."""
+    """Listens on a descriptor instead of the endpoint's address."""
 
     def __init__(self, reactor: Any, descriptor: int, isHeld: bool) -> None:
         super().__init__(reactor)
@@ -276,17 +274,18 @@ class _Inheritor(_Proxy):
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
     ) -> IListeningPort:
         """Listen on the socket."""
-        # The port has a descriptor of its own; with this one open, the socket would outlive it.
+        # The port has its own descriptor; with this one open, the socket would outlive the port.
         with socket.socket(fileno=self._descriptor) as given:
             fast = _FastReactor(self._reactor, self._isHeld)
             opened = fast.adoptStreamPort(self._descriptor, given.family, factory)
-        # Others accept on the same socket: one that takes all that waits would have all the work.
+        # Others accept on the same socket: a process that accepts every waiting connection would
+        # get all the work.
         opened.sharesSocket()  # type: ignore[attr-defined]
         return opened
 
 
 class _Binder(_Proxy):
-    """Binds and does not listen: the first process that serves does."""
+    """Binds without listening: the first process that serves listens."""
 
     def listenTCP(
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
@@ -309,8 +308,8 @@ class _Binder(_Proxy):
     def adoptStreamPort(
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
     ) -> IListeningPort:
-        """Keep a socket that another process has opened."""
-        # Not in one of our own ports: as those close, they accept waiting connections.
+        """Keep a socket opened by another process."""
+        # Not in one of our own ports, which accept waiting connections when they close.
         if addressFamily == socket.AF_UNIX:
             given = AdoptedPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
             return _deaf(_started(given, False))
@@ -319,7 +318,7 @@ class _Binder(_Proxy):
 
 def _deaf(port: Any) -> IListeningPort:
     port.stopReading()
-    # To shut the socket down would do so for every process that has it.
+    # A shutdown of the socket would affect every process that has it.
     port._shouldShutdown = False
     bound: IListeningPort = port
     return bound
@@ -339,9 +338,9 @@ def listenDatagrams(
     """
     Listen for datagrams.
 
-    @param place: C{HOST:PORT}, port 0 takes a free one; or C{inherited:FD}.
+    @param place: C{HOST:PORT}, with port 0 for a free one; or C{inherited:FD}.
     @param protocol: Receives the datagrams.
-    @param maxPacketSize: Bytes of a datagram that are read.
+    @param maxPacketSize: Maximum number of bytes read of a datagram.
     @raise CannotListenError: If the address cannot be bound.
     """
     port: IListeningPort
@@ -350,7 +349,7 @@ def listenDatagrams(
         host, number = _split(place)
         port = reactor.listenUDP(number, protocol, interface=host, maxPacketSize=maxPacketSize)
         return port
-    # The port has a descriptor of its own; with this one open, the socket would outlive it.
+    # The port has its own descriptor; with this one open, the socket would outlive the port.
     with socket.socket(fileno=descriptor) as given:
         port = reactor.adoptDatagramPort(descriptor, given.family, protocol, maxPacketSize)
     return port
@@ -358,8 +357,9 @@ def listenDatagrams(
 
 def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     """
-    Bind an address several times, for as many processes: the kernel gives all datagrams of a peer
-    to the same one. A socket outlives its process, so that nothing is lost while one is replaced.
+    Bind an address several times, once for each process. The kernel delivers all datagrams of a
+    peer to the same socket. A socket outlives its process, so that nothing is lost while the
+    process is replaced.
 
     @param place: C{HOST:PORT}.
     @param count: The number of sockets.
@@ -369,7 +369,8 @@ def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sockets: list[socket.socket] = []
     try:
-        # Alone first: others that share would be given a part of our datagrams.
+        # Bound exclusively first: another process that shares the address would get part of our
+        # datagrams.
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((host, port))
             port = probe.getsockname()[1]
@@ -388,11 +389,11 @@ def bindDatagrams(place: str, count: int) -> list[socket.socket]:
 
 def reservePort(place: str) -> socket.socket:
     """
-    Keep a TCP port for processes that bind it together, each with C{SO_REUSEPORT}.
+    Reserve a TCP port for processes that share it with C{SO_REUSEPORT}.
 
-    @param place: C{HOST:PORT}; port 0 takes a free one.
-    @return: A socket that is bound to it and never listens.
-    @raise CannotListenError: If it cannot be bound, or another process has it.
+    @param place: C{HOST:PORT}, with port 0 for a free one.
+    @return: A socket that is bound to the port and never listens.
+    @raise CannotListenError: If the port cannot be bound, or another process has it.
     """
     host, port = _split(place)
     try:
@@ -416,12 +417,14 @@ def _split(place: str) -> tuple[str, int]:
 
 def processReactor(given: Any = None) -> Any:
     """
-    Return a reactor, ready for what runs on it.
+    Return a reactor, prepared for use.
 
-    Imported late: importing it chooses one. In a program of asyncio's one is started on its loop.
+    It is imported late, as the import installs one. In an asyncio program, a reactor is started on
+    the running loop.
 
     @param given: The caller's choice; C{None} for the reactor of the process.
-    @raise RuntimeError: If asyncio's loop runs, and the process has a reactor that is not on it.
+    @raise RuntimeError: If an asyncio loop is running, and the process has a reactor that is not on
+        it.
     """
     if given is None:
         if events._get_running_loop() is not None:
@@ -439,19 +442,19 @@ def processReactor(given: Any = None) -> Any:
 
 def measureMonotonically(reactor: Any) -> None:
     """
-    Let a reactor measure time by the monotonic clock, which is never set.
+    Make a reactor use the monotonic clock, which is never set.
 
-    Twisted's reactors measure by C{time.time}: set back by an hour, it stops every timer for an
-    hour; set ahead, it fires all of them. C{reactor.seconds()} is no date after this. Calls that
-    were scheduled before keep the time that is left. Does nothing to a reactor that measures in
-    another way, such as a C{Clock} of tests, nor a second time.
+    Twisted's reactors use C{time.time}: setting it back by an hour stops every timer for an hour;
+    setting it ahead fires all of them. C{reactor.seconds()} is no longer a date after this. Calls
+    already scheduled keep their remaining time. Does nothing to a reactor with another clock, such
+    as a C{Clock} of tests, nor when called again.
 
-    @param reactor: Of any kind.
+    @param reactor: A reactor of any kind.
     """
     if not isinstance(reactor, ReactorBase) or reactor.seconds is not time.time:
         return
     passed = time.monotonic() - time.time()
-    # The same shift for all: their order in the reactor's heap stays right.
+    # The same shift for all keeps their order in the reactor's heap.
     for call in (*reactor._pendingTimedCalls, *reactor._newTimedCalls):
         call.time += passed
         call.seconds = time.monotonic
@@ -460,12 +463,11 @@ def measureMonotonically(reactor: Any) -> None:
 
 def chooseReactor(name: str | None) -> Any:
     """
-    Return the process's reactor, after it was installed if need be.
+    Return the process's reactor, installing it if necessary.
 
-    @param name: C{asyncio}; C{default} or C{None} for the reactor that the process has, or else
-        Twisted's default one.
-    @raise SystemExit: If the process has another reactor already.
-    @raise ValueError: If it is another name.
+    @param name: C{asyncio}; C{default} or C{None} for the process's reactor, or Twisted's default.
+    @raise SystemExit: If the process already has another reactor.
+    @raise ValueError: If the name is unknown.
     """
     if name not in (None, "default", "asyncio"):
         raise ValueError(f'reactor is "default" or "asyncio", not {name!r}')
@@ -480,7 +482,7 @@ def isLoopback(address: IAddress | str) -> bool:
     """
     Return whether only this machine can connect to an address.
 
-    @param address: Of a listener, bound or as a number; a UNIX socket is no way for others.
+    @param address: The address of a listener, bound or as an IP address; a UNIX socket is local.
     """
     if isinstance(address, IPv4Address | IPv6Address):
         address = address.host
@@ -491,7 +493,7 @@ def formatAddress(address: IAddress) -> str:
     """
     Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}.
 
-    @param address: Of a listener; an address of another type is formatted by C{str}.
+    @param address: The address of a listener; other types are formatted by C{str}.
     """
     if isinstance(address, IPv4Address):
         return f"{address.host}:{address.port}"
@@ -504,9 +506,9 @@ def formatAddress(address: IAddress) -> str:
 
 def endAsyncioTasks(result: Any) -> Any:
     """
-    End what an application has left running in asyncio's loop, under the asyncio reactor.
+    End the tasks that an application has left in asyncio's loop, under the asyncio reactor.
 
-    @param result: Returned at the end.
+    @param result: The value to return.
     """
     if "storagegate.net.asyncioreactor" not in sys.modules or events._get_running_loop() is None:
         return result
@@ -522,13 +524,13 @@ def runUntilStopped(
     listeners: Callable[[], Iterable[tuple[str, ListeningPort]]],
 ) -> None:
     """
-    Serve until the process is stopped: for scripts.
+    Serve until the process is stopped, for scripts.
 
-    @param opening: Fires when the listeners are open; C{None} if they are.
-    @param stop: Stops serving; its Deferred is waited for.
-    @param listeners: Returns the open ports, each with its transport, to be written to standard
-        error in a line each.
-    @raise SystemExit: If one could not be opened.
+    @param opening: Fires when the listeners are open; C{None} if they are already open.
+    @param stop: Stops serving; may return a Deferred to wait for.
+    @param listeners: Returns the open ports, each with its transport's name; they are printed to
+        standard error, one per line.
+    @raise SystemExit: If a listener could not be opened.
     """
     failures: list[str] = []
 

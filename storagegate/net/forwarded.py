@@ -1,16 +1,16 @@
 """
 The client's address behind trusted proxies, for HTTP, WebSocket, gRPC, S3 and the console.
 
-A proxy appends the address of its own peer to C{X-Forwarded-For}, so the list is read from its end,
-and as far as proxies are trusted. An element is an address in any form that proxies write, those of
-C{Forwarded} (RFC 7239 section 6) included::
+A proxy appends the address of its peer to C{X-Forwarded-For}, so the list is read from its end,
+through the trusted proxies. An element is an address in any form that proxies write, including the
+forms of C{Forwarded} (RFC 7239 section 6)::
 
     element = [quote] node [":" port] [quote]
     node    = IPv4address / IPv6address / "[" IPv6address "]"
     port    = 1*5DIGIT / "_" 1*(ALPHA / DIGIT / "." / "_" / "-")
 
-Anything else, C{unknown} for example, ends the walk: the last trusted proxy counts as the client.
-No text of a field is kept; addresses are written anew.
+Anything else, such as C{unknown}, ends the search: the last trusted proxy counts as the client.
+Addresses are formatted again, so that no text of a field is kept.
 """
 
 import re
@@ -27,7 +27,7 @@ _log = Logger()
 _limited = RateLimitedLog(_log)
 
 Trust = Callable[[str, int], bool]
-"""Says of an address, and how many hops away it is (0: the peer itself), whether to trust it."""
+"""Returns whether to trust an address, given its distance in hops (0 for the peer itself)."""
 
 _NAMED = {
     "loopback": ("127.0.0.0/8", "::1/128"),
@@ -36,23 +36,24 @@ _NAMED = {
 }
 
 TrustedProxies = bool | int | str | Iterable[str] | Trust | None
-"""C{trustProxy} of an application and C{trustedProxies} of a gateway, see L{compileTrust}."""
+"""C{trustProxy} of an application and C{trustedProxies} of a gateway; see L{compileTrust}."""
 
 _EVERY_IPV4 = readNetwork("0.0.0.0/0")
 
-# More addresses in a row than any chain of proxies has.
+# Maximum number of addresses in a chain, more than any chain of proxies has.
 _MAX_HOPS = 50
 
 
 def compileTrust(value: Any) -> Trust | None:
     """
-    Read the option that names trusted proxies.
+    Compile the option that names trusted proxies.
 
-    @param value: C{False}, C{True} (every peer: only where none but a proxy can connect), how
-        many proxies there are, an address, network or one of C{loopback linklocal uniquelocal}, a
-        list or comma-separated text of those, or a function of an address and its distance.
+    @param value: C{False}, C{True} (every peer: only if nothing but a proxy can connect), the
+        number of proxies, an address, a network or one of C{loopback linklocal uniquelocal}, a list
+        or comma-separated text of addresses and networks, or a function of an address and its
+        distance.
     @return: C{None} to trust no proxy.
-    @raise ValueError: If it is none of that.
+    @raise ValueError: If the value is invalid.
     """
     if value is False or value is None:
         return None
@@ -80,7 +81,7 @@ def _networks(names: Iterable[Any]) -> Trust:
         except ValueError as error:
             raise ValueError(f"names what is no network: {error}") from None
         if ":" in str(name) and networks[-1] == _EVERY_IPV4:
-            # Who writes the network of a translator does not mean all of IPv4.
+            # The network of an address translator is not meant as all of IPv4.
             raise ValueError(f"{name} stands for every IPv4 address; name those of the proxies")
 
     def trust(address: str, hop: int) -> bool:
@@ -94,7 +95,8 @@ def _networks(names: Iterable[Any]) -> Trust:
 
 
 _LONGEST_ELEMENT = 160
-"""Characters: an address with its zone, brackets, quotes, and a port by a name of 63 letters."""
+"""Maximum number of characters: an address with zone, brackets, quotes, and a port name of 63
+letters."""
 
 _PORT = re.compile(r":(?:[0-9]{1,5}|_[\w.-]{1,63})", re.ASCII)
 
@@ -121,18 +123,19 @@ def _readNode(text: str) -> str | None:
 
 def readElement(element: str) -> str | None:
     """
-    Read one element of C{X-Forwarded-For}, or the C{for} of C{Forwarded}.
+    Parse one element of C{X-Forwarded-For}, or the C{for} of C{Forwarded}.
 
-    @return: The address in its canonical form, without port, brackets, quotes and zone; that of
-        IPv4 where IPv6 carries one. C{None} for what is no address.
+    @return: The address in canonical form, without port, brackets, quotes and zone; an IPv4 address
+        carried in IPv6 as IPv4. C{None} if it is not an address.
     """
     element = element.strip()
     return _readNode(element) if len(element) <= _LONGEST_ELEMENT else None
 
 
 def _readForwarded(element: str) -> str | None:
-    """Return the address of one element of C{Forwarded}; C{None} without exactly one."""
-    # A comma or semicolon within quotes cannot be part of an address: what it splits is none.
+    """Return the address in one element of C{Forwarded}; C{None} without exactly one."""
+    # A comma or semicolon within quotes cannot be part of an address, so the split parts are
+    # invalid.
     named = [pair.partition("=") for pair in element.split(";")]
     nodes = [value for name, _, value in named if name.strip().lower() == "for"]
     return readElement(nodes[0]) if len(nodes) == 1 else None
@@ -142,11 +145,11 @@ def clientAddresses(
     peer: str, trust: Trust | None, forwardedFor: str, forwarded: str = ""
 ) -> list[str]:
     """
-    Return the addresses that may be believed, from the peer outwards; the last is the client.
+    Return the trustworthy addresses, from the peer towards the client, which is the last one.
 
     @param forwardedFor: The values of C{X-Forwarded-For}.
-    @param forwarded: Those of C{Forwarded}, which are read only without the others: a proxy that
-        writes one field lets a client's other one pass.
+    @param forwarded: The values of C{Forwarded}, used only without C{X-Forwarded-For}: a proxy that
+        writes one field passes on the client's other one.
     """
     addresses = [peer]
     if trust is None:
@@ -157,10 +160,10 @@ def clientAddresses(
         if not field:
             return addresses
     hop = 0
-    # The front of a longer list is one piece, and no address.
+    # The front of a longer list stays one piece, which is not an address.
     for element in reversed(field.rsplit(",", _MAX_HOPS)):
         if not element or element.isspace():
-            # An empty element is none (RFC 9110 section 5.6.1).
+            # An empty element is ignored (RFC 9110 section 5.6.1).
             continue
         if hop >= _MAX_HOPS or not trust(addresses[-1], hop):
             break
@@ -180,16 +183,16 @@ def clientAddresses(
 
 def metadataAddress(peer: str, trust: Trust | None, metadata: Iterable[tuple[str, Any]]) -> str:
     """
-    Return the address of a client of gRPC, as trusted proxies name it in the metadata.
+    Return the address of a gRPC client, as reported by trusted proxies in the metadata.
 
-    @param metadata: Of a call; each field may come several times.
+    @param metadata: The metadata of a call; fields may be repeated.
     """
     if trust is None:
         return peer
     values: dict[str, list[str]] = {"x-forwarded-for": [], "forwarded": []}
     for name, value in metadata:
         if name in values:
-            # All values: the last ones are those that proxies have added.
+            # All values, as proxies have added the last ones.
             values[name].append(str(value))
     joined = (",".join(each) for each in values.values())
     return clientAddresses(peer, trust, *joined)[-1]

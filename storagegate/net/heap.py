@@ -1,8 +1,8 @@
 """
-Gives the memory of a peak back to the system.
+Returns the memory of a peak to the system.
 
-The allocator of C keeps freed blocks between blocks that are still in use: after bodies of 9 MiB
-from 150 clients a process stayed at 1 GB. C{malloc_trim} gives the pages of such blocks back.
+The C allocator keeps freed blocks between blocks in use: after bodies of 9 MiB from 150 clients, a
+process stayed at 1 GB. C{malloc_trim} releases the pages of such blocks.
 """
 
 import ctypes
@@ -11,20 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 TRIM_SECONDS = 10.0
-"""Between two looks at the memory, which take 20 microseconds."""
+"""Time between checks of the memory, each of which takes 20 microseconds."""
 
 TRIM_BYTES = 32 * 1024 * 1024
-"""Growth that is worth a trim: some milliseconds of a thread, in which others that allocate may
-wait, and pages that have to be zeroed when they are used again."""
+"""Growth that justifies a trim, which takes a few milliseconds in a thread, may block other threads
+that allocate, and makes the kernel zero pages on reuse."""
 
 _MAX_PAUSE = 32
-"""Looks between two trims that give nothing back: five minutes."""
+"""Maximum number of checks between two trims that release nothing: five minutes."""
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def anonymousMemory() -> int:
-    """Return the resident bytes of this process that are not of files; 0 if that is not known."""
+    """Return the resident bytes of this process not backed by files; 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _size, resident, shared = map(int, file.read().split()[:3])
@@ -44,9 +44,9 @@ class HeapTrimmer:
     """
     Trims the heap in a thread when the process has grown by L{TRIM_BYTES} since the last time.
 
-    A trim in the middle of a peak gives nothing back, and what is freed later does not make the
-    process grow. So it is repeated, after longer and longer pauses, while the process has so much
-    more than it once had.
+    A trim during a peak releases nothing, and memory freed later does not make the process grow. So
+    the trim is repeated, after increasing pauses, while the process is that much larger than its
+    minimum.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HeapTrimmer:
     ) -> None:
         """
         @param reactor: Provides time and threads.
-        @param memory: Returns the bytes that the process has.
+        @param memory: Returns the size of the process in bytes.
         @param trim: Called in a thread.
         """
         self._reactor = reactor
@@ -68,7 +68,7 @@ class HeapTrimmer:
         self._pause = 1
 
     def start(self) -> None:
-        """Begin to look, until the reactor stops."""
+        """Check the memory periodically until the reactor stops."""
         self._least = self._left = self._memory()
         self._wait()
 

@@ -1,6 +1,6 @@
 """
-Messages between a supervisor and its workers, over a pair of UNIX sockets: frames of four bytes of
-length, most significant first, and a JSON object, whose C{kind} is one of::
+Messages between a supervisor and its workers, over a pair of UNIX sockets. A frame is a four-byte
+big-endian length and a JSON object whose C{kind} is one of::
 
     supervisor to worker            worker to supervisor
     setup     see WorkerSetup       ready
@@ -13,12 +13,12 @@ length, most significant first, and a JSON object, whose C{kind} is one of::
     ping                            pong
     stop
 
-What only one process can read at a time, such as the datagrams of a stream, is read by the
-predecessor of a worker, until that sends C{left}; then its successor gets C{enter}.
+Exclusive input, which only one process can read at a time, such as the datagrams of a stream, is
+read by the predecessor of a worker until it sends C{left}; then its successor receives C{enter}.
 
-A worker that reads the end of the stream has lost its supervisor, and stops in order.
+A worker that reads the end of the stream has lost its supervisor, and stops gracefully.
 
-Nothing is kept or repeated: a process that does not run when a message is sent misses it.
+Messages are not stored or repeated: a process that is not running misses them.
 """
 
 import socket
@@ -39,13 +39,15 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 MAX_FRAME = 16 * 1024 * 1024
-"""Bytes of one message: the counts of a busy worker are some hundred kilobytes."""
+"""Maximum number of bytes of a message: the metrics of a busy worker take a few hundred
+kilobytes."""
 
 MAX_WAITING = 4 * MAX_FRAME
-"""Bytes held back for a process that does not read, until it does or is killed a minute later."""
+"""Maximum number of bytes buffered for a process that does not read, until it does or is killed a
+minute later."""
 
 CONTROL = 3
-"""The descriptor of a worker's end of the pair: the first after the standard ones."""
+"""The descriptor of a worker's end of the pair: the first after the standard streams."""
 
 Message = dict[str, Any]
 
@@ -55,12 +57,13 @@ class WorkerSetup:
     """
     The first message to a worker.
 
-    @ivar index: Its index, from 0; its successor has the same.
+    @ivar index: The index of the worker, from 0; its successor has the same.
     @ivar count: The number of workers.
     @ivar places: The address of each listener, by name.
-    @ivar memory: Descriptors of memory that all share, by name.
-    @ivar options: The program's own values.
-    @ivar isNext: Whether another worker of its index still reads; it has to wait for that.
+    @ivar memory: Descriptors of shared memory, by name.
+    @ivar options: Values of the program.
+    @ivar isNext: Whether another worker with the same index still reads, so that this one has to
+        wait.
     """
 
     index: int
@@ -73,16 +76,16 @@ class WorkerSetup:
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """
-    Write a frame.
+    Encode a frame.
 
-    @param message: Values that JSON can carry, by name.
+    @param message: Values that JSON can represent, by name.
     """
     body = json.encode(message)
     return struct.pack("!I", len(body)) + body
 
 
 def setupMessage(setup: WorkerSetup) -> Message:
-    """Make the message that begins a worker: the fields of its setup."""
+    """Make the first message to a worker: the fields of its setup."""
     return {"kind": "setup", **asdict(setup)}
 
 
@@ -101,8 +104,8 @@ def readBlocking(control: socket.socket) -> Message | None:
     """
     Read one message before the reactor runs.
 
-    @param control: A socket that blocks without a limit.
-    @return: C{None} if the other side is gone.
+    @param control: A blocking socket without a timeout.
+    @return: C{None} if the other side has closed.
     """
     head = control.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
@@ -117,8 +120,8 @@ class ControlProtocol(Int32StringReceiver):
     """
     One side of the pair.
 
-    While the other side does not read, up to L{MAX_WAITING} bytes wait; further messages are lost,
-    for a process that has stopped must not fill the memory of another.
+    While the other side does not read, up to L{MAX_WAITING} bytes are buffered and further messages
+    are dropped, so that a stopped process does not exhaust another's memory.
     """
 
     _log = Logger()
@@ -128,7 +131,7 @@ class ControlProtocol(Int32StringReceiver):
     def __init__(self, received: Callable[[Message], object], lost: Callable[[], object]) -> None:
         """
         @param received: Called with each message.
-        @param lost: Called when the other side is gone.
+        @param lost: Called when the other side has closed.
         """
         self._received = received
         self._lost = lost
@@ -143,7 +146,7 @@ class ControlProtocol(Int32StringReceiver):
         transport.registerProducer(self, True)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message. Does nothing if the other side is gone."""
+        """Send a message. Does nothing if the other side has closed."""
         if self.transport is None:
             return
         frame = encode(message)
@@ -157,11 +160,11 @@ class ControlProtocol(Int32StringReceiver):
             self._log.warn("a process of this daemon does not read: messages to it are lost")
 
     def pauseProducing(self) -> None:
-        """Hold messages back."""
+        """Buffer messages."""
         self._isPaused = True
 
     def resumeProducing(self) -> None:
-        """Send the messages that were held back."""
+        """Send buffered messages."""
         self._isPaused = self._isFull = False
         while self._waiting and not self._isPaused and self.transport is not None:
             frame = self._waiting.popleft()
@@ -172,7 +175,7 @@ class ControlProtocol(Int32StringReceiver):
         """Do nothing: L{connectionLost} follows."""
 
     def stringReceived(self, string: bytes) -> None:
-        """Take a message."""
+        """Process a message."""
         try:
             message = json.decode(string)
         except DecodeError:
@@ -187,7 +190,7 @@ class ControlProtocol(Int32StringReceiver):
 
 
 def adopt(reactor: Any, control: socket.socket, protocol: ControlProtocol) -> None:
-    """Read and write by the reactor from now on; the socket object is closed."""
+    """Let the reactor read and write from now on; the socket object is closed."""
     factory = Factory.forProtocol(lambda: protocol)
     reactor.adoptStreamConnection(control.fileno(), socket.AF_UNIX, factory)
     control.close()
@@ -203,11 +206,12 @@ class WorkerIPC:
     @ivar index: The index of this worker, from 0.
     @ivar count: The number of workers.
     @ivar memory: The descriptors of shared memory, by name.
-    @ivar control: The protocol, for the reactor to read by.
-    @ivar retired: Called with seconds of patience when another process takes the worker's place.
-    @ivar stopped: Called when everything stops, and when the supervisor is gone.
-    @ivar isWaiting: Whether another worker still reads what only one process can.
-    @ivar entered: Called when it does so no more.
+    @ivar control: The protocol for the reactor.
+    @ivar retired: Called with the grace for idle connections in seconds when another process takes
+        the worker's place.
+    @ivar stopped: Called when everything stops, or the supervisor has ended.
+    @ivar isWaiting: Whether another worker still reads exclusive input.
+    @ivar entered: Called when the other worker has stopped reading it.
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
@@ -229,7 +233,7 @@ class WorkerIPC:
         Send a message to every other worker.
 
         @param topic: Only subscribers of the same topic are called.
-        @param payload: Any value that JSON can carry.
+        @param payload: Any value that JSON can represent.
         """
         self.control.send({"kind": "say", "topic": topic, "payload": payload})
 
@@ -237,18 +241,18 @@ class WorkerIPC:
         """
         Register a function for the messages of the other workers on a topic.
 
-        @param topic: The same text as in L{broadcast} of the others.
+        @param topic: The topic that the other workers pass to L{broadcast}.
         @param callback: Called with the payload of each message, in the reactor thread.
         """
         self._subscribers.setdefault(topic, []).append(callback)
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
         """
-        Ask every worker, this one included.
+        Ask every worker, including this one.
 
-        @param topic: Selects the function that L{answer} has registered in each worker.
-        @param payload: Any value that JSON can carry.
-        @return: The replies of those that reply within a second, in no order.
+        @param topic: Selects the function registered with L{answer} in each worker.
+        @param payload: Any value that JSON can represent.
+        @return: The replies received within a second, in no particular order.
         """
         number = next(self._ids)
         replies: Deferred[list[Any]] = Deferred()
@@ -260,8 +264,8 @@ class WorkerIPC:
         """
         Ask the supervisor.
 
-        @param payload: Any value that JSON can carry.
-        @return: Its reply, alone in a list; an empty list if the supervisor is gone.
+        @param payload: Any value that JSON can represent.
+        @return: A list of the reply; an empty list if the supervisor has ended.
         """
         number = next(self._ids)
         replies: Deferred[list[Any]] = Deferred()
@@ -271,10 +275,11 @@ class WorkerIPC:
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:
         """
-        Call a function for this worker's reply to questions of a topic.
+        Register a function that replies to questions on a topic.
 
-        @param topic: A text; a later function for the same topic replaces this one.
-        @param callback: Called with the payload of the question; returns what JSON can carry.
+        @param topic: The topic; a later function for the same topic replaces this one.
+        @param callback: Called with the payload of the question; returns a value that JSON can
+            represent.
         """
         self._answers[topic] = callback
 
@@ -283,7 +288,7 @@ class WorkerIPC:
         self.control.send({"kind": "ready"})
 
     def leave(self) -> None:
-        """Report to the supervisor that this worker reads no more what only one process can."""
+        """Report to the supervisor that this worker no longer reads exclusive input."""
         self.control.send({"kind": "left"})
 
     def _received(self, message: Message) -> None:

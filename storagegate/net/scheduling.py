@@ -1,10 +1,10 @@
 """
 Time slices for the input of connections.
 
-One read can bring input that takes many milliseconds: a thousand small calls, or fragments of a
-byte. A connection handles its input for a slice; what is left waits in a queue, of which a reactor
+The input of one read can take many milliseconds: a thousand small calls, or one-byte fragments. A
+connection handles its input for a slice of time; the rest waits in a queue, from which each reactor
 iteration continues one connection for one slice. In between the reactor reads the other sockets, so
-a client that sends one message at a time waits for a slice, and not for all that others have sent.
+a client that sends one message at a time waits for a slice, not for all the input of others.
 """
 
 from collections import deque
@@ -15,21 +15,21 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 SLICE_SECONDS = 0.0005
-"""How long a connection handles input in one reactor iteration: a small call takes 0.02 to 0.1 ms,
-an iteration 0.03 ms more."""
+"""Time that a connection handles input in one reactor iteration: a small call takes 0.02 to 0.1 ms,
+an iteration adds 0.03 ms."""
 
 SLICE_MESSAGES = 64
-"""How many messages it handles then at most, and at least one: they have effects that take time
-after the slice. A small call over TCP takes 0.02 ms: with 16, pipelined ones were a tenth slower,
-and other clients had no more."""
+"""Maximum number of messages of a slice, which handles at least one, as their effects take time
+after it. A small call over TCP takes 0.02 ms: with 16, pipelined calls were 10 % slower without a
+benefit for other clients."""
 
 
 class InputScheduler:
     """
-    Divides time among the connections of a listener that have input left.
+    Divides time between the connections of a listener that have input left.
 
-    A connection calls L{begin} where it has handled a message and has more, then L{isOver} after
-    each one, and where that is true it stops reading, and calls L{wait}.
+    A connection that has handled a message and has more calls L{begin}, then L{isOver} after each
+    message. At the end of the slice, it stops reading and calls L{wait}.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -43,9 +43,9 @@ class InputScheduler:
 
     def isOver(self, handled: int = 0) -> bool:
         """
-        Return whether the others come first now.
+        Return whether other connections now come first.
 
-        @param handled: Messages that the connection has handled in this slice.
+        @param handled: The number of messages handled in this slice.
         """
         return handled >= SLICE_MESSAGES or self._clock.seconds() >= self._end
 
@@ -53,14 +53,15 @@ class InputScheduler:
         """
         Enter the queue.
 
-        @param resume: Called once, when it is the connection's turn; also if that has ended.
+        @param resume: Called once, when it is the connection's turn, even if the connection has
+            ended.
         """
         self._waiting.append(resume)
         if len(self._waiting) == 1:
             self._clock.callLater(0, self._resumeNext)
 
     def turn(self) -> Deferred[None]:
-        """Enter the queue with work of another kind, of a slice or less; fires when it is on."""
+        """Enter the queue with other work of at most a slice; fires at its turn."""
         turn: Deferred[None] = Deferred()
         self.wait(partial(turn.callback, None))
         return turn

@@ -1,9 +1,9 @@
 """
-One file's way into a socket by C{sendfile}, without ever waiting for a disk in the reactor.
+Sending of a file with C{sendfile}, without waiting for a disk in the reactor.
 
-C{sendfile} of a page that is not in memory blocks the whole process for the time of a disk read.
-So each window is first probed with C{preadv(RWF_NOWAIT)}, which refuses to wait, and a window that
-is cold is read in a thread, which brings it into the page cache.
+C{sendfile} of a page that is not in memory blocks the whole process for a disk read. So each window
+is first probed with C{preadv(RWF_NOWAIT)}, which does not wait, and a cold window is first read in
+a thread, which brings it into the page cache.
 """
 
 import os
@@ -14,26 +14,26 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 Runner = Callable[..., Deferred[Any]]
-"""Calls C{function(*arguments)} in a thread and gives its result."""
+"""Calls C{function(*arguments)} in a thread and returns a Deferred of its result."""
 
-# Large enough that probing and the hop to a thread cost little, small enough that one connection
-# does not keep the reactor from the others.
+# Large enough that probing and a thread switch cost little, small enough that one connection does
+# not starve the others.
 _WINDOW = 512 * 1024
 
-# The kernel reads ahead 128 KiB at a time by default, so its pages come and go in such runs.
+# The kernel reads ahead 128 KiB at a time by default, so pages are cached and evicted in such runs.
 _PROBE_STEP = 128 * 1024
 
 
 class TruncatedFile(Exception):
-    """The file ended before the bytes that were promised."""
+    """The file is shorter than declared."""
 
 
 def _loadPages(fd: int, offset: int, count: int) -> None:
     """
     Bring a part of a file into the page cache. Called in a thread.
 
-    @param fd: A descriptor that is open for reading; its own position is not used.
-    @param count: How many bytes are read; the end of the file may come before.
+    @param fd: A descriptor open for reading; its file position is not used.
+    @param count: The number of bytes to read; the file may end earlier.
     @raise OSError: If the disk cannot be read.
     """
     buffer = bytearray(_PROBE_STEP)
@@ -49,10 +49,10 @@ def isWarm(fd: int, offset: int, count: int) -> bool:
     """
     Return whether a part of a file can be read without waiting for a disk.
 
-    One byte of each 128 KiB is probed. A file system that does not know counts as cold: a thread
-    too many is better than a stall.
+    One byte of each 128 KiB is probed. A file system without support counts as cold: a needless
+    thread is better than a stall.
 
-    @param fd: A descriptor that is open for reading; its own position is not used.
+    @param fd: A descriptor open for reading; its file position is not used.
     """
     probe = [bytearray(1)]
     try:
@@ -66,14 +66,14 @@ def isWarm(fd: int, offset: int, count: int) -> bool:
 
 class SendfileTransfer:
     """
-    How far a file has got.
+    The progress of a file transfer.
 
     @ivar offset: The next byte to send.
-    @ivar remaining: How many bytes are still to be sent.
+    @ivar remaining: The number of bytes still to be sent.
     @ivar reading: Whether a thread is reading ahead.
-    @ivar finished: Fires when L{end} is called, but not while a thread still reads the file. Only
-        a caller who cancels cannot be made to wait: a thread may then still read, and nothing but
-        read, even if the descriptor is that of another file next.
+    @ivar finished: Fires when L{end} is called, but not while a thread still reads the file. After
+        a cancellation, a thread may still read from the descriptor, even if it has been reused for
+        another file; it only reads.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class SendfileTransfer:
         onFailed: Callable[[Failure], None],
     ) -> None:
         """
-        @param fd: A descriptor that is open for reading, until L{finished} fires.
+        @param fd: A descriptor that stays open for reading until L{finished} fires.
         @param run: Calls a function with arguments in a thread.
-        @param onReady: Called when L{advance} makes sense again after reading ahead.
-        @param onFailed: Called when reading ahead failed, or the caller cancelled.
+        @param onReady: Called after reading ahead, when L{advance} can continue.
+        @param onFailed: Called when reading ahead has failed, or the caller has cancelled.
         """
         self._fd = fd
         self.offset = offset
@@ -106,7 +106,7 @@ class SendfileTransfer:
 
     def advance(self, socketNumber: int) -> None:
         """
-        Send what the socket takes, up to the end of a window; or start reading ahead.
+        Send as much as the socket accepts, up to the end of a window; or start reading ahead.
 
         @raise TruncatedFile: If the file has ended.
         @raise OSError: If the file or the socket has failed.
@@ -130,7 +130,7 @@ class SendfileTransfer:
 
     def end(self, reason: Failure | None) -> None:
         """
-        Fire L{finished}, now or when the thread has let go of the file.
+        Fire L{finished}, now or when the thread has finished with the file.
 
         @param reason: The failure of L{finished}; C{None} for success.
         """
@@ -138,7 +138,7 @@ class SendfileTransfer:
         if self.reading:
             self._outcome = reason
         elif not self.finished.called:
-            # A cancelled Deferred has fired already; its caller knows that it may close the file.
+            # A cancelled Deferred has already fired; its caller may close the file.
             if reason is None:
                 self.finished.callback(None)
             else:

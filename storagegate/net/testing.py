@@ -1,8 +1,8 @@
 """
-Connections in memory, for test clients: two protocols in one process, without a socket.
+In-memory connections for test clients: two protocols in one process, without a socket.
 
-What one side writes waits until L{MemoryConnection.deliver} hands it over, so that neither runs in
-the stack of the other, and a side that does not read lets the other one wait, as over a socket.
+Bytes written by one side wait until L{MemoryConnection.deliver} delivers them, so that neither side
+runs in the other's stack, and a side that does not read makes the other wait, as over a socket.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from zope.interface import alsoProvides
 LOCALHOST = "127.0.0.1"
 
 MAX_TURNS = 100_000
-"""After so many turns of the clock without an end, a test would run forever."""
+"""Maximum number of advances of the clock, after which a test is assumed to run forever."""
 
 _UNREAD = 64 * 1024
-"""Bytes that wait for the other side before the producer of a transport is paused."""
+"""Bytes buffered for the other side at which the producer of a transport is paused."""
 
 
 class MemoryTransport(StringTransport):
     """
     One side of a connection.
 
-    @ivar protocol: What receives here; the protocol may be exchanged, as by an upgrade.
+    @ivar protocol: The receiving protocol; it may be replaced, for example by an upgrade.
     @ivar isFull: Whether the producer is paused.
-    @ivar isAborted: Whether the connection was dropped from this side.
+    @ivar isAborted: Whether this side has dropped the connection.
     """
 
     protocol: Any
@@ -44,7 +44,7 @@ class MemoryTransport(StringTransport):
         """Do nothing."""
 
     def write(self, data: bytes) -> None:
-        """Keep bytes for the other side, and pause the producer if it lags."""
+        """Buffer bytes for the other side, and pause the producer if the other side lags."""
         if self.disconnecting or self.disconnected:
             return
         super().write(data)
@@ -59,7 +59,7 @@ class MemoryTransport(StringTransport):
         return self.producerState == "producing"
 
     def take(self) -> bytes:
-        """Return what was written, and resume the producer."""
+        """Return the written bytes, and resume the producer."""
         data: bytes = self.value()
         self.clear()
         if self.isFull:
@@ -73,7 +73,7 @@ class MemoryTransport(StringTransport):
         self.producer = None
 
     def abortConnection(self) -> None:
-        """Drop the connection with what was not delivered."""
+        """Drop the connection and any undelivered bytes."""
         self.clear()
         self.isAborted = True
         super().abortConnection()
@@ -105,19 +105,19 @@ class MemoryConnection:
 
     @property
     def unread(self) -> int:
-        """Return how many bytes of the server wait for the client."""
+        """Return the number of bytes from the server that wait for the client."""
         return self._server.io.tell()
 
     def setReading(self, wanted: bool) -> None:
         """
-        Let the client read, or not.
+        Resume or pause the client's reading.
 
         @param wanted: Whether it reads.
         """
         self._client.producerState = "producing" if wanted else "paused"
 
     def deliver(self) -> bool:
-        """Hand over what was written, each way once; return whether that was anything."""
+        """Deliver written bytes, once in each direction; return whether there were any."""
         moved = False
         for source, target in (
             (self._client, self._server),
@@ -135,7 +135,7 @@ class MemoryConnection:
         return moved
 
     def drop(self) -> None:
-        """End the connection without a word, as if its client had lost the network."""
+        """End the connection silently, as if the client had lost the network."""
         if not self.isOver:
             self._end(ConnectionAborted())
 
@@ -148,11 +148,11 @@ class MemoryConnection:
 
 def settle(clock: Clock, *deliverers: Callable[[], bool]) -> None:
     """
-    Deliver everything, and run what is due, until nothing is left to do.
+    Deliver everything, and run due calls, until nothing is left to do.
 
     @param clock: The clock of the server.
-    @param deliverers: Deliver what is on the way, and return whether that was anything.
-    @raise AssertionError: If that has no end.
+    @param deliverers: Deliver bytes in transit, and return whether there were any.
+    @raise AssertionError: If this does not end.
     """
     for _ in range(MAX_TURNS):
         moved = [deliver() for deliver in deliverers]
@@ -165,9 +165,9 @@ def settle(clock: Clock, *deliverers: Callable[[], bool]) -> None:
 
 class MemoryDriver:
     """
-    Runs a server and its clients in one process, by a clock.
+    Runs a server and its clients in one process, driven by a clock.
 
-    @ivar clock: The reactor's clock of both.
+    @ivar clock: The clock of both.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -176,25 +176,25 @@ class MemoryDriver:
 
     def watch(self, deliver: Callable[[], bool]) -> None:
         """
-        Have what is on the way delivered. For connections.
+        Register a function that delivers bytes in transit. For connections.
 
-        @param deliver: Delivers it, and returns whether that was anything.
+        @param deliver: Delivers the bytes, and returns whether there were any.
         """
         self._deliverers.append(deliver)
 
     def flush(self) -> None:
         """
-        Deliver everything, and run what is due.
+        Deliver everything, and run due calls.
 
-        @raise AssertionError: If that has no end.
+        @raise AssertionError: If this does not end.
         """
         settle(self.clock, *self._deliverers)
 
     def advance(self, seconds: float) -> None:
         """
-        Advance the clock, second by second, and run everything that is due.
+        Advance the clock, second by second, and run due calls.
 
-        @param seconds: How far, 0 or more.
+        @param seconds: The time to advance by, at least 0.
         """
         self.flush()
         while seconds > 0:

@@ -1,8 +1,8 @@
 """
-TLS of clients and listeners: options, contexts of clients made of the files that they name, errors
-of handshakes, and the files of listeners' certificates, which are read again when they change.
+TLS for clients and listeners: options, client contexts made from their files, handshake errors, and
+the files of listeners' certificates, which are reloaded when they change.
 
-OpenSSL is imported when a context is made: options are read in processes that never need one.
+OpenSSL is imported when a context is made, as some processes only read options.
 """
 
 import os
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
 
 MAX_NAMES = 64
-"""Server names of one service whose contexts are cached: each has a copy of the trust roots, which
-takes a megabyte and five milliseconds for those of the system."""
+"""Maximum number of cached contexts of one service, by server name: each has a copy of the trust
+roots, which takes 1 MB and 5 ms for the system's roots."""
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 
@@ -37,25 +37,25 @@ _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", r
 
 _PROTOCOLS = [b"http/1.1"]
 
-# Alerts of a server that does not accept the client's certificate, and has read no request.
+# Alerts of a server that rejects the client's certificate without reading a request.
 _REFUSALS = ("certificate", "unknown ca", "access denied", "decrypt error")
 
 _log = Logger()
 
 
 class TLSFileError(OSError):
-    """A file of the options cannot be used; the text begins with the name of the option."""
+    """A file named in the options cannot be used; the text begins with the name of the option."""
 
 
 def readFile(value: Any) -> str:
-    """Read the name of a file, which need not exist."""
+    """Validate the name of a file, which need not exist."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("is the name of a file")
     return value
 
 
 def _serverName(value: Any) -> str:
-    # Certificates have no other names than those of the Domain Name System (RFC 9525, section 2).
+    # Certificates contain only DNS names and addresses (RFC 9525, section 2).
     isText = isinstance(value, str)
     if not isText or not (_NAME.fullmatch(value) or isIPAddress(value) or isIPv6Address(value)):
         raise ValueError("is a name or an address, as certificates have it")
@@ -67,9 +67,9 @@ class ClientTLSOptions:
     """
     The trust roots and the client certificate for connections to an C{https} address.
 
-    @ivar caFile: Certificates of trusted authorities, PEM; C{None} for those of the system.
+    @ivar caFile: Certificates of trusted authorities, PEM; C{None} for the system's.
     @ivar certFile: The client's certificate with its chain, PEM, for servers that require one.
-    @ivar keyFile: Its key, PEM, without a password.
+    @ivar keyFile: The certificate's key, PEM, without a password.
     @ivar serverName: The name in the server's certificate; C{None} for the host of the address.
     """
 
@@ -82,12 +82,12 @@ class ClientTLSOptions:
 @frozen(kw_only=True)
 class InstanceTLSOptions(ClientTLSOptions):
     """
-    TLS to the instances of a service, used for all that do not say otherwise.
+    TLS to the instances of a service, for instances without their own options.
 
-    @ivar serverName: The name in their certificates; C{None} for the host of each instance, or for
-        the name that was looked up by DNS.
-    @ivar verify: Whether certificates are verified; without that an attacker on the path can read
-        and change everything.
+    @ivar serverName: The name in their certificates; C{None} for the host of each instance, or the
+        name looked up by DNS.
+    @ivar verify: Whether certificates are verified; without verification, an attacker on the path
+        can read and change everything.
     """
 
     verify: bool = field(default=True, converter=readFlag)
@@ -115,11 +115,11 @@ class ServerTLSOptions:
     """
     The options of a listener under C{tls}; the files are PEM.
 
-    @ivar cert: The path of the server's certificate chain, its own first.
-    @ivar key: The path of its key, without a password.
-    @ivar ca: The path of the authorities that sign clients' certificates.
-    @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca};
-        C{"none"} requests none. The default is to require one if C{ca} is set.
+    @ivar cert: The path of the server's certificate chain, the server's own certificate first.
+    @ivar key: The path of the certificate's key, without a password.
+    @ivar ca: The path of the certificates of authorities that sign clients' certificates.
+    @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca}; C{"none"}
+        requests none. By default, one is required if C{ca} is set.
     """
 
     cert: str = field(converter=_path)
@@ -138,7 +138,7 @@ class ServerTLSOptions:
 
     @property
     def requiresClient(self) -> bool:
-        """Whether a client needs a certificate."""
+        """Return whether a client needs a certificate."""
         return self.ca is not None and self.clientAuth != "none"
 
 
@@ -153,9 +153,9 @@ class TLSOptionsDict(TypedDict, total=False):
 
 def readTLS(value: Any) -> ServerTLSOptions | None:
     """
-    Read the option C{tls}: a mapping with its parts, or C{None} or C{False} for none.
+    Read the option C{tls}: a mapping of its parts, or C{None} or C{False}.
 
-    @raise ValueError: If it is neither, or a part is wrong.
+    @raise ValueError: If it has another type, or a part is invalid.
     """
     if value is None or value is False:
         return None
@@ -170,7 +170,7 @@ def checkPair(tls: ClientTLSOptions | None, table: str) -> None:
     """
     Check that a certificate and its key are given together.
 
-    @param tls: The options; C{None} has nothing to check.
+    @param tls: The options; C{None} passes the check.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them is missing.
     """
@@ -182,7 +182,7 @@ def checkFiles(options: ClientTLSOptions, table: str) -> None:
     """
     Check that the files can be used now.
 
-    @param options: Files that are C{None} are not read.
+    @param options: The options; files that are C{None} are not read.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them cannot be used.
     """
@@ -196,20 +196,20 @@ def expectedName(options: ClientTLSOptions, host: str) -> str:
     """
     Return the name that the certificate of a server at a host must have.
 
-    @param options: Their C{serverName} has precedence.
-    @param host: A name or an IP address, without brackets; a zone and a last dot are dropped.
+    @param options: The options; C{serverName} takes precedence.
+    @param host: A name or an IP address, without brackets; a zone and a final dot are dropped.
     """
-    # Neither the zone of an address nor the dot that ends a name is in a certificate.
+    # A certificate contains neither the zone of an address nor the final dot of a name.
     return options.serverName or host.partition("%")[0].rstrip(".")
 
 
 def makeContext(options: ClientTLSOptions, host: str) -> "ServerContext":
     """
-    Make the context of a connection from the files as they are now.
+    Make the context of a connection from the current files.
 
     @param host: A name or an IP address, without brackets.
     @raise TLSFileError: If a file cannot be used.
-    @raise UnicodeError: If a certificate cannot have the name of the host.
+    @raise UnicodeError: If the name of the host cannot occur in a certificate.
     """
     return _verifying(expectedName(options, host), _load(options), None)
 
@@ -218,8 +218,8 @@ class TLSContexts:
     """
     The contexts of connections to the instances of one service, by server name.
 
-    The files are checked at each new connection and read again when they have changed. While they
-    cannot be used, the former contents are.
+    The files are checked for each new connection and reloaded when they have changed. While they
+    cannot be used, the former contents stay in use.
     """
 
     def __init__(self, table: str, options: InstanceTLSOptions) -> None:
@@ -246,8 +246,8 @@ class TLSContexts:
         Return the context for a server name.
 
         @param name: The name or IP address that the certificate must have.
-        @raise TLSFileError: If a file could never be used.
-        @raise UnicodeError: If a certificate cannot have that name.
+        @raise TLSFileError: If a file has never been usable.
+        @raise UnicodeError: If the name cannot occur in a certificate.
         """
         loaded = self._refresh()
         if name in self._creators:
@@ -281,7 +281,7 @@ class TLSContexts:
         else:
             self._loaded = loaded
             self._creators.clear()
-        # Also of files that cannot be used: they are logged once until they change.
+        # Updated even for unusable files, so that they are logged once until they change.
         self._stamp = found
         return self._loaded or {}
 
@@ -290,9 +290,9 @@ class TLSContexts:
 @frozen
 class ServerContext:
     """
-    The context of connections to the servers that have one name.
+    The context of connections to servers with one name.
 
-    @ivar creator: Twisted's, which verifies certificates within the handshake.
+    @ivar creator: Twisted's connection creator, which verifies certificates during the handshake.
     @ivar name: The name or the IP address of the server.
     @ivar isVerified: Whether its certificate is verified.
     """
@@ -302,9 +302,9 @@ class ServerContext:
     isVerified: bool = True
 
     def clientConnectionForTLS(self, tlsProtocol: Any) -> Any:
-        """Make the connection of OpenSSL for a protocol."""
+        """Make the OpenSSL connection for a protocol."""
         connection = self.creator.clientConnectionForTLS(tlsProtocol)
-        # No address is ever sent as a name (RFC 6066, section 3).
+        # An address is never sent as a server name (RFC 6066, section 3).
         if not self.isVerified and not self._isAddress:
             connection.set_tlsext_host_name(self.name.encode("ascii"))
         return connection
@@ -313,11 +313,11 @@ class ServerContext:
         """
         Verify the name of a server after the handshake; before that, nothing may be sent.
 
-        Within the handshake Twisted takes errors of the library that it does not expect, such as
-        that of a certificate without names, for a success.
+        During the handshake, Twisted treats unexpected errors of the library, such as the error for
+        a certificate without names, as success.
 
-        @param connection: That of OpenSSL.
-        @raise Exception: Of any kind, if the certificate is not for this name.
+        @param connection: The OpenSSL connection.
+        @raise Exception: If the certificate is not for this name; the type varies.
         """
         from service_identity.pyopenssl import verify_hostname, verify_ip_address
 
@@ -354,7 +354,7 @@ def _load(options: ClientTLSOptions, withTrust: bool = True) -> dict[str, Any]:
     Read the files.
 
     @return: Arguments of Twisted's C{CertificateOptions}.
-    @raise TLSFileError: If a file cannot be used, or key and certificate do not belong together.
+    @raise TLSFileError: If a file cannot be used, or the key does not match the certificate.
     """
     from twisted.internet.ssl import platformTrust, trustRootFromCertificates
 
@@ -372,11 +372,11 @@ def loadPair(
     certFile: str, keyFile: str, names: tuple[str, str] = ("certFile", "keyFile")
 ) -> dict[str, Any]:
     """
-    Read a certificate with its chain, and its key.
+    Read a certificate with its chain and key.
 
     @param names: The names of the options, for errors.
     @return: Arguments of Twisted's C{CertificateOptions}.
-    @raise TLSFileError: If a file cannot be used, or they do not belong together.
+    @raise TLSFileError: If a file cannot be used, or the key does not match the certificate.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -384,7 +384,7 @@ def loadPair(
 
     own, *chain = (each.original for each in readCertificates(names[0], certFile))
     try:
-        # Without a password, and without a prompt for one.
+        # No password, and no prompt for one.
         found: Any = load_pem_private_key(_content(names[1], keyFile), None)
         key = PKey.from_cryptography_key(found)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -400,7 +400,7 @@ def readCertificates(option: str, file: str) -> "list[Certificate]":
     Read the certificates of a file.
 
     @param option: The name of the option, for errors.
-    @raise TLSFileError: If it has none, or cannot be read.
+    @raise TLSFileError: If the file has no certificate, or cannot be read.
     """
     from OpenSSL.crypto import Error as CryptoError
     from twisted.internet.ssl import Certificate
@@ -422,19 +422,19 @@ def _content(option: str, file: str) -> bytes:
 
 
 CertificateEnds = Mapping[str, float]
-"""The end of each certificate in seconds since 1970, by its file."""
+"""The expiry of each certificate in seconds since 1970, by file."""
 
 
 class CertificateFiles:
     """
-    The files of a listener's certificates, and what was made of them last.
+    The files of a listener's certificates, and their last usable contents.
 
-    Files that cannot be used, or do not belong together, change nothing, and are logged once. The
-    methods may be called in any thread.
+    Files that cannot be used or do not match have no effect, and are logged once. The methods may
+    be called in any thread.
 
-    @ivar content: What was made of the files.
-    @ivar ends: The ends of the certificates in use.
-    @ivar problem: Why the files are not those in use; C{None} if they are.
+    @ivar content: The object made from the files.
+    @ivar ends: The expiry times of the certificates in use.
+    @ivar problem: The reason why the current files are not in use, or C{None}.
     """
 
     _log = Logger()
@@ -456,11 +456,11 @@ class CertificateFiles:
         self.content, self.ends = read()
 
     def _stamp(self) -> list[tuple[int, ...]]:
-        """Return the times and sizes of the files."""
+        """Return the modification times and sizes of the files."""
         return [fileStamp(each) for each in self._files()]
 
     def refresh(self) -> None:
-        """Read the files if they have changed."""
+        """Reload the files if they have changed."""
         with self._lock:
             stamp = self._stamp()
             if stamp == self._seen:
@@ -468,14 +468,14 @@ class CertificateFiles:
             try:
                 content, ends = self._read()
             except Exception as error:
-                # The parsers of endpoints, OpenSSL and the system each have errors of their own.
+                # The parsers of endpoints, OpenSSL and the system raise different errors.
                 if stamp == self._stamp():
-                    # Neither read nor logged again until they change.
+                    # The files are not read or logged again until they change.
                     self._seen, self.problem = stamp, str(error) or type(error).__name__
                     self._log.error("the old TLS files stay in use: {error}", error=self.problem)
                 return
             if stamp != self._stamp():
-                # They are being written: the content that was checked may have changed.
+                # The files are being written, so the checked content may have changed.
                 return
             self._seen, self.problem = stamp, None
             self.content, self.ends = content, ends
@@ -484,9 +484,9 @@ class CertificateFiles:
 
 def certificateEnd(file: str) -> float:
     """
-    Return the end of the first certificate of a file, in seconds since 1970.
+    Return the expiry of the first certificate of a file, in seconds since 1970.
 
-    @raise ValueError: If it has none, or cannot be read.
+    @raise ValueError: If the file has no certificate, or cannot be read.
     """
     from cryptography.x509 import load_pem_x509_certificate
 
@@ -495,9 +495,9 @@ def certificateEnd(file: str) -> float:
 
 def refusesCertificate(error: BaseException | None) -> bool:
     """
-    Return whether an error is the alert of a server that refuses the client's certificate.
+    Return whether an error is a server's alert that refuses the client's certificate.
 
-    @param error: The reason that a connection was lost for; C{None} is no refusal.
+    @param error: The reason for the loss of a connection; C{None} is not a refusal.
     """
     from OpenSSL.SSL import Error as TLSError
 
@@ -513,6 +513,6 @@ def describeError(error: BaseException | None) -> str:
     if isinstance(error, VerificationError):
         return "the certificate is for another name"
     if isinstance(error, TLSError) and error.args and error.args[0]:
-        # The queue of OpenSSL: of each error the library, the function, and the problem.
+        # OpenSSL's error queue: the library, the function and the problem of each error.
         return str(error.args[0][-1][-1])
     return f"{type(error).__name__}: {error!s:.200}"

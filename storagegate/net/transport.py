@@ -1,10 +1,10 @@
 """
-TCP and UNIX connections that send in the turn of the write, and hand whole files to the kernel.
+TCP and UNIX connections that send within the reactor iteration of a write, and use sendfile.
 
 A stock Twisted transport queues each write until the poller reports that the socket is writable,
-which it nearly always is. L{FastServer} calls C{send} first, at the end of the turn
-(L{pollDirectly}), and queues only the rest. It also has C{sendfile}. All of it but L{writeAll} runs
-in the reactor thread.
+which it nearly always is. L{FastServer} calls C{send} first, at the end of the iteration
+(L{pollDirectly}), and queues only the rest. It also supports C{sendfile}. Everything except
+L{writeAll} must run in the reactor thread.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,27 +22,27 @@ from twisted.python.failure import Failure
 
 from storagegate.net.sendfile import Runner, SendfileTransfer, TruncatedFile
 
-# Twisted's endpoints ask for 50, which a burst of a few hundred clients overruns.
+# Twisted's endpoints use 50, which a burst of a few hundred clients overflows.
 _BACKLOG = 1024
 
 
 class FastServer(tcp.Server):
     """
-    A TCP connection that sends in the turn of the write.
+    A TCP connection that sends within the reactor iteration of a write.
 
-    @ivar bufferSize: How many bytes one read takes, see L{setReadSize}.
-    @ivar sentBytes: How many bytes the kernel took from the queue or a file since the start; a
-        watcher of stalled connections compares two samples.
+    @ivar bufferSize: The size of a read; see L{setReadSize}.
+    @ivar sentBytes: The number of bytes that the kernel has accepted from the queue or a file; a
+        check for stalled connections compares two samples.
     """
 
     sentBytes = 0
     _sending: SendfileTransfer | None = None
-    # What is sent at the end of the turn, see pollDirectly.
+    # Bytes to send at the end of the iteration; see pollDirectly.
     _held: list[bytes] | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        # Each write looks at these: an attribute of the class takes ten times as long.
+        # Each write reads these attributes; looking them up on the class takes ten times as long.
         self.TLS = self.TLS
         self._writeDisconnecting = self._writeDisconnecting
         self._sending = self._held = None
@@ -55,7 +55,7 @@ class FastServer(tcp.Server):
         self.bufferSize = size
 
     def hasUnsent(self) -> bool:
-        """Return whether bytes or a file wait for the peer to read."""
+        """Return whether bytes or a file are still to be sent."""
         return bool(
             self._held or self._tempDataBuffer or self.dataBuffer or self._sending is not None
         )
@@ -63,7 +63,7 @@ class FastServer(tcp.Server):
     # Reading
 
     def doRead(self) -> Any:
-        """Deliver what has arrived."""
+        """Deliver received bytes."""
         try:
             data = self.socket.recv(self.bufferSize)
         except BlockingIOError:
@@ -79,9 +79,9 @@ class FastServer(tcp.Server):
 
     def write(self, data: bytes) -> None:
         """
-        Send C{data} in this turn, or as much as the kernel takes then and the rest when it can.
+        Send C{data} in this iteration, or as much as the kernel accepts, and the rest later.
 
-        @raise RuntimeError: If a file is on its way: bytes after it would overtake it.
+        @raise RuntimeError: If a file is being sent, which the bytes would overtake.
         """
         if self.TLS or self._tempDataBuffer or self.dataBuffer or self._sending is not None:
             self._refuseDuringFile()
@@ -107,7 +107,7 @@ class FastServer(tcp.Server):
         self._sendHeld()
 
     def _sendHeld(self) -> None:
-        """Send what was held back for the end of the turn."""
+        """Send the bytes held back for the end of the iteration."""
         held = self._held
         if held is None:
             return
@@ -118,7 +118,7 @@ class FastServer(tcp.Server):
         try:
             sent = self.socket.send(data)
         except OSError:
-            # The next write, which the poller triggers, gets the same error and reports it.
+            # The next write, triggered by the poller, gets and reports the same error.
             sent = 0
         if sent != len(data):
             self._queue(data, sent)
@@ -145,17 +145,17 @@ class FastServer(tcp.Server):
                 sent = 0
 
     def loseConnection(self, *arguments: Any) -> None:
-        """Close when all is sent."""
+        """Close once everything is sent."""
         self._sendHeld()
         super().loseConnection(*arguments)
 
     def loseWriteConnection(self) -> None:
-        """Close the sending half when all is sent."""
+        """Close the sending half once everything is sent."""
         self._sendHeld()
         super().loseWriteConnection()
 
     def abortConnection(self) -> None:
-        """Drop the connection; what was written before may arrive."""
+        """Drop the connection; earlier writes may still arrive."""
         self._sendHeld()
         super().abortConnection()
 
@@ -170,8 +170,8 @@ class FastServer(tcp.Server):
 
     def _queue(self, data: bytes, sent: int) -> None:
         if not self.dataBuffer:
-            # Where the stock transport keeps what it is sending. A piece in its list would be
-            # copied first: for 100 MB that is a tenth of a second, and 100 MB.
+            # The stock transport keeps the bytes being sent here. A piece in its list would first
+            # be copied, which takes 0.1 s and 100 MB for 100 MB.
             self.dataBuffer, self.offset = data, sent
         else:
             self._tempDataBuffer.append(data)
@@ -180,7 +180,7 @@ class FastServer(tcp.Server):
         self.startWriting()
 
     def writeSomeData(self, data: bytes) -> Any:
-        """Send from the queue, and count it."""
+        """Send from the queue, and count the bytes."""
         sent = super().writeSomeData(data)
         if isinstance(sent, int):
             self.sentBytes += sent
@@ -190,16 +190,16 @@ class FastServer(tcp.Server):
 
     def sendFile(self, fd: int, offset: int, count: int, run: Runner) -> Deferred[None]:
         """
-        Send a part of an open file, after the bytes that were written before.
+        Send a range of an open file, after the bytes written before.
 
         The descriptor must stay open until the Deferred fires.
 
-        @param fd: Its own position is not used.
-        @param count: Bytes; none is no error.
-        @param run: Calls a function in a thread, for reading ahead.
-        @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an C{OSError}
-            or the reason that the connection was lost for.
-        @raise RuntimeError: If a file is on its way already, or the connection uses C{startTLS}.
+        @param fd: The descriptor; its file position is not used.
+        @param count: The number of bytes; may be 0.
+        @param run: Calls a function in a thread, to read ahead.
+        @return: Fires when the kernel has accepted everything; fails with L{TruncatedFile}, an
+            C{OSError} or the reason for the loss of the connection.
+        @raise RuntimeError: If a file is already being sent, or the connection uses C{startTLS}.
         """
         self._refuseDuringFile()
         self._sendHeld()
@@ -227,7 +227,7 @@ class FastServer(tcp.Server):
         try:
             sending.advance(self.socket.fileno())
         except ConnectionError:
-            # The client's doing and not the file's: C{connectionLost} tells the sender.
+            # Caused by the client, not the file: connectionLost notifies the sender.
             self.abortConnection()
             return
         except (OSError, TruncatedFile):
@@ -235,7 +235,7 @@ class FastServer(tcp.Server):
             return
         self.sentBytes += sending.offset - before
         if self._sending is not sending:
-            # Reading ahead has failed already.
+            # Reading ahead has already failed.
             return
         if not sending.remaining:
             self._endFile(None)
@@ -245,7 +245,7 @@ class FastServer(tcp.Server):
             self.startWriting()
 
     def _failFile(self, reason: Failure) -> None:
-        """Fail the file: it could not be read ahead, or its sender was cancelled."""
+        """Fail the transfer, as reading ahead failed or the sender was cancelled."""
         if self._sending is not None:
             self.abortConnection()
             self._endFile(reason)
@@ -257,7 +257,7 @@ class FastServer(tcp.Server):
         if reason is None and (
             self.disconnecting or self._writeDisconnecting or self.producerPaused
         ):
-            # The stock doWrite closes or resumes; that was put off until the file was out.
+            # The stock doWrite closes or resumes, which was postponed until the file was sent.
             self.startWriting()
         sending.end(reason)
 
@@ -273,7 +273,7 @@ class FastServer(tcp.Server):
         return None
 
     def _sendQueue(self) -> BaseException | None:
-        """Send the queue without the closing and resuming that the stock transport does after."""
+        """Send the queue without closing or resuming afterwards, unlike the stock transport."""
         data = b"".join([memoryview(self.dataBuffer)[self.offset :], *self._tempDataBuffer])
         self._tempDataBuffer = []
         self._tempDataLen = 0
@@ -284,7 +284,7 @@ class FastServer(tcp.Server):
         return None
 
     def connectionLost(self, reason: Failure) -> None:
-        """Fail the file that was on its way, then do as the stock transport."""
+        """Fail the file being sent, then do as the stock transport."""
         self._sendHeld()
         sending, self._sending = self._sending, None
         super().connectionLost(reason)
@@ -293,11 +293,11 @@ class FastServer(tcp.Server):
 
 
 class FastUnixServer(FastServer, unix.Server):
-    """A UNIX connection that sends at once; it passes no file descriptors."""
+    """A UNIX connection that sends immediately; it passes no file descriptors."""
 
 
 class _HeldSocket(Socket):
-    """A socket whose port is held: the port's own C{listen} does nothing."""
+    """The socket of a held port, whose C{listen} does nothing."""
 
     def listen(self, backlog: int = 0) -> None:
         """Do nothing; L{HeldPort.beginListening} listens."""
@@ -305,9 +305,9 @@ class _HeldSocket(Socket):
 
 class HeldPort:
     """
-    A port that may be bound long before it listens: until then the kernel refuses connections.
+    A port that may be bound long before it listens; until then, the kernel refuses connections.
 
-    A port whose number needs rights is bound first, when the process has them.
+    A privileged port is bound early, while the process has the rights.
     """
 
     backlog: int
@@ -315,7 +315,7 @@ class HeldPort:
     isHeld = False
 
     def hold(self) -> None:
-        """Bind only, at C{startListening}."""
+        """Make C{startListening} only bind."""
         self.isHeld = True
 
     def createInternetSocket(self) -> Socket:
@@ -337,35 +337,37 @@ class HeldPort:
         """
         Listen and accept, if the port is held.
 
-        @raise OSError: Another process has begun to listen at the address since it was bound.
+        @raise OSError: If another process has begun to listen on the address since it was bound.
         """
         if self.isHeld:
             self.isHeld = False
-            # Not the method of a held socket.
+            # Bypasses the method of the held socket.
             Socket.listen(self.socket, max(self.backlog or 0, _BACKLOG))
             self.startReading()  # type: ignore[attr-defined]
 
 
 class BoundPort(HeldPort, tcp.Port):
-    """A TCP port that is bound for other processes."""
+    """A TCP port bound for other processes."""
 
 
 class BoundUnixPort(HeldPort, unix.Port):
-    """A UNIX socket that is bound for other processes."""
+    """A UNIX socket bound for other processes."""
 
 
 class _LastAccept(HeldPort):
     """
     A listening port that accepts the connections in its queue before it closes.
 
-    Clients that have connected meanwhile may have sent a request; closing the socket resets them.
+    Clients in the queue may have sent a request, and closing the socket would reset them.
     """
 
     numberAccepts: int
     _isShared = False
 
     def sharesSocket(self) -> None:
-        """Take one connection a turn, and leave the rest to processes that share the socket."""
+        """
+        Accept one connection per iteration, and leave the rest to processes that share the socket.
+        """
         self._isShared = True
         self.numberAccepts = 1
 
@@ -373,11 +375,11 @@ class _LastAccept(HeldPort):
         """Accept."""
         super().doRead()  # type: ignore[misc]
         if self._isShared:
-            # The stock port takes more at the next turn where there were as many as it took.
+            # The stock port accepts more in the next iteration if it reached its limit.
             self.numberAccepts = 1
 
     def connectionLost(self, reason: Failure) -> None:
-        """Take the connections that the kernel has made already, then close."""
+        """Accept the connections already established by the kernel, then close."""
         self._isShared = False
         self.numberAccepts = _BACKLOG
         if not self.isHeld:
@@ -402,13 +404,13 @@ class FastUnixPort(_LastAccept, unix.Port):
 
 class AdoptedPort(unix.Port):
     """
-    A listening UNIX socket that another process has bound.
+    A listening UNIX socket bound by another process.
 
-    The file belongs to the process that bound it, which sets its mode and keeps it for the next
-    listener. The stock port gives access to all users, and removes the file when it closes.
+    The process that bound the file owns it, sets its mode and keeps it for the next listener. The
+    stock port would give access to all users, and remove the file on close.
     """
 
-    # That would shut the socket down in every process that has it.
+    # A shutdown would affect the socket in every process that has it.
     _shouldShutdown = False
 
     def startListening(self) -> None:
@@ -426,7 +428,7 @@ class AdoptedPort(unix.Port):
         self.startReading()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Close this process's own descriptor."""
+        """Close only this process's descriptor."""
         tcp.Port.connectionLost(self, reason)
 
 
@@ -439,14 +441,14 @@ class GivenUnixPort(_LastAccept, AdoptedPort):
 Buffer = bytes | bytearray | memoryview
 
 _VECTOR = 1024
-"""Buffers a C{writev}: Linux takes no more (C{IOV_MAX})."""
+"""Maximum number of buffers of a C{writev} on Linux (C{IOV_MAX})."""
 
 
 def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]) -> None:
     """
     Write every byte of the buffers. May run in a thread.
 
-    @param write: Writes some of the buffers; returns how many bytes were written.
+    @param write: Writes some of the buffers; returns the number of bytes written.
     """
     waiting = [memoryview(buffer) for buffer in buffers if buffer]
     while waiting:
@@ -461,31 +463,33 @@ def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]
 
 
 _MOST = 1024
-"""Events of one call of the kernel, which makes room for so many each time."""
+"""Maximum number of events of one poll, which allocates room for that many each time."""
 
 _LARGE = 16 * 1024
-"""Bytes of a write that is sent at once."""
+"""The size in bytes from which a write is sent immediately."""
 
 _MOST_HELD = 32
-"""Connections, or writes of one, whose bytes are held back."""
+"""Maximum number of connections, or writes of one connection, that are held back."""
 
-# The connections whose writes are held back for the end of this turn; None outside of one.
+# The connections whose writes are held back until the end of this iteration; None outside one.
 _turn: list[FastServer] | None = None
 
 
 def pollDirectly(reactor: Any) -> None:
     """
-    Let a reactor call L{FastServer}s directly. Does nothing to one that polls in another way.
+    Make a reactor call L{FastServer}s directly. Does nothing to a reactor without epoll.
 
-    Twisted's reactors call each transport inside of a log context of its own, which says of lines
-    that have no logger where they come from. Ours have loggers; the context takes a tenth of a
+    Twisted's reactors call each transport in its own log context, which identifies the source of
+    lines without a logger. Our lines have loggers, and the context takes a tenth of the time of a
     small request. Other transports of the process keep it.
 
-    What a turn writes, in answer to all that was read or in calls that were due, is sent at its
-    end: the first of 32 responses would wake a client of the same machine up, which then takes
-    turns with us for each of the others. On loopback that is a third of the time of all.
+    Writes of an iteration, whether in response to input or from due calls, are sent at its end.
+    Otherwise the first of 32 responses would wake a client on the same machine, which would then
+    alternate with this process for each of the others. On loopback that takes a third of the total
+    time.
 
-    @param reactor: The process's own; C{twisted.internet.epollreactor.EPollReactor}.
+    @param reactor: The process's reactor; affects only
+        C{twisted.internet.epollreactor.EPollReactor}.
     """
     if type(reactor).__name__ == "EPollReactor" and "doIteration" not in vars(reactor):
         reactor.doIteration = partial(_poll, reactor)
@@ -493,7 +497,7 @@ def pollDirectly(reactor: Any) -> None:
 
 
 def _runCalls(run: Callable[[], None]) -> None:
-    """Make the calls that are due."""
+    """Run due calls."""
     global _turn
     turn: list[FastServer] = []
     _turn = turn
@@ -509,7 +513,7 @@ def _poll(reactor: Any, timeout: float | None) -> None:
     """
     Wait for events and handle them, as C{EPollReactor.doPoll}.
 
-    @param timeout: Seconds; C{None} for no end.
+    @param timeout: Seconds; C{None} for no limit.
     """
     global _turn
     selectables = reactor._selectables
@@ -544,7 +548,7 @@ def _poll(reactor: Any, timeout: float | None) -> None:
 
 
 def _flush(turn: list[FastServer]) -> None:
-    """Send what connections hold back, in the order of their first writes."""
+    """Send the held-back bytes of connections, in the order of their first writes."""
     transports = turn[:]
     turn.clear()
     for transport in transports:

@@ -1,17 +1,17 @@
 """
-A client of Valkey, and of servers that speak the protocol of Redis 6 or newer (RESP 2).
+A client for Valkey, and for servers with the protocol of Redis 6 or newer (RESP 2).
 
-A command is an array of byte strings, a reply one of five kinds, see
-U{https://valkey.io/topics/protocol/}; C{hiredis} reads and writes both. Replies come in the order
-of the commands, so any number of commands may be under way on one connection::
+A command is an array of byte strings, a reply one of five kinds (see
+U{https://valkey.io/topics/protocol/}); C{hiredis} parses and formats them. Replies arrive in the
+order of the commands, so many commands may be in flight on one connection::
 
     *2 CRLF $3 CRLF GET CRLF $1 CRLF k CRLF      the command GET k
     $5 CRLF hello CRLF                           a text;  $-1 CRLF is no value
     :7 CRLF   +OK CRLF   *2 CRLF ...             a number, a status, an array
     -NOSCRIPT No matching script CRLF            an error, which begins with its code
 
-A lost connection leaves it unknown whether the commands under way were executed: none of them is
-sent again.
+After the loss of a connection, it is unknown whether the commands in flight were executed, so none
+is sent again.
 """
 
 import socket
@@ -39,29 +39,30 @@ from storagegate.core.backoff import Backoff
 from storagegate.net.tls import ClientTLSOptions, ServerContext, makeContext
 
 ANSWER_SECONDS = 1.0
-"""A server that has not replied by then counts as gone: what waits for it are requests of users."""
+"""Timeout of a reply, after which the server counts as unavailable: users' requests wait for it."""
 
 CONNECT_SECONDS = 2.0
-"""The time to connect, with TLS and the password."""
+"""Timeout to connect, including TLS and authentication."""
 
 STEADY_SECONDS = 1.0
-"""A connection that lasted less counts as a failed attempt: a replica accepts it, but no write."""
+"""A shorter connection counts as a failed attempt: a replica accepts connections, but no writes."""
 
 MAX_WAITING = 4096
-"""Commands under way: twice what the gate lets into the daemon at once."""
+"""Maximum number of commands in flight: twice the number of calls that the daemon admits at
+once."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of the commands under way: as many bytes as an in-memory store of sessions has."""
+"""Maximum number of bytes of the commands in flight: the size of an in-memory session store."""
 
 PORT = 6379
 
 _BACKOFF = Backoff(firstSeconds=0.1, maxSeconds=2.0, minSeconds=0.02)
 
 _SCHEMES = {"valkey": False, "redis": False, "valkeys": True, "rediss": True}
-"""Those of addresses, and whether they use TLS."""
+"""URL schemes, and whether they use TLS."""
 
 _GONE = ("READONLY", "LOADING", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN", "MOVED")
-"""Codes of errors that say that this is not the server to write to, or not any more."""
+"""Error codes of a server that does not accept writes, or no longer does."""
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
@@ -84,12 +85,12 @@ class ValkeyRefused(Exception):
     """
     The server replied with an error.
 
-    @ivar code: The first word of the reply, as C{OOM}.
+    @ivar code: The first word of the reply, such as C{OOM}.
     """
 
     @property
     def code(self) -> str:
-        """Return the first word."""
+        """Return the first word of the reply."""
         return str(self).partition(" ")[0]
 
 
@@ -98,9 +99,9 @@ class ValkeyOptions:
     """
     The address of a server.
 
-    @ivar path: Of a Unix socket; C{None} for TCP.
-    @ivar user: The name for C{AUTH}; C{None} for that of the default user.
-    @ivar tls: C{None} without TLS.
+    @ivar path: The path of a Unix socket; C{None} for TCP.
+    @ivar user: The name for C{AUTH}; C{None} for the default user.
+    @ivar tls: The TLS options; C{None} without TLS.
     """
 
     host: str = "localhost"
@@ -119,11 +120,12 @@ class ValkeyOptions:
 
 def readValkeyURL(url: str) -> ValkeyOptions:
     """
-    Read the address of a server.
+    Parse the URL of a server.
 
-    @param url: C{valkey://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]}; C{valkeys} is with TLS, whose
-        authority C{?ca=FILE} names; C{redis} and C{rediss} are the same. Or C{unix:PATH[?db=N]}.
-    @raise ValueError: It is none. The text has no part of it, for there may be a password.
+    @param url: C{valkey://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]}; C{valkeys} uses TLS, with an
+        optional authority C{?ca=FILE}; C{redis} and C{rediss} are aliases. Or C{unix:PATH[?db=N]}.
+    @raise ValueError: If it is invalid. The message contains no part of it, as it may contain a
+        password.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
@@ -164,9 +166,9 @@ def readValkeyURL(url: str) -> ValkeyOptions:
 @frozen
 class Script:
     """
-    A Lua script, which the server executes as one step.
+    A Lua script, which the server executes atomically.
 
-    @ivar digest: The name under which the server has it.
+    @ivar digest: The digest by which the server caches it.
     """
 
     text: bytes
@@ -178,16 +180,16 @@ class Script:
 
 
 _PASSING = ("LOADING", "BUSY", "MASTERDOWN", "READONLY", "OOM", "TRYAGAIN", "MISCONF")
-"""Codes of errors that end by themselves."""
+"""Codes of transient errors."""
 
 
 def checkServer(options: ValkeyOptions, key: bytes) -> None:
     """
-    Check that a server can be used, unless it is away. Blocks, for a start.
+    Check that a server can be used, unless it is unavailable. Blocks; for startup.
 
-    @param key: One of those that will be used, with which a script is tried.
-    @raise ValkeyRefused: It refuses the password, the database or the script.
-    @raise OSError: Its certificate does not fit, or the authority's cannot be read.
+    @param key: A key that will be used; a script is tested with it.
+    @raise ValkeyRefused: If it refuses the password, the database or the script.
+    @raise OSError: If its certificate is invalid, or the authority's cannot be read.
     """
     context = None
     if options.tls is not None:
@@ -197,7 +199,7 @@ def checkServer(options: ValkeyOptions, key: bytes) -> None:
     except ssl.SSLError:
         raise
     except OSError:
-        # It may come back.
+        # The server may come back.
         return
     commands: list[tuple[bytes, ...]] = []
     if options.password is not None:
@@ -217,7 +219,7 @@ def checkServer(options: ValkeyOptions, key: bytes) -> None:
                         return
                     reader.feed(data)
             except ssl.SSLError:
-                # The server wants a certificate of its clients.
+                # The server requires a client certificate.
                 raise
             except OSError:
                 return
@@ -252,7 +254,7 @@ class _Command:
 @implementer(IHandshakeListener)
 class ValkeyConnection(Protocol):
     """
-    One connection. Methods: reactor thread.
+    One connection. Methods must run in the reactor thread.
 
     @ivar isOpen: Whether commands can be sent.
     """
@@ -266,9 +268,10 @@ class ValkeyConnection(Protocol):
         answerSeconds: float,
     ) -> None:
         """
-        @param context: Verifies the name of the server; C{None} without TLS.
-        @param onLost: Called once, with the reason, if an open connection is lost; not by L{close}.
-        @param answerSeconds: After this long without a reply the connection is lost.
+        @param context: The TLS context, which verifies the server's name; C{None} without TLS.
+        @param onLost: Called once, with the reason, if an open connection is lost; not for
+            L{close}.
+        @param answerSeconds: The timeout of a reply, after which the connection counts as lost.
         """
         self._reactor = reactor
         self._options = options
@@ -287,11 +290,11 @@ class ValkeyConnection(Protocol):
         """
         Send a command.
 
-        The reply of a cancelled Deferred is dropped; the command is executed all the same.
+        The reply to a cancelled Deferred is dropped; the command is still executed.
 
         @return: The reply.
-        @raise ValkeyRefused: It is an error.
-        @raise ValkeyUnavailable: There is none.
+        @raise ValkeyRefused: If the reply is an error.
+        @raise ValkeyUnavailable: If there is no reply.
         """
         if self._reason is not None:
             return fail(ValkeyUnavailable(self._reason))
@@ -308,11 +311,11 @@ class ValkeyConnection(Protocol):
         return command.done
 
     def close(self) -> None:
-        """Close it; the commands under way fail."""
+        """Close the connection; commands in flight fail."""
         self._end("closed", False)
 
     def connectionMade(self) -> None:
-        """Authenticate, at once or after the handshake of TLS."""
+        """Authenticate, immediately or after the TLS handshake."""
         transport: Any = self.transport
         if self._options.path is None and ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
@@ -325,7 +328,7 @@ class ValkeyConnection(Protocol):
         try:
             self._context.verifyName(self.transport.getHandle())  # type: ignore[union-attr]
         except Exception as error:
-            # Of any kind, and the password is not for this server.
+            # Any error means that this server must not get the password.
             self._end(f"the certificate does not fit: {error!r:.200}", False)
         else:
             self._greet()
@@ -337,7 +340,7 @@ class ValkeyConnection(Protocol):
             self._refuseUnless(self.run(*words, options.password.encode()))
         if options.database:
             self._refuseUnless(self.run(b"SELECT", b"%d" % options.database))
-        # A server that loads its data, or wants a password, does not say PONG.
+        # A server that is loading its data, or requires a password, does not reply PONG.
         self.run(b"PING").addCallbacks(self._greeted, self._refused)
 
     def _refuseUnless(self, replied: Deferred[Any]) -> None:
@@ -352,7 +355,7 @@ class ValkeyConnection(Protocol):
         self._end(failure.getErrorMessage(), False)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take replies."""
+        """Process replies."""
         reader, commands = self._reader, self._commands
         reader.feed(data)
         try:
@@ -375,7 +378,7 @@ class ValkeyConnection(Protocol):
             self._end("a reply is too long", True)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Fail what is under way."""
+        """Fail the commands in flight."""
         self._end(reason.getErrorMessage(), True)
 
     def _checkTime(self) -> None:
@@ -401,7 +404,7 @@ class ValkeyConnection(Protocol):
         commands, self._commands = self._commands, deque()
         if not self.ready.called:
             self.ready.errback(ValkeyUnavailable(self._reason))
-        # Before the results: a command that is sent again must find another connection.
+        # Before the results, so that a repeated command finds another connection.
         if isLost and wasOpen:
             self._onLost(self, self._reason)
         for command in commands:
@@ -410,9 +413,10 @@ class ValkeyConnection(Protocol):
 
 class ValkeyClient:
     """
-    Keeps one connection open. Methods: reactor thread.
+    Keeps one connection open. Methods must run in the reactor thread.
 
-    Without a connection a command fails at once; only the first attempt to connect is waited for.
+    Without a connection, a command fails immediately, except that it waits for the first attempt to
+    connect.
     """
 
     def __init__(
@@ -423,7 +427,7 @@ class ValkeyClient:
         random: Callable[[float, float], float] = uniform,
     ) -> None:
         """
-        @param answerSeconds: After this long without a reply the connection is lost.
+        @param answerSeconds: The timeout of a reply, after which the connection counts as lost.
         @param random: C{random.uniform} or a replacement.
         """
         self._reactor = reactor
@@ -437,17 +441,17 @@ class ValkeyClient:
         self._failures = 0
         self._openedAt = 0.0
         self._isClosed = False
-        # Of the first attempt; None when it is over.
+        # Commands that wait for the first attempt to connect; None after it.
         self._waiting: list[Deferred[None]] | None = []
         self._failure = "not connected yet"
 
     @property
     def failure(self) -> str | None:
-        """Return why there is no connection; C{None} if there is one."""
+        """Return the reason for the lack of a connection, or C{None} if there is one."""
         return None if self._connection is not None else self._failure
 
     def open(self) -> None:
-        """Begin to connect. Once."""
+        """Begin to connect. Call it once."""
         self._timer = None
         connecting = self._connecting = Deferred.fromCoroutine(self._connect())
         connecting.addTimeout(CONNECT_SECONDS, self._reactor)
@@ -455,7 +459,7 @@ class ValkeyClient:
         connecting.addErrback(lambda failure: _log.failure("the client failed", failure))
 
     def close(self) -> None:
-        """Close the connection, and open no other."""
+        """Close the connection, and do not reconnect."""
         self._isClosed = True
         self._failure = "closed"
         if self._timer is not None:
@@ -472,8 +476,8 @@ class ValkeyClient:
         """
         Send a command, and return the reply.
 
-        @raise ValkeyRefused: It is an error.
-        @raise ValkeyUnavailable: There is none.
+        @raise ValkeyRefused: If the reply is an error.
+        @raise ValkeyUnavailable: If there is no reply.
         """
         connection = self._connection
         if connection is None:
@@ -484,9 +488,9 @@ class ValkeyClient:
         """
         Execute a script, and return its result.
 
-        @param key: The only one that it uses.
-        @raise ValkeyRefused: The result is an error.
-        @raise ValkeyUnavailable: There is none.
+        @param key: The only key that the script uses.
+        @raise ValkeyRefused: If the result is an error.
+        @raise ValkeyUnavailable: If there is no reply.
         """
         connection = self._connection
         if connection is None:
@@ -496,11 +500,11 @@ class ValkeyClient:
         except ValkeyRefused as error:
             if error.code != "NOSCRIPT":
                 raise
-        # It was not executed; the server keeps it from now on.
+        # The script was not executed; EVAL makes the server cache it.
         return await connection.run(b"EVAL", script.text, b"1", key, *arguments)
 
     async def _first(self) -> ValkeyConnection:
-        """Wait for the first attempt to connect, if it is under way."""
+        """Wait for the first attempt to connect, if it is in progress."""
         if self._waiting is not None:
             if len(self._waiting) >= MAX_WAITING:
                 raise ValkeyUnavailable("too many commands wait for the server")
@@ -581,12 +585,12 @@ class ValkeyClient:
         if self._reactor.seconds() - self._openedAt < STEADY_SECONDS:
             self._retry()
         else:
-            # At once: a server that was restarted may be back already.
+            # Reconnect immediately: a restarted server may already be back.
             self._failures = 0
             self.open()
 
     def _release(self) -> None:
-        """Let go on what waits for the first attempt to connect."""
+        """Resume commands that wait for the first attempt to connect."""
         waiting, self._waiting = self._waiting, None
         for each in waiting or ():
             if not each.called:

@@ -1,10 +1,11 @@
 """
 Worker processes on shared sockets, and their supervisor.
 
-The supervisor binds the sockets and never serves. A worker is spawned with exec, for a library that
-has threads does not survive a fork; it finds the sockets as inherited descriptors. A worker that
-dies is replaced at once, and more slowly the more often that happens. In a L{WorkerPool.roll} each
-worker in turn gets a successor, and ends when that serves: there is always one that accepts.
+The supervisor binds the sockets and never serves. Workers are spawned with exec, because libraries
+with threads do not survive a fork, and inherit the sockets as descriptors. A worker that dies is
+replaced immediately, with increasing delays if it happens repeatedly. In a L{WorkerPool.roll} each
+worker in turn gets a successor, and ends once the successor serves, so that connections are always
+accepted.
 """
 
 import os
@@ -39,25 +40,26 @@ from storagegate.net.ipc import (
 )
 
 START_SECONDS = 60.0
-"""How long a worker may take until it serves; it takes one on a machine that is not at its end."""
+"""Timeout for a worker to serve; it takes one second on a machine that is not overloaded."""
 
 _LOOK_SECONDS = 0.2
-"""How long a stop waits that comes while workers start."""
+"""Interval at which a starting pool checks for a stop."""
 
 
 class WorkerFailed(Exception):
-    """A worker could not start; the text is its one line."""
+    """A worker could not start; the text is one line."""
 
 
 @frozen
 class WorkerCommand:
     """
-    What the workers run.
+    The command of the workers.
 
     @ivar command: The executable and its arguments.
-    @ivar descriptors: Inherited descriptors besides the standard ones and the pair: the number
-        there, and the number here. Those that only one worker has are in C{own}, by its index.
-    @ivar setup: The first message to all of them.
+    @ivar descriptors: Inherited descriptors in addition to the standard ones and the pair: the
+        number in the worker, and the number here.
+    @ivar own: Descriptors of each worker alone, by index.
+    @ivar setup: The first message to every worker.
     """
 
     command: Sequence[str]
@@ -72,7 +74,7 @@ class _WorkerProcess(ProcessProtocol):
     One process.
 
     @ivar isRetired: Whether a successor takes its place.
-    @ivar hasLeft: Whether its successor may read what only one process can.
+    @ivar hasLeft: Whether its successor may read exclusive input.
     @ivar silences: Pings since its last message.
     """
 
@@ -92,23 +94,23 @@ class _WorkerProcess(ProcessProtocol):
         self.control = ControlProtocol(self._received, lambda: None)
 
     def outReceived(self, data: bytes) -> None:
-        """Pass the output on."""
+        """Pass on the output."""
         self.owner.output(data)
 
     errReceived = outReceived
 
     def listen(self) -> None:
-        """Take messages by the reactor."""
+        """Let the reactor receive messages."""
         adopt(self.owner.clock, self.raw, self.control)
 
     def waitForStart(self, end: float, isUnwanted: Callable[[], bool]) -> bool:
         """
-        Wait until it serves, before the reactor runs.
+        Wait until the worker serves, before the reactor runs.
 
-        @param end: Until when, by C{time.monotonic()}.
-        @param isUnwanted: Returns whether to wait no longer.
-        @return: Whether it serves.
-        @raise WorkerFailed: If it does not, and C{isUnwanted} is false.
+        @param end: The deadline, by C{time.monotonic()}.
+        @param isUnwanted: Returns whether to stop waiting.
+        @return: Whether the worker serves.
+        @raise WorkerFailed: If it does not serve, and C{isUnwanted} is false.
         """
         while not select.select([self.raw], [], [], _LOOK_SECONDS)[0]:
             if isUnwanted():
@@ -122,7 +124,7 @@ class _WorkerProcess(ProcessProtocol):
         if isUnwanted():
             return False
         if message is None:
-            # Its status stays for the reactor to collect.
+            # The reactor collects the status later.
             found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
             status = "exit code unknown"
             if found is not None:
@@ -148,7 +150,7 @@ class _WorkerProcess(ProcessProtocol):
             self.owner.received(self, message)
 
     def processEnded(self, reason: Failure) -> None:
-        """Cancel its timers, and notify the pool."""
+        """Cancel the timers, and notify the pool."""
         self.isReady = False
         for timer in self.timers:
             if timer.active():
@@ -161,50 +163,42 @@ class _WorkerProcess(ProcessProtocol):
         self.ended.callback(None)
 
     def killAfter(self, seconds: float) -> None:
-        """Kill it, unless it has ended by then."""
+        """Kill the process after a delay, unless it has ended."""
         self.timers.append(self.owner.clock.callLater(seconds, self.kill, "KILL"))
 
     def kill(self, name: str) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         with suppress(ProcessExitedAlready):
             self.process.signalProcess(name)
 
 
 ANSWER_SECONDS = 1.0
-"""How long a question waits for a worker's reply: short enough for a page that a person opens."""
+"""Timeout for a worker's reply to a question, short enough for an interactive page."""
 
 IDLE_GRACE_SECONDS = 2.0
-"""
-How long a worker that is replaced leaves idle connections open: a client in the middle of a
-conversation learns by its next response to connect anew, and no request crosses with a close.
-"""
+"""Time that a replaced worker keeps idle connections open: the next response tells an active client
+to reconnect, so that no request is lost to a close."""
 
 HANG_SECONDS = 60.0
-"""
-A worker whose reactor has not turned for so long is killed and replaced: by then its clients have
-given up. What a call may compute in one go is a matter of milliseconds.
-"""
+"""A worker whose reactor has been blocked for this long is killed and replaced: by then its clients
+have given up. A call should compute for milliseconds at a time."""
 
 _SIGNS = 6
-"""
-So many signs of life must be missing one after the other: a clock that is set, or a supervisor that
-was stopped for a while, is no reason to kill a worker.
-"""
+"""Number of consecutive pings without an answer before a worker is killed: setting the clock, or
+suspending the supervisor, must not kill workers."""
 
 LEAVE_SECONDS = 1.0
-"""
-What a worker that is replaced is given beyond the patience to say that it has left; then its
-successor reads datagrams whether it has or not.
-"""
+"""Time for a replaced worker, after the grace for idle connections, to report that it has left;
+then its successor reads datagrams in any case."""
 
 KILL_SECONDS = 5.0
-"""What a worker is given beyond its grace before it is killed."""
+"""Time after its grace before a worker is killed."""
 
 _STEADY_SECONDS = 10.0
-"""A worker that lived so long had a good start: the next one is started at once."""
+"""A worker that lived this long started successfully; its replacement starts immediately."""
 
 _BACKOFF = Backoff(firstSeconds=1.0, maxSeconds=30.0, jitter=0.0)
-"""The longest pause before a worker that dies at every start is tried again."""
+"""The delays before a worker that repeatedly dies is started again."""
 
 
 @define(eq=False)
@@ -225,9 +219,9 @@ class WorkerPool:
     """
     The workers of one program.
 
-    @ivar clock: The whole reactor.
-    @ivar output: Called with the output of workers that do not share this process's own.
-    @ivar changed: Called when the number of workers that serve has changed.
+    @ivar clock: The reactor, with all its interfaces.
+    @ivar output: Called with the output of workers that do not share this process's output.
+    @ivar changed: Called when the number of serving workers has changed.
     """
 
     _log = Logger()
@@ -244,9 +238,10 @@ class WorkerPool:
         hangSeconds: float = HANG_SECONDS,
     ) -> None:
         """
-        @param output: C{None} where workers write to this process's own standard output.
-        @param answer: Called with topic and payload of what a worker asks this process; returns
-            what JSON can carry.
+        @param output: Called with workers' output; C{None} if workers write to this process's
+            standard output.
+        @param answer: Called with the topic and payload of a worker's question to this process;
+            returns a value that JSON can represent.
         """
         self.clock = reactor
         self.program = program
@@ -268,22 +263,22 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        """Count the workers that serve and are to go on."""
+        """Return the number of serving workers that are not retired."""
         return sum(worker.isReady and not worker.isRetired for worker in self._all)
 
     @property
     def pids(self) -> list[int]:
-        """Return the process ids of the workers that serve and stay, by index."""
+        """Return the process IDs of the serving workers that are not retired, by index."""
         serving = [each for each in self._all if each.isReady and not each.isRetired]
         return [each.process.pid for each in sorted(serving, key=lambda each: each.index)]
 
     def start(self, isUnwanted: Callable[[], bool] = lambda: False) -> bool:
         """
-        Start all workers and wait until they serve; before the reactor runs.
+        Start all workers and wait until they serve, before the reactor runs.
 
-        @param isUnwanted: Returns whether to wait no longer, for everything is to stop.
+        @param isUnwanted: Returns whether to stop waiting, because everything is to stop.
         @return: Whether they serve.
-        @raise WorkerFailed: If one cannot; the others are killed.
+        @raise WorkerFailed: If a worker cannot start; the others are killed.
         """
         end = time.monotonic() + START_SECONDS
         try:
@@ -303,14 +298,14 @@ class WorkerPool:
 
     async def roll(self, program: WorkerCommand, graceSeconds: float) -> None:
         """
-        Replace every worker, one after the other, by one that runs another program.
+        Replace every worker, one after another, with one that runs another command.
 
-        @param program: What the successors run.
-        @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
-            lives a little later, it is killed.
-        @raise WorkerFailed: If a successor cannot start, or all are stopped meanwhile: those before
-            it have been replaced, the others stay, and C{program} is not used for those
-            replaced later.
+        @param program: The command of the successors.
+        @param graceSeconds: The time for a replaced worker to finish requests in flight; it is
+            killed a little later.
+        @raise WorkerFailed: If a successor cannot start, or all are stopped in the meantime.
+            Earlier workers have then been replaced, the others stay, and later replacements do not
+            use C{program}.
         """
         if self._isRolling or self._isStopping:
             raise WorkerFailed("the workers are being replaced already")
@@ -326,14 +321,14 @@ class WorkerPool:
             self._isRolling = False
 
     async def _succeed(self, index: int, graceSeconds: float) -> None:
-        # Those of an earlier roll first: processes must not pile up.
+        # Wait for workers retired earlier, so that processes do not pile up.
         going = [each.ended for each in self._all if each.index == index and each.isRetired]
         await gatherResults(going)
         self._checkRolling()
         successor = self._spawnListening(index)
         await successor.started
         self._checkRolling()
-        # Not before: a worker that has ended meanwhile needs no end.
+        # Only now, as a worker may have ended in the meantime.
         for worker in self._all:
             if worker.index == index and worker is not successor and not worker.isRetired:
                 worker.isRetired = True
@@ -348,7 +343,7 @@ class WorkerPool:
             raise WorkerFailed("the workers stop")
 
     def _left(self, worker: _WorkerProcess) -> None:
-        """Let the successor of a worker read what only one process can."""
+        """Let the successor of a worker read exclusive input."""
         worker.hasLeft = True
         for each in self._all:
             if each.index == worker.index and not each.isRetired:
@@ -356,10 +351,10 @@ class WorkerPool:
 
     def stop(self, graceSeconds: float) -> Deferred[Any]:
         """
-        Stop all workers in order.
+        Stop all workers gracefully.
 
-        @param graceSeconds: What they give to what is in flight; one that lives somewhat longer is
-            killed; one that does not serve yet, at once: nothing is in flight there.
+        @param graceSeconds: The time to finish requests in flight; a worker that lives a little
+            longer is killed. A worker that does not serve yet is killed immediately.
         @return: Fires when all have ended.
         """
         self._isStopping = True
@@ -376,7 +371,7 @@ class WorkerPool:
         return gatherResults([worker.ended for worker in self._all])
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
-        """Ask every worker; return the replies of those that reply in time."""
+        """Ask every worker; return the replies received in time."""
         number = next(self._ids)
         waiting = {worker for worker in self._all if worker.isReady}
         timer = self.clock.callLater(ANSWER_SECONDS, self._settle, number)
@@ -388,7 +383,7 @@ class WorkerPool:
         return question.result
 
     def say(self, topic: str, payload: Any, source: _WorkerProcess | None = None) -> None:
-        """Send a message to every worker but its source."""
+        """Send a message to every worker except its source."""
         for worker in self._all:
             if worker is not source and worker.isReady:
                 worker.control.send({"kind": "say", "topic": topic, "payload": payload})
@@ -396,7 +391,7 @@ class WorkerPool:
     # For workers
 
     def received(self, worker: _WorkerProcess, message: Message) -> None:
-        """Take a message of a worker."""
+        """Process a message from a worker."""
         kind = message["kind"]
         if kind == "say":
             self.say(message["topic"], message["payload"], worker)
@@ -417,7 +412,7 @@ class WorkerPool:
                 self._excuse(message["id"], worker)
 
     def workerEnded(self, worker: _WorkerProcess, reason: Failure) -> None:
-        """Forget a worker; start another one in its place, unless it was to end."""
+        """Forget a worker, and replace it unless its end was intended."""
         self._all.remove(worker)
         self._left(worker)
         for number in list(self._questions):
@@ -446,11 +441,11 @@ class WorkerPool:
         try:
             worker = self._spawnListening(index)
         except WorkerFailed as error:
-            # The system lacks memory or process ids for now.
+            # The system temporarily lacks memory or process IDs.
             self._log.error("worker {index}: {reason}", index=index, reason=error)
             self._replaceLater(index, 0.0)
             return
-        # Its end is handled in workerEnded.
+        # A failure is handled in workerEnded.
         worker.started.addCallbacks(lambda _: self.changed(), lambda _: None)
 
     def _spawnListening(self, index: int) -> _WorkerProcess:
@@ -466,7 +461,7 @@ class WorkerPool:
         """
         Spawn a worker, and send its setup.
 
-        @raise WorkerFailed: If the system cannot.
+        @raise WorkerFailed: If the system cannot start it.
         """
         program = self.program
         isNext = any(each.index == index and not each.hasLeft for each in self._all)
@@ -491,7 +486,7 @@ class WorkerPool:
             theirs.close()
             nothing.close()
         self._all.append(worker)
-        # If it has ended already, that is handled as any other end.
+        # An early end of the worker is handled like any other.
         with suppress(OSError):
             ours.sendall(encode(setupMessage(setup)))
         return worker
@@ -506,7 +501,7 @@ class WorkerPool:
             worker.control.send({"kind": "ping"})
 
     def _excuse(self, number: int, worker: _WorkerProcess) -> None:
-        """Wait no longer for the reply of a worker."""
+        """Stop waiting for a worker's reply."""
         waiting = self._questions[number].waiting
         waiting.discard(worker)
         if not waiting:

@@ -1,9 +1,9 @@
 """
-One line of the log for each call or request, of every transport; and the formats of request logs.
+The access log, one line for each call or request of any transport; and the formats of request logs.
 
-A line of the L{AccessLog} costs a microsecond, so it does not pass Twisted's log where there is a
-sink: the values of a call are kept as it ends, and the lines of many calls are made together, a
-little later, from templates.
+A line of the L{AccessLog} costs 1 microsecond, so it bypasses Twisted's log if there is a sink: the
+values of a call are kept when it ends, and the lines of many calls are formatted together, a little
+later, from templates.
 
 The format of a request log (the middleware C{requestLog}) is text with tokens, compiled once:
 C{format = *( literal / ":" name [ "[" argument "]" ] )}. A token without a value is C{-}.
@@ -46,27 +46,25 @@ FIELDS = (
 """Fields of a line; C{duration} is in milliseconds, C{status} C{ok} or an error's code."""
 
 MAX_TEXT = 256
-"""Characters of a text that a client chose."""
+"""Maximum number of characters of text chosen by a client."""
 
 MAX_TEMPLATES = 1000
-"""Templates that are kept, by caller and method: more are too rarely used again."""
+"""Maximum number of cached templates, by caller and method: more would rarely be reused."""
 
 _WARN = LEVELS.index("warn")
 
 Entry = tuple[float, str, str, str, str, float, str, bytes, tuple[Any, ...], tuple[str, ...]]
-"""
-When a call ended in seconds since 1970, protocol, service, method, client, how many seconds it
-took, status, trace id (letters and digits alone), and the values behind the fields: numbers, texts.
-"""
+"""The end of a call in seconds since 1970, protocol, service, method, client, duration in seconds,
+status, trace ID (letters and digits only), and the values after the fields: numbers, texts."""
 
 
 class AccessLog:
     """
-    Writes a line for each call or request that has ended.
+    Writes a line for each completed call or request.
 
-    @ivar templates: Lines with gaps for what differs, by what they have in common.
-    @ivar redact: Removes secrets from a text of a client, see L{BufferedLogWriter}. The texts of an
-        entry are redacted here, its members before.
+    @ivar templates: Format strings by the values that their lines share.
+    @ivar redact: Removes secrets from text sent by a client; see L{BufferedLogWriter}. This class
+        redacts the texts of an entry; the caller redacts its members.
     """
 
     _log = Logger()
@@ -82,14 +80,14 @@ class AccessLog:
         hasMembers: bool = False,
     ) -> None:
         """
-        @param level: Successful calls are logged at this level, others at C{warn} at least.
-        @param fields: Some of L{FIELDS}.
+        @param level: The level of successful calls; failed ones are logged at C{warn} or above.
+        @param fields: A selection of L{FIELDS}.
         @param format: C{json} for an object, C{text} for C{name=value}.
-        @param sink: Where lines go; C{None} for Twisted's log.
-        @param numbers: Names of the numbers behind the fields.
-        @param texts: Names of the texts behind the numbers, which have few different values.
-        @param hasMembers: Whether the last of an entry's numbers is bytes instead: members of a
-            JSON object, without its braces, for what differs in each line.
+        @param sink: The destination of lines; C{None} for Twisted's log.
+        @param numbers: Names of the numbers after the fields.
+        @param texts: Names of the texts after the numbers, which have few distinct values.
+        @param hasMembers: Whether the last of an entry's numbers is instead bytes: members of a
+            JSON object, without braces, for values that differ in each line.
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
@@ -106,9 +104,9 @@ class AccessLog:
         self, entries: Sequence[Entry], isGood: bool = True, more: Mapping[str, str] | None = None
     ) -> None:
         """
-        Write the lines of calls that have ended, all of them successfully or none.
+        Write the lines of completed calls, either all successful or all failed.
 
-        @param more: What stands behind the fields of these lines alone.
+        @param more: Extra fields at the end of these lines.
         """
         level = self._level if isGood else max(self._level, _WARN)
         sink = self._sink
@@ -122,7 +120,7 @@ class AccessLog:
     def _makeLines(
         self, entries: Iterable[Entry], more: Mapping[str, str] | None = None
     ) -> list[bytes]:
-        """Make lines: mostly from templates, in a third of the time of others."""
+        """Format lines, mostly from templates, which take a third of the time."""
         lines: list[bytes] = []
         templates, hasTemplates = self.templates, self._hasTemplates
         last, timestamp = -1, b""
@@ -145,7 +143,7 @@ class AccessLog:
         return lines
 
     def _makeLine(self, entry: Entry, more: Mapping[str, str] | None) -> bytes:
-        """Make a line of any fields and format."""
+        """Format a line with any fields and format."""
         when, protocol, service, method, client, seconds, status, trace, numbers, texts = entry
         values: dict[str, Any] = {
             "timestamp": formatTimestamp(when),
@@ -166,7 +164,9 @@ class AccessLog:
         return self._format({**values, **shown})
 
     def _makeTemplate(self, key: tuple[Any, ...]) -> bytes:
-        """Write a line with gaps; only numbers and what needs no escaping come into these."""
+        """
+        Make a format string; its placeholders take only numbers and values that need no escaping.
+        """
         if len(self.templates) >= MAX_TEMPLATES:
             self.templates.clear()
         *names, status, texts = key
@@ -182,7 +182,7 @@ class AccessLog:
 
 
 def _members(values: Mapping[str, str]) -> str:
-    """Write texts as members of a JSON object in a template."""
+    """Format texts as members of a JSON object in a template."""
     return formatJSON(values).decode()[1:-1].replace("%", "%%")
 
 
@@ -204,7 +204,7 @@ REQUEST_FORMATS: Mapping[str, str] = {
     ),
     "tiny": ":method :url :status :res[content-length] - :response-time ms",
 }
-"""The named formats of request logs; C{dev} is C{tiny} with a colour by the status."""
+"""The named formats of request logs; C{dev} is C{tiny} with the status in colour."""
 
 _TOKEN = re.compile(r":([-\w]{2,})(?:\[([^\]]+)\])?", re.ASCII)
 
@@ -217,13 +217,13 @@ _BASIC = re.compile(r" *basic +([A-Za-z0-9+/_.~-]+=*) *", re.ASCII | re.IGNORECA
 @define
 class RequestRecord:
     """
-    A request and its response, as a request log sees them.
+    A request and its response, for a request log.
 
     @ivar req: The request.
     @ivar res: Its response.
     @ivar now: Returns the time in seconds since 1970.
-    @ivar started: When the request came.
-    @ivar answered: When the head of the response was ready.
+    @ivar started: The time of the request.
+    @ivar answered: The time when the head of the response was ready.
     @ivar isLost: Whether the client disconnected before the end of the response.
     """
 
@@ -240,9 +240,9 @@ LineFormat = Callable[[RequestRecord], str | None]
 
 def compileFormat(text: str) -> LineFormat:
     """
-    Compile a format, given by its name or as text with tokens.
+    Compile a format, given by name or as text with tokens.
 
-    @raise ValueError: If there is no such format, token or argument.
+    @raise ValueError: If the format, a token or an argument is unknown.
     """
     if text == "dev":
         tiny = REQUEST_FORMATS["tiny"]
@@ -290,7 +290,7 @@ def _responseField(record: RequestRecord, name: str) -> str | None:
         return None
     value = res.get(name)
     if value is None and name.lower() == "content-length" and res.statusCode not in (204, 304):
-        # Most handlers do not set it, and the connection adds it.
+        # Most handlers do not set it; the connection adds it.
         value = res.sentLength
     if isinstance(value, list | tuple):
         value = ", ".join(value)
@@ -303,7 +303,7 @@ def _date(record: RequestRecord, form: str) -> str:
         return formatTimestamp(now)
     if form == "clf":
         t = time.gmtime(now)
-        # 10/Oct/2000:13:55:36 +0000; strftime would write the month in a language.
+        # 10/Oct/2000:13:55:36 +0000; strftime would localise the month.
         return time.strftime(f"%d/{_MONTHS[t.tm_mon - 1]}/%Y:%H:%M:%S +0000", t)
     return formatdate(now, usegmt=True)
 
@@ -311,7 +311,7 @@ def _date(record: RequestRecord, form: str) -> str:
 def _milliseconds(record: RequestRecord, end: float | None, digits: str) -> str | None:
     if record.answered is None or end is None:
         return None
-    # The clock may have been set back meanwhile.
+    # The clock may have been set back in the meantime.
     return f"{max(end - record.started, 0.0) * 1000:.{digits or 3}f}"
 
 
@@ -338,7 +338,7 @@ _ARGUMENTS: Mapping[str, tuple[str, str]] = {
     "digits": ("0 to 9 digits", "[0-9]?"),
     "date": ("clf, iso or web", "(clf|iso|web)?"),
 }
-"""What a token may have in brackets: in words, and as a pattern."""
+"""The argument that a token accepts in brackets: in words, and as a pattern."""
 
 _TOKENS: Mapping[str, tuple[str, Callable[[RequestRecord, str], str | None]]] = {
     "date": ("date", _date),
@@ -359,4 +359,4 @@ _TOKENS: Mapping[str, tuple[str, Callable[[RequestRecord, str], str | None]]] = 
     "url": ("none", lambda record, _: escapeField(record.req.originalUrl)),
     "user-agent": ("none", lambda record, _: _field(record, "user-agent")),
 }
-"""What each token takes in brackets, and what it writes."""
+"""The kind of argument of each token, and the function that formats it."""

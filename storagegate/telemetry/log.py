@@ -1,13 +1,13 @@
 """
-The log of a process: text that is safe in a line, formats, the observer of Twisted's log, a writer
-that never blocks, and the outputs that it writes to.
+The log of a process: escaping, formats, the observer of Twisted's log, a writer that never blocks,
+and its outputs.
 
-A line of JSON is an object with C{timestamp}, C{level}, C{logger} (the namespace) and C{message},
-and where they are known C{trace_id}, C{traceback} and C{worker}. A line of text is that of
-C{twistd}, and behind it those of a traceback, each after a tab: no text of a client begins a line.
+A JSON line is an object with C{timestamp}, C{level}, C{logger} (the namespace) and C{message}, and,
+where known, C{trace_id}, C{traceback} and C{worker}. A text line has the format of C{twistd}; the
+lines of a traceback follow, each after a tab, so that text from a client never begins a line.
 
-A log that cannot be written, because a pipe is full or the disk is, must not stop the daemon: what
-waits is bounded; lines beyond that are dropped and counted.
+A full pipe or disk must not stop the daemon: the buffer is bounded, and further lines are dropped
+and counted.
 """
 
 import errno
@@ -39,47 +39,50 @@ from zope.interface import implementer
 from storagegate.telemetry.redaction import Redactor
 
 LEVELS = ("debug", "info", "warn", "error")
-"""The levels of the log, rising."""
+"""The log levels, in ascending order."""
 
 FLUSH_BYTES = 1 << 16
-"""Written without waiting for the end of the reactor iteration: as much as a pipe takes at once."""
+"""Buffered bytes at which lines are written before the end of the reactor iteration: the capacity
+of a pipe."""
 
 LIMIT_BYTES = 4 << 20
-"""Bytes that may wait: a second of a busy daemon's calls, for a reader that pauses."""
+"""Maximum number of buffered bytes: one second of a busy daemon's calls, for a reader that
+pauses."""
 
 RETRY_SECONDS = 0.05
-"""Until a full output is tried again."""
+"""Delay before a full output is retried."""
 
 LATER_SECONDS = 0.05
-"""How long deferred lines are collected: each iteration of a busy reactor would write a few."""
+"""Time during which deferred lines are collected, as each iteration of a busy reactor would write
+only a few."""
 
 TOGETHER = 64
-"""Lines that are formatted together: what more of them are made of is not in the processor's cache
-any more."""
+"""Lines that are formatted together: the data of more lines does not stay in the processor's
+cache."""
 
 FAILED_SECONDS = 1.0
-"""Until an output that failed is tried again: full disks and lost readers do not pass sooner."""
+"""Delay before a failed output is retried: a full disk or a lost reader does not recover sooner."""
 
 PIECE_BYTES = 4096
-"""C{PIPE_BUF}: a pipe takes so much whole or not at all, so the lines of processes stay apart."""
+"""C{PIPE_BUF}: a pipe accepts this much atomically, so lines of several processes do not mix."""
 
 ROTATE_BYTES = 100_000_000
-"""The size at which a log file is moved aside: editors and mail still take it."""
+"""The size at which a log file is rotated: editors and mail still handle it."""
 
 KEPT_FILES = 5
-"""How many files that were moved aside are kept: half a gigabyte."""
+"""The number of rotated files that are kept: half a gigabyte."""
 
 MESSAGE_CHARACTERS = 1 << 14
-"""A message is cut at this length: a longer one is a document within an error."""
+"""Maximum length of a message: a longer one is a document inside an error."""
 
 TRACEBACK_CHARACTERS = 1 << 15
-"""A traceback is cut in its middle at this length, which holds three hundred frames."""
+"""Maximum length of a traceback, about three hundred frames; a longer one is cut in the middle."""
 
 _LINE_BREAK = re.compile(r"\r\n|[\n\r]")
 
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 
-# Needs no quotes in name=value.
+# A value that needs no quotes in name=value.
 _PLAIN = re.compile(r'[^\s="\\]+')
 
 
@@ -87,13 +90,15 @@ _PLAIN = re.compile(r'[^\s="\\]+')
 
 
 class _Escapes(dict[int, str]):
-    """A table for C{str.translate}: what ends a line, controls a terminal, or has no encoding."""
+    """
+    A C{str.translate} table of characters that end a line, control a terminal, or have no encoding.
+    """
 
     def __missing__(self, code: int) -> str:
         isUnsafe = code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xDFFF
         if isUnsafe or code in (0x2028, 0x2029):
             return f"\\u{code:04x}"
-        # C{translate} leaves the character as it is.
+        # translate() leaves the character unchanged.
         raise LookupError(code)
 
 
@@ -103,19 +108,19 @@ _IN_FIELD = _Escapes({**_CONTROLS, ord('"'): r"\"", ord("\\"): r"\\"})
 
 
 def escapeField(text: str) -> str:
-    """Escape what does not belong into one field of one line: control characters and quotes."""
+    """Escape text for one field of a line: control characters, quotes and backslashes."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return text
     return text.translate(_IN_FIELD)
 
 
 def escapeMessage(text: str) -> str:
-    """Escape control characters, colours too; quotes stay."""
+    """Escape control characters, including colour sequences, but not quotes."""
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def escapeLine(text: str) -> str:
-    """Escape control characters but those of colours; quotes stay."""
+    """Escape control characters except colour sequences, but not quotes."""
     if text.isprintable():
         return text
     parts = _COLOUR.split(text)
@@ -132,10 +137,10 @@ _encode = json.Encoder().encode
 
 def formatJSON(values: Mapping[str, Any]) -> bytes:
     """
-    Write values as a JSON object in one line.
+    Format values as a JSON object on one line.
 
-    Control characters are escaped as JSON has it; what has no encoding, such as bytes that were no
-    UTF-8, becomes the text C{\\udc80}.
+    Control characters are escaped as in JSON. Characters without an encoding, such as undecodable
+    bytes, become text such as C{\\udc80}.
     """
     try:
         line = _encode(values)
@@ -154,7 +159,7 @@ def formatJSON(values: Mapping[str, Any]) -> bytes:
 
 
 def formatText(values: Mapping[str, Any]) -> bytes:
-    """Write values as C{name=value}, in quotes where a value could be taken for several."""
+    """Format values as C{name=value}, in quotes where a value would be ambiguous."""
     parts = []
     for name, value in values.items():
         text = str(value)
@@ -167,12 +172,12 @@ FORMATS: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
     "json": formatJSON,
     "text": formatText,
 }
-"""How lines are written, by the word of the options."""
+"""Formatters by the name used in options."""
 
 
 def formatTimestamp(when: float) -> str:
     """
-    Write a time by RFC 3339, in UTC with milliseconds.
+    Format a time by RFC 3339, in UTC with milliseconds.
 
     @param when: Seconds since 1970.
     """
@@ -182,7 +187,7 @@ def formatTimestamp(when: float) -> str:
 
 @lru_cache(maxsize=4)
 def _formatSecond(second: int) -> str:
-    # Takes 1.5 microseconds, as much as all else of a line.
+    # Takes 1.5 microseconds, as much as the rest of a line.
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
@@ -190,7 +195,7 @@ def _formatSecond(second: int) -> str:
 
 
 MakeLines = Callable[[], Sequence[bytes]]
-"""Returns whole lines without their newlines. Raises nothing; is called in the reactor thread."""
+"""Returns whole lines without newlines. Called in the reactor thread; must not raise."""
 
 
 class Output(Protocol):
@@ -198,32 +203,30 @@ class Output(Protocol):
 
     def write(self, data: memoryview) -> int:
         """
-        Write what fits without blocking.
+        Write as much as possible without blocking.
 
         @return: The number of bytes written.
-        @raise OSError: If it cannot be written to.
+        @raise OSError: If the output cannot be written.
         """
 
 
 class BufferedLogWriter:
     """
-    Writes lines to an output: each line synchronously, until L{buffer} has lines wait for the end
-    of the reactor iteration.
+    Writes lines to an output: synchronously at first, and after L{buffer} at the end of each
+    reactor iteration.
 
-    Every method may run in any thread; none blocks but L{finish}.
+    Every method may run in any thread; only L{finish} blocks.
 
-    @ivar lowest: The lowest level that is logged, by its index in L{LEVELS}. Callers check it.
-    @ivar dropped: Lines dropped because too many bytes waited.
-    @ivar redact: Removes secrets from a text that a client has sent, see L{Redactor.redact}. Those
-        that write lines of their own call it.
-    @ivar onChange: Called with the error when the output fails, and with C{None} when it is well
-        again; C{None} for nothing.
+    @ivar lowest: The lowest level that is logged, as an index into L{LEVELS}. Callers check it.
+    @ivar dropped: Lines dropped because the buffer was full.
+    @ivar redact: Removes secrets from text sent by a client; see L{Redactor.redact}. Callers that
+        format their own lines call it.
+    @ivar onChange: Called with the error when the output fails, and with C{None} when it recovers;
+        may be C{None}.
     """
 
     def __init__(self, output: Output, limit: int = LIMIT_BYTES) -> None:
-        """
-        @param limit: How many bytes may wait.
-        """
+        """@param limit: Maximum number of buffered bytes."""
         self.lowest = LEVELS.index("info")
         self.dropped = 0
         self.redact: Callable[[str], str] = Redactor().redact
@@ -231,7 +234,7 @@ class BufferedLogWriter:
         self._hasFailed = False
         self._output = output
         self._limit = limit
-        # A signal handler or a finaliser may log in the middle of a write of the same thread.
+        # A signal handler or a finaliser may log during a write in the same thread.
         self._lock = RLock()
         self._lines: deque[bytes] = deque()
         self._makers: list[MakeLines] = []
@@ -243,7 +246,9 @@ class BufferedLogWriter:
         self._isScheduled = self._isStuck = self._isWriting = False
 
     def buffer(self, reactor: Any) -> None:
-        """Collect the lines of each reactor iteration from now on. Must run in its thread."""
+        """
+        Collect the lines of each reactor iteration from now on. Must run in the reactor thread.
+        """
         with self._lock:
             self._reactor = reactor
             self._thread = get_ident()
@@ -256,7 +261,7 @@ class BufferedLogWriter:
         reactor.addSystemEventTrigger("after", "shutdown", self.unbuffer)
 
     def unbuffer(self) -> None:
-        """Write every line synchronously again: the reactor has stopped."""
+        """Write every line synchronously again, as the reactor has stopped."""
         with self._lock:
             self._reactor = None
             self._isScheduled = False
@@ -264,9 +269,9 @@ class BufferedLogWriter:
 
     def finish(self, seconds: float) -> None:
         """
-        Write the last lines of a process. Blocks for a slow reader.
+        Write the last lines of a process. Blocks if the reader is slow.
 
-        @param seconds: The longest time that this blocks.
+        @param seconds: The maximum time to block.
         """
         end = time.monotonic() + seconds
         self.unbuffer()
@@ -278,9 +283,9 @@ class BufferedLogWriter:
         """
         Write one whole line.
 
-        @param line: Without its newline.
-        @param isUrgent: Whether it is written before this returns, if the output accepts it: what
-            the process logs of itself may be its last line.
+        @param line: The line, without a newline.
+        @param isUrgent: Whether to write it before returning, if the output accepts it: a line
+            about the process itself may be its last.
         """
         with self._lock:
             self._make()
@@ -293,13 +298,12 @@ class BufferedLogWriter:
 
     def writeLater(self, make: MakeLines, count: int = 1) -> None:
         """
-        Write lines that are formatted together with others, and written L{LATER_SECONDS} later at
-        most.
+        Write lines that are formatted together with others, at most L{LATER_SECONDS} later.
 
-        Formatting many together is faster than each between other work. A later line comes behind
-        them, and has them written with it.
+        Formatting many together is faster than formatting each between other work. A later L{write}
+        follows them in the output, and writes them too.
 
-        @param count: How many lines there will be.
+        @param count: The number of lines.
         """
         with self._lock:
             self._makers.append(make)
@@ -308,7 +312,7 @@ class BufferedLogWriter:
                 self.flush()
                 return
             if self._deferred >= TOGETHER or self._isStuck:
-                # It may stay stuck: what waits has to be counted.
+                # The output may stay stuck, so the waiting bytes have to be counted.
                 self._make()
             if self._size >= FLUSH_BYTES and not self._isStuck:
                 self.flush()
@@ -316,7 +320,7 @@ class BufferedLogWriter:
                 self._schedule(LATER_SECONDS)
 
     def flush(self) -> None:
-        """Write the waiting lines as far as the output accepts them."""
+        """Write as many waiting lines as the output accepts."""
         with self._lock:
             if self._isWriting:
                 return
@@ -330,7 +334,7 @@ class BufferedLogWriter:
                 self._schedule(retrySeconds)
 
     def _add(self, lines: Sequence[bytes]) -> None:
-        """Add lines to those that wait, within the limit."""
+        """Add lines to the buffer, within the limit."""
         size = sum(map(len, lines)) + len(lines)
         if self._size + size <= self._limit:
             self._lines.extend(lines)
@@ -342,7 +346,7 @@ class BufferedLogWriter:
                 self._add([line])
 
     def _make(self) -> None:
-        """Make the lines that were deferred, if this is the reactor thread."""
+        """Format the deferred lines, if this is the reactor thread."""
         if not self._makers or (self._reactor is not None and get_ident() != self._thread):
             return
         # Formatting may defer more lines.
@@ -353,7 +357,10 @@ class BufferedLogWriter:
                 self._add(make())
 
     def _writeAll(self) -> float | None:
-        """Write; return in how many seconds the rest may be tried again, C{None} without one."""
+        """
+        Write the buffer; return the delay before the rest is retried, or C{None} if nothing
+        remains.
+        """
         self._make()
         while self._rest or self._lines:
             if not self._rest:
@@ -378,7 +385,7 @@ class BufferedLogWriter:
                 self.onChange(error)
 
     def _schedule(self, seconds: float) -> None:
-        """Have the rest written later, unless that is scheduled."""
+        """Schedule a write of the rest, unless one is scheduled."""
         if self._isScheduled or self._reactor is None:
             return
         self._isScheduled = True
@@ -402,14 +409,14 @@ _SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstan
 
 
 _PORT = re.compile(r"\(.* Port .* Closed\)|\S+ starting on \S+")
-"""What a port of Twisted says when it opens and closes."""
+"""Messages that Twisted's ports log when they open and close."""
 
 
 def _severity(event: LogEvent) -> int:
     """
-    Return the level of an event, by its index in L{LEVELS}.
+    Return the level of an event as an index into L{LEVELS}.
 
-    The information of Twisted itself is C{debug}: C{twistd} and ports report their start and end.
+    Twisted's own C{info} events count as C{debug}: C{twistd} and ports report their start and end.
     """
     found = _SEVERITIES.get(event.get("log_level"), _INFO)
     if found != _INFO:
@@ -423,7 +430,7 @@ def _severity(event: LogEvent) -> int:
 @implementer(ILogObserver)
 class LogObserver:
     """
-    Writes the events of Twisted's log to a sink, without secrets.
+    Writes the events of Twisted's log to a sink, with secrets removed.
 
     @ivar format: C{text} or C{json}; it may change at any time.
     """
@@ -435,22 +442,20 @@ class LogObserver:
         format: str = "text",
         worker: int | None = None,
     ) -> None:
-        """
-        @param worker: The index of this process among those of the daemon.
-        """
+        """@param worker: The index of this worker process."""
         self.format = format
         self._sink = sink
         self._redact = redactor.redact
         self._worker = worker
 
     def __call__(self, event: LogEvent) -> None:
-        """Write an event; in any thread."""
+        """Write an event. May run in any thread."""
         if _severity(event) < self._sink.lowest:
             return
         message = self._shown(formatEvent(event), MESSAGE_CHARACTERS)
         traceback = ""
         if "log_failure" in event:
-            # Alone it does not fail, even if the exception has no text.
+            # A separate event formats without an error, even if the exception has no text.
             alone = {"log_failure": event["log_failure"]}
             text = eventAsText(alone, includeTimestamp=False, includeSystem=False)
             traceback = self._shown(text.strip("\n"), TRACEBACK_CHARACTERS)
@@ -459,7 +464,7 @@ class LogObserver:
             self._sink.write(write(event, message, traceback), isUrgent=True)
 
     def _shown(self, text: str, limit: int) -> str:
-        # A secret that is cut is not recognised: the first cut is far from the second.
+        # A truncated secret is not recognised, so the first cut is far from the second.
         return _cut(self._redact(_cut(text, 4 * limit)), limit)
 
     def _asJSON(self, event: LogEvent, message: str, traceback: str) -> bytes:
@@ -492,7 +497,7 @@ class LogObserver:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Leave out the middle of a text that is too long."""
+    """Cut the middle out of a text that is too long."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -506,13 +511,11 @@ class DescriptorOutput:
     """
     A pipe, a terminal, a socket such as systemd's, or a file, by its descriptor.
 
-    Other processes may hold it as well, so its own flags are not changed.
+    Other processes may share it, so its flags are not changed.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """
-        @param descriptor: Stays open; the caller closes it.
-        """
+        """@param descriptor: The descriptor; the caller closes it."""
         self._descriptor = descriptor
         self._socket: socket.socket | None = None
         self._mayBlock = self._isFile = False
@@ -520,7 +523,7 @@ class DescriptorOutput:
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(descriptor))
         elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-            # Opened again, it has flags of its own.
+            # A new open file description has its own flags.
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             try:
                 self._descriptor = os.open(f"/proc/self/fd/{descriptor}", flags)
@@ -531,9 +534,9 @@ class DescriptorOutput:
             self._isFile = True
 
     def write(self, data: memoryview) -> int:
-        """Write what fits without blocking, see L{Output.write}."""
+        """Write as much as possible without blocking; see L{Output.write}."""
         if not self._isFile and len(data) > PIECE_BYTES:
-            # The whole lines that fit into a piece; a longer line is cut.
+            # Write the whole lines that fit into a piece; a longer line is split.
             end = bytes(data[:PIECE_BYTES]).rfind(b"\n") + 1
             data = data[: end or PIECE_BYTES]
         try:
@@ -547,16 +550,16 @@ class DescriptorOutput:
 
 
 def hasLogBegun() -> bool:
-    """Return whether the process logs to an observer of its own."""
-    # No public name says so; until then this observer prints critical events.
+    """Return whether the process has begun logging to its own observers."""
+    # There is no public API for this; until then, this observer prints critical events.
     return getattr(globalLogBeginner, "_temporaryObserver", None) is None
 
 
 def standardError(reactor: Any) -> BufferedLogWriter | None:
     """
-    Make a writer to standard error for a script; C{None} if it has none.
+    Make a writer to standard error for a script, or C{None} if it has no standard error.
 
-    @param reactor: Lines are buffered while it runs.
+    @param reactor: The reactor; lines are buffered while it runs.
     """
     try:
         output = DescriptorOutput(sys.stderr.fileno())
@@ -569,11 +572,11 @@ def standardError(reactor: Any) -> BufferedLogWriter | None:
 
 def logScript(reactor: Any) -> None:
     """
-    Have a script log warnings and errors to standard error, unless it has begun a log itself when
-    the reactor starts.
+    Log a script's warnings and errors to standard error, unless it has begun its own log when the
+    reactor starts.
 
-    Until a log begins, Twisted keeps the last 200 events, with the frames of failures and so the
-    bodies of the requests that failed.
+    Until a log begins, Twisted keeps the last 200 events, including the frames of failures and so
+    the bodies of failed requests.
     """
 
     def begin() -> None:
@@ -584,7 +587,7 @@ def logScript(reactor: Any) -> None:
         if writer is not None:
             writer.lowest = LEVELS.index("warn")
             observers.append(LogObserver(writer, Redactor()))
-        # Errors of the buffer have been printed already.
+        # The errors in the buffer have already been printed.
         globalLogBeginner.beginLoggingTo(observers, discardBuffer=True, redirectStandardIO=False)
 
     reactor.callWhenRunning(begin)
@@ -592,14 +595,14 @@ def logScript(reactor: Any) -> None:
 
 class FileOutput:
     """
-    A file that lines are appended to, also by several processes.
+    A file that one or several processes append lines to.
 
-    When it grows large, it is moved aside; when another program moves it, a new one is begun.
+    A large file is rotated; when another program moves the file, a new one is begun.
 
-    @ivar path: Its name.
+    @ivar path: The path of the file.
     @ivar descriptor: The open file, for processes to inherit.
-    @ivar isRotationDue: Set it to have the file moved aside before the next line, as C{twistd}
-        does on SIGUSR1.
+    @ivar isRotationDue: Set it to rotate the file before the next line, as C{twistd} does on
+        SIGUSR1.
     """
 
     def __init__(
@@ -610,10 +613,11 @@ class FileOutput:
         descriptor: int | None = None,
     ) -> None:
         """
-        @param limit: The size in bytes from which the file is moved aside.
-        @param kept: How many such files are kept: C{path.1} is the newest.
-        @param descriptor: The file as another process has opened it, which alone moves it.
-        @raise OSError: If it cannot be opened.
+        @param limit: The size in bytes at which the file is rotated.
+        @param kept: The number of rotated files to keep; C{path.1} is the newest.
+        @param descriptor: A descriptor opened by another process; only that process rotates the
+            file.
+        @raise OSError: If the file cannot be opened.
         """
         # twistd changes its directory.
         self.path = os.path.abspath(path)
@@ -625,9 +629,9 @@ class FileOutput:
 
     def write(self, data: memoryview) -> int:
         """
-        Write to the file that has the name now.
+        Write to the file that now has the path.
 
-        @raise OSError: If the disk is full, or fails: then the file ends with a whole line, unless
+        @raise OSError: If the disk is full or fails. The file then ends with a whole line, unless
             another process has written at the same time.
         """
         mine = os.fstat(self.descriptor)
@@ -643,17 +647,17 @@ class FileOutput:
         return written
 
     def reopen(self) -> None:
-        """Begin a new file, if the name is that of no file, or of another."""
+        """Begin a new file if the path has no file, or another one."""
         self._reopen(os.fstat(self.descriptor))
 
     def _cutLine(self, before: int, data: bytes) -> int:
         """
-        Take a line that was not written whole away from the end of the file.
+        Remove a partially written line from the end of the file.
 
-        @param before: The size of the file before.
-        @param data: What was written.
-        @return: How much of it stays.
-        @raise OSError: If that is nothing.
+        @param before: The size of the file before the write.
+        @param data: The bytes written.
+        @return: The number of bytes that remain.
+        @raise OSError: If nothing remains.
         """
         whole = data.rfind(b"\n") + 1
         if os.fstat(self.descriptor).st_size != before + len(data):
@@ -673,7 +677,7 @@ class FileOutput:
         return os.open(self.path, flags, 0o640)
 
     def _reopen(self, mine: os.stat_result) -> bool:
-        """Begin a new file if the name is that of no file, or of another; return whether it is."""
+        """Begin a new file if the path has no file, or another one; return whether it did."""
         try:
             if os.path.samestat(mine, os.stat(self.path)):
                 return False
@@ -682,9 +686,9 @@ class FileOutput:
         try:
             descriptor = self._open()
         except OSError:
-            # The directory is not writable any more: the open file is better than none.
+            # The directory is no longer writable: the open file is better than none.
             return False
-        # The number stays: workers that are started later inherit it.
+        # The descriptor's number stays the same: workers started later inherit it.
         os.dup2(descriptor, self.descriptor, inheritable=False)
         os.close(descriptor)
         return True
@@ -696,5 +700,5 @@ class FileOutput:
                 if os.path.exists(older):
                     os.replace(older, f"{self.path}.{number}")
         except OSError:
-            # The file grows: to write matters more than to rotate.
+            # The file grows: writing matters more than rotation.
             return

@@ -1,13 +1,13 @@
 """
-Metrics of a process: counters, gauges and histograms with a bounded set of labels, and those of the
-process itself and its listeners.
+Metrics: counters, gauges and histograms with a bounded set of labels, and metrics of the process
+itself and its listeners.
 
 A meter is a dictionary that is updated in the reactor thread; an update takes 0.1 microseconds. A
-snapshot is a list of plain values that can be sent to another process and merged with its own;
+snapshot is a list of plain values that can be sent to another process and merged with its snapshot;
 L{storagegate.telemetry.prometheus} formats it.
 
 Names follow U{https://prometheus.io/docs/practices/naming/}: base units, C{_total} for counters.
-Those that begin with C{process_} are the same in every client library of Prometheus.
+The C{process_} metrics are the same in every Prometheus client library.
 """
 
 import gc
@@ -26,13 +26,11 @@ from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.version import __version__
 
 MAX_LABEL_SETS = 500
-"""
-Sets of label values of one meter. Every label has a small set of values by design; a mistake, or
-clients that invent names, must not fill the memory.
-"""
+"""Maximum number of label sets of a meter. Every label has few values by design; a bug, or clients
+that invent names, must not exhaust memory."""
 
 OTHER = "other"
-"""The value of every label that is added to a meter that is full."""
+"""The value of every label once a meter is full."""
 
 DURATION_BUCKETS = (
     0.005,
@@ -50,19 +48,17 @@ DURATION_BUCKETS = (
     7.5,
     10.0,
 )
-"""
-Seconds, the upper bounds that OpenTelemetry advises for C{http.server.request.duration}
-(U{https://opentelemetry.io/docs/specs/semconv/http/http-metrics/}).
-"""
+"""Upper bounds in seconds, as OpenTelemetry advises for C{http.server.request.duration}
+(U{https://opentelemetry.io/docs/specs/semconv/http/http-metrics/})."""
 
 LAG_SECONDS = 0.5
-"""The period of the lag measurement: its cost at twice a second cannot be measured."""
+"""The period of the lag measurement: twice a second costs too little to measure."""
 
 LAG_WINDOW = 30.0
 """The window of the maximum lag: two scrapes at the usual 15 s."""
 
 UNWATCHED_SECONDS = 120.0
-"""Without a scrape for so long the measurement stops: an idle daemon sleeps."""
+"""The measurement stops after this time without a scrape, so that an idle daemon can sleep."""
 
 Labels = tuple[str, ...]
 
@@ -77,10 +73,10 @@ class MetricFamily:
     @ivar help: Its description in one sentence.
     @ivar kind: C{counter}, C{gauge} or C{histogram}.
     @ivar labels: The names of the labels.
-    @ivar buckets: Upper bounds of a histogram; else empty.
+    @ivar buckets: Upper bounds of a histogram, otherwise empty.
     @ivar merge: How the values of several processes are combined: C{sum} or C{max}.
-    @ivar samples: Pairs of label values and a number; for a histogram, the count of each bucket
-        alone, the count above all of them, and the sum of the values.
+    @ivar samples: Pairs of label values and a number; for a histogram, the non-cumulative count of
+        each bucket, the count above the last, and the sum of the values.
     """
 
     name: str
@@ -115,7 +111,7 @@ class _Meter:
         self.values: dict[Labels, Any] = {}
 
     def _bounded(self, labels: Labels) -> Labels:
-        """Return the given labels, or those of L{OTHER} if the meter is full."""
+        """Return the given labels, or all L{OTHER} if the meter is full."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {labels}")
         return labels if len(self.values) < self.maxSets else (OTHER,) * len(labels)
@@ -169,7 +165,7 @@ class Gauge(_Sum):
 
 
 class Histogram(_Meter):
-    """Counts of values by their size, below each of C{buckets} and above the last."""
+    """Counts of values by size, up to each of C{buckets} and above the last."""
 
     kind = "histogram"
     __slots__ = ()
@@ -203,7 +199,7 @@ class MetricsRegistry:
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
         """
-        Return the counter of a name, created if it is absent.
+        Return the counter of a name, creating it if absent.
 
         @param name: Ends with C{_total}.
         @raise ValueError: If another kind of meter has the name.
@@ -212,7 +208,7 @@ class MetricsRegistry:
 
     def gauge(self, name: str, help: str, labels: Sequence[str] = (), merge: str = "sum") -> Gauge:
         """
-        Return the gauge of a name, created if it is absent.
+        Return the gauge of a name, creating it if absent.
 
         @param merge: C{sum} or C{max}: how the values of several processes are combined.
         @raise ValueError: If another kind of meter has the name.
@@ -227,20 +223,20 @@ class MetricsRegistry:
         buckets: Sequence[float] = DURATION_BUCKETS,
     ) -> Histogram:
         """
-        Return the histogram of a name, created if it is absent.
+        Return the histogram of a name, creating it if absent.
 
-        @param buckets: Upper bounds, rising.
+        @param buckets: Upper bounds, in ascending order.
         """
         return self._get(Histogram(name, help, labels, buckets=buckets))
 
     def watch(self, collect: Collect) -> None:
-        """Call a function at each snapshot, for values that are kept elsewhere."""
+        """Call a function at each snapshot, for values kept elsewhere."""
         self._collects.append(collect)
 
     def snapshot(self) -> list[MetricFamily]:
         """Return the families of all meters, sorted by name."""
         families: list[MetricFamily] = []
-        # First: some of them add to meters what they have collected.
+        # This comes first, as some functions update meters.
         for collect in self._collects:
             try:
                 families.extend(collect())
@@ -278,17 +274,17 @@ def gaugesFamily(
 def counterFamily(
     name: str, help: str, labels: Sequence[str], samples: Iterable[tuple[Labels, float]]
 ) -> MetricFamily:
-    """Make the family of a counter that is kept elsewhere, for L{MetricsRegistry.watch}."""
+    """Make the family of a counter kept elsewhere, for L{MetricsRegistry.watch}."""
     return MetricFamily(name, help, "counter", tuple(labels), (), "sum", list(samples))
 
 
 def asPlain(families: Iterable[MetricFamily]) -> list[dict[str, Any]]:
-    """Return a snapshot as JSON can represent it."""
+    """Convert a snapshot to values that JSON can represent."""
     return [asdict(family, recurse=False) for family in families]
 
 
 def fromPlain(plain: Iterable[dict[str, Any]]) -> list[MetricFamily]:
-    """Return the snapshot that L{asPlain} was called with."""
+    """Convert a result of L{asPlain} back to a snapshot."""
     return [MetricFamily(**each) for each in plain]
 
 
@@ -320,7 +316,7 @@ def _combined(family: MetricFamily, one: Any, other: Any) -> Any:
 
 class ConnectionCounts(Protocol):
     """
-    The figures of a site.
+    The counts of a site.
 
     @ivar connections: Open connections.
     @ivar requests: Requests in flight.
@@ -364,7 +360,7 @@ def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
         with open("/proc/self/statm", "rb") as file:
             size = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         yield gaugeFamily("process_resident_memory_bytes", "Memory in use.", size)
-        # One of them is the listing's own.
+        # The listing itself opens one of them.
         count = len(os.listdir("/proc/self/fd")) - 1
         yield gaugeFamily("process_open_fds", "Open descriptors.", count)
         yield gaugeFamily(
@@ -389,7 +385,7 @@ class ReactorLag:
     """
     The delay of the reactor's timers: a blocked reactor delays every request.
 
-    It is measured from the first scrape on, until L{UNWATCHED_SECONDS} after the last one.
+    The measurement runs from the first scrape until L{UNWATCHED_SECONDS} after the last one.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -1,9 +1,10 @@
 """
-The tracer: spans made and exported by OpenTelemetry's SDK, its C{BatchSpanProcessor} and exporters.
+The tracer, which makes and exports spans with OpenTelemetry's SDK, its C{BatchSpanProcessor} and
+exporters.
 
-The only module that imports C{opentelemetry}; it is imported when tracing is switched on. Spans are
-added in the reactor thread (10 microseconds a span); the thread of the processor encodes and sends
-them (60 microseconds a span).
+This is the only module that imports C{opentelemetry}; it is imported when tracing is enabled. Spans
+are added in the reactor thread (10 microseconds a span); the thread of the processor encodes and
+sends them (60 microseconds a span).
 """
 
 import logging
@@ -32,13 +33,14 @@ from storagegate.telemetry.tracing import MAX_TEXT, TracingOptions, boundedText
 from storagegate.version import __version__
 
 FLUSH_SECONDS = 2
-"""How long a stop waits for the collector: a part of the ten seconds that a container has."""
+"""Maximum wait for the collector on shutdown, out of the ten seconds that a container has."""
 
 COMPLAINT_SECONDS = 60
-"""Between two log lines about lost spans."""
+"""Minimum time between two log lines about lost spans."""
 
 MAX_RESPONSE = 1024
-"""Bytes of a collector's response that are read, to use its connection again: most have none."""
+"""Maximum number of bytes read of a collector's response in order to reuse the connection: most are
+empty."""
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -49,9 +51,9 @@ _log = Logger()
 
 class CollectorSession(requests.Session):
     """
-    A session that bounds what is read of a response, follows no redirects, and keeps the problem.
+    A session that bounds the size of responses, follows no redirects, and records the last problem.
 
-    @ivar problem: Why the latest request failed; C{None} if it succeeded.
+    @ivar problem: The reason for the last request's failure, or C{None} on success.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class CollectorSession(requests.Session):
         status = response.status_code
         self.problem = None if status < 300 else f"the collector answers {status}"
         result = requests.Response()
-        # A redirect is no success, though an exporter takes it for one.
+        # A redirect is not a success, although an exporter treats it as one.
         result.status_code = status if status < 300 or status >= 400 else 404
         result.reason, result.url = response.reason, response.url
         retryAfter = response.headers.get("Retry-After")
@@ -82,15 +84,15 @@ class CollectorSession(requests.Session):
 
 
 def _drain(response: requests.Response, deadline: float) -> None:
-    """Read a short body, so that the connection can be used again; a long one closes it."""
-    # Single bytes: a larger read does not return before it has all, however slowly they come.
+    """Read a short body, so that the connection can be reused; a long one closes it."""
+    # Single bytes: a larger read does not return before it is complete, however slow the peer.
     for count, _byte in enumerate(response.iter_content(1)):
         if count >= MAX_RESPONSE or time.monotonic() > deadline:
             return
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the text of the error that the others wrap."""
+    """Return the text of the innermost wrapped error."""
     while error.args and isinstance(error.args[0], BaseException):
         error = error.args[0]
     reason = getattr(error, "reason", None)
@@ -98,8 +100,8 @@ def _innermost(error: BaseException) -> str:
 
 
 def makeExporter(options: TracingOptions, session: requests.Session) -> SpanExporter:
-    """Make the SDK's exporter of a provider."""
-    # Annotated as whole seconds in one of them; requests takes fractions.
+    """Make the SDK's exporter for a provider."""
+    # One exporter annotates whole seconds; requests accepts fractions.
     seconds: Any = options.timeoutMs / 1000
     if options.provider == "zipkin":
         from opentelemetry.exporter.zipkin.json import ZipkinExporter
@@ -133,19 +135,19 @@ def makeResource(serviceName: str | None) -> Resource:
 
 class CountingExporter(SpanExporter):
     """
-    Counts what an exporter does with spans. Its methods run in the processor's thread.
+    Counts the results of an exporter. Its methods run in the processor's thread.
 
     @ivar taken: Spans taken from the processor's queue.
-    @ivar exported: Spans that the collector has accepted.
-    @ivar failed: Spans that it has not.
+    @ivar exported: Spans that the collector accepted.
+    @ivar failed: Spans that it did not accept.
     """
 
     def __init__(
         self, exporter: SpanExporter, session: CollectorSession, onProblem: Callable[[str], None]
     ) -> None:
         """
-        @param session: What C{exporter} sends with.
-        @param onProblem: Called in the processor's thread with why a batch is lost.
+        @param session: The session that C{exporter} uses.
+        @param onProblem: Called in the processor's thread with the reason for a lost batch.
         """
         self.taken = self.exported = self.failed = 0
         self._exporter = exporter
@@ -154,7 +156,7 @@ class CountingExporter(SpanExporter):
         self._isShutDown = self._isAbandoned = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export a batch. Blocks for the timeout of the collector at most."""
+        """Export a batch. Blocks at most for the collector's timeout."""
         if self._isAbandoned:
             return SpanExportResult.FAILURE
         self.taken += len(spans)
@@ -187,19 +189,19 @@ class CountingExporter(SpanExporter):
 
 class Tracer:
     """
-    Decides what is recorded, and records calls of services, S3 requests and forwarded attempts:
-    makes spans, bounds how many wait, and exports them in batches.
+    Samples and records service calls, S3 requests and forwarded attempts: makes spans, bounds their
+    queue, and exports them in batches.
 
     All methods run in the reactor thread and do not block.
 
-    @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
+    @ivar bound: A trace without a caller's decision is recorded if the last 16 digits of its ID
         sort before this.
-    @ivar redact: Removes secrets from the text of an attribute, see
+    @ivar redact: Removes secrets from the text of an attribute; see
         L{Redactor.redact<storagegate.telemetry.redaction.Redactor.redact>}.
-    @ivar spanAttributes: The user's function of a context; C{None} for none.
-    @ivar correlationHeader: The HTTP header field that has the id of a trace.
+    @ivar spanAttributes: The user's function of a context, or C{None}.
+    @ivar correlationHeader: The HTTP header field with the trace ID.
     @ivar exporter: Counts the spans that were exported.
-    @ivar dropped: Spans that were not added because too many waited, or given up at the stop.
+    @ivar dropped: Spans that were not queued because the queue was full, or abandoned on shutdown.
     """
 
     def __init__(
@@ -211,14 +213,14 @@ class Tracer:
         makeExporter: Callable[[TracingOptions, requests.Session], SpanExporter] = makeExporter,
     ) -> None:
         """
-        @param options: As L{readCollector<storagegate.telemetry.tracing.readCollector>} completes
-            them.
+        @param options: The options, completed by
+            L{readCollector<storagegate.telemetry.tracing.readCollector>}.
         @param reactor: Provides C{IReactorTime} and C{callFromThread}.
         @param makeExporter: Makes the SDK's exporter.
         """
-        # Of the 64 lower bits of a trace's id, which are random in every implementation.
+        # Compared with the lower 64 bits of a trace ID, which are random in every implementation.
         bound = round(options.sampleRatio * (1 << 64))
-        # Text is compared in half the time of numbers; no digit sorts after "g".
+        # Text compares in half the time of numbers; every digit sorts before "g".
         self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
         self.redact: Callable[[str], str] = Redactor().redact
         self.spanAttributes = options.spanAttributes
@@ -231,13 +233,14 @@ class Tracer:
         self._isStopping = False
         self._resource = makeResource(options.serviceName)
         self._scope = InstrumentationScope("storagegate", __version__)
-        # The packages' own log lines go to the standard error if the program has no handlers.
+        # The packages log to standard error if the program has no handlers.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         session = CollectorSession()
         try:
             exporter = makeExporter(options, session)
         except Exception as error:
-            # A variable of the environment that only the package reads: calls are served untraced.
+            # An invalid environment variable that only the package reads: calls are served
+            # untraced.
             _log.error("tracing does not work: {problem}", problem=_oneLine(str(error)))
             exporter = SpanExporter()
             self._isStopping = True
@@ -257,9 +260,9 @@ class Tracer:
 
     def decide(self, tracing: Tracing) -> Tracing:
         """
-        Return a call's trace, with a span of its own if the call is recorded.
+        Return a call's trace, with a new span if the call is recorded.
 
-        @param tracing: As the caller sent it, whose decision is kept, or a new one.
+        @param tracing: The caller's trace, whose decision is kept, or a new one.
         """
         if tracing.spanId is None:
             if tracing.traceId[16:] >= self.bound:
@@ -270,14 +273,14 @@ class Tracer:
 
     def admit(self, tracing: Tracing) -> bool:
         """
-        Return whether a span is to be made: it is sampled, and the queue accepts it.
+        Return whether to make a span: the trace is sampled, and the queue has room.
 
-        @param tracing: As L{decide} returned it. Its span is counted as dropped if the queue is
-            full.
+        @param tracing: The result of L{decide}. If the queue is full, its span is counted as
+            dropped.
         """
         if not tracing.sampled or tracing.ownId is None:
             return False
-        # The processor would drop the oldest, uncounted, and make a log record for each.
+        # The processor would drop the oldest without counting it, and log each.
         if self._added - self.exporter.taken < self._queueSize and not self._isStopping:
             return True
         self.dropped += 1
@@ -296,14 +299,14 @@ class Tracer:
         isClient: bool = False,
     ) -> None:
         """
-        Record a span that ends now and that L{admit} has admitted.
+        Record a span that ends now and that L{admit} has accepted.
 
         @param tracing: Its own span is C{ownId}, its parent C{spanId}.
-        @param attributes: Values that a collector can take, see
+        @param attributes: Values that a collector accepts; see
             L{readAttributes<storagegate.telemetry.tracing.readAttributes>}.
-        @param seconds: How long it took.
+        @param seconds: The duration of the span.
         @param isFailed: Whether the status of the span is an error.
-        @param isClient: Whether it is of a request that was sent, not received.
+        @param isClient: Whether the span describes a request that was sent, not received.
         """
         assert tracing.ownId is not None
         endNs = time.time_ns()
@@ -329,9 +332,9 @@ class Tracer:
         )
 
     def _shown(self, value: Any) -> Any:
-        """Return a value without secrets; text as long as a span keeps it, for spans wait."""
+        """Return a value without secrets, with text cut to the length that a span keeps."""
         if isinstance(value, str):
-            # A secret that is cut is not recognised.
+            # A truncated secret is not recognised, so redaction comes first.
             return self.redact(value)[:MAX_TEXT]
         if isinstance(value, list | tuple):
             return [self._shown(each) for each in value]
@@ -352,8 +355,8 @@ class Tracer:
         @param tracing: The result of
             L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}.
         @param address: Host and port of the instance.
-        @param seconds: How long the attempt took.
-        @param error: The outcome in a word; C{None} if it succeeded.
+        @param seconds: The duration of the attempt.
+        @param error: The outcome in a word, or C{None} on success.
         """
         if not self.admit(tracing):
             return
@@ -371,9 +374,9 @@ class Tracer:
 
     def stop(self) -> Deferred[None]:
         """
-        Export what waits, for L{FLUSH_SECONDS} at most.
+        Export the queued spans, within L{FLUSH_SECONDS}.
 
-        @return: Fires when all is exported or given up.
+        @return: Fires when all spans are exported or abandoned.
         """
         if self._isStopping:
             return succeed(None)
@@ -396,7 +399,7 @@ class Tracer:
             self._reactor.callFromThread(finish)
 
         timer = self._reactor.callLater(FLUSH_SECONDS, giveUp)
-        # A thread of the reactor's pool would be waited for at the end of the process.
+        # The process would wait at its end for a thread of the reactor's pool.
         threading.Thread(target=shutDown, name="tracing-stop", daemon=True).start()
         return stopped
 
@@ -425,6 +428,6 @@ class Tracer:
 
 
 def _oneLine(text: str) -> str:
-    """Return text of a remote program as a bounded part of a log line."""
+    """Return text from a remote program, bounded and safe for a log line."""
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= 300 else f"{shown[:300]}..."

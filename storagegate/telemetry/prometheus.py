@@ -1,9 +1,9 @@
 """
 C{GET /metrics} of the admin listener: a snapshot of the meters in Prometheus's text format, or in
-OpenMetrics where the C{Accept} of the request prefers that.
+OpenMetrics if the request's C{Accept} prefers it.
 
-prometheus_client is imported with the first scrape, in the thread that writes the page: it takes
-14 MB and 0.1 s, which a daemon without scrapes saves.
+prometheus_client is imported on the first scrape, in the thread that writes the page: it takes 14
+MB and 0.1 s, which a daemon without scrapes saves.
 """
 
 import re
@@ -29,7 +29,7 @@ PATH = b"/metrics"
 Response = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 Snapshot = Callable[[], Deferred[list[MetricFamily]] | list[MetricFamily]]
-"""Returns the families of this process, or of several merged."""
+"""Returns the families of this process, or the merged families of several."""
 
 _TOPIC = "meters"
 
@@ -43,15 +43,15 @@ _QUALITY = re.compile(r"[01](\.\d*)?", re.ASCII)
 
 def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     """
-    Return this worker's metrics to the other workers on request.
+    Answer the other workers' requests for this worker's metrics.
 
-    Counters and histograms get a label C{worker} and are not summed: a replaced worker begins at 0,
-    and one that does not reply in time is left out. In a sum both would look like a reset, and the
-    counts of the other workers like new work.
+    Counters and histograms get a label C{worker} and are not summed: a replaced worker starts at 0,
+    and a worker that does not reply in time is omitted. In a sum, both would look like a reset, and
+    the counts of the other workers like new work.
 
     @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}.
     @param meters: The metrics of this worker.
-    @return: Requests and merges the snapshots of all workers, this one included.
+    @return: A function that requests and merges the snapshots of all workers, including this one.
     """
     link.answer(_TOPIC, lambda _: asPlain(_labelled(meters.snapshot(), str(link.index))))
 
@@ -69,10 +69,10 @@ def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
 
 async def mergedSnapshot(link: Any, meters: MetricsRegistry) -> list[MetricFamily]:
     """
-    Return the metrics of all workers, as L{shareMeters} merges them.
+    Return the metrics of all workers, merged as in L{shareMeters}.
 
-    @param link: The connection of a worker to the others; L{None} without workers.
-    @param meters: The metrics of this process, which L{shareMeters} has shared.
+    @param link: The worker's connection to the others; C{None} without workers.
+    @param meters: The metrics of this process, shared by L{shareMeters}.
     """
     if link is None:
         return meters.snapshot()
@@ -91,7 +91,7 @@ def _labelled(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricF
 
 async def askMeters(link: Any, meters: MetricsRegistry) -> list[MetricFamily]:
     """
-    Return the metrics of all workers, as L{shareMeters} has them, or those of a process alone.
+    Return the metrics of all workers, labelled as in L{shareMeters}, or of a single process.
 
     @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}; C{None} without workers.
     @param meters: The metrics of this process.
@@ -116,8 +116,8 @@ class MetricsPage:
         """
         Make the response to a request.
 
-        @param method: The HTTP method; all but C{GET} and C{HEAD} get the status 405.
-        @param accept: Its C{Accept}, empty if it has none.
+        @param method: The HTTP method; all except C{GET} and C{HEAD} get status 405.
+        @param accept: The value of C{Accept}, or an empty string.
         @return: Status, header fields and body.
         """
         if method not in (b"GET", b"HEAD"):
@@ -133,18 +133,18 @@ class MetricsPage:
 
 def prefersOpenMetrics(accept: str) -> bool:
     """
-    Return whether C{Accept} prefers OpenMetrics to text, the default.
+    Return whether C{Accept} prefers OpenMetrics to the default text format.
 
-    Parameters but C{q} are ignored: scrapers name versions and escapings that they prefer, and
+    Parameters other than C{q} are ignored: scrapers name preferred versions and escapings, but
     accept others.
 
-    @param accept: The field's value; empty if the request has none.
+    @param accept: The field's value, or an empty string.
     """
     qualities = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for item in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         if kind in qualities:
-            # One q-value of RFC 9110 section 12.4.2, else 1.
+            # A q-value by RFC 9110 section 12.4.2; 1 by default.
             given = [text[2:] for text in parameters if text.startswith("q=")]
             quality = 1.0
             if given:
@@ -158,7 +158,7 @@ def writePage(families: Iterable[MetricFamily], isOpen: bool) -> bytes:
     Write a page. May run in any thread.
 
     @param families: The metrics, in the order of the page.
-    @param isOpen: Whether to write OpenMetrics, not the text format.
+    @param isOpen: Whether to write OpenMetrics instead of the text format.
     """
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics

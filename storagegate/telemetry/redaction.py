@@ -1,9 +1,9 @@
 """
-Removes secrets from the text of the log.
+Removal of secrets from log text.
 
-The daemon's own lines name no secrets, but the message of an exception, the line of a library or
-the output of a user's handler may hold anything that a client has sent. Known secrets are replaced
-wherever they stand, others by their shape.
+The daemon's own lines contain no secrets, but the message of an exception, a library's log line or
+the output of a user's handler may hold anything sent by a client. Known secrets are replaced
+everywhere, others by their shape.
 """
 
 import base64
@@ -15,19 +15,20 @@ from urllib.parse import quote
 from msgspec import json
 
 HIDDEN = "***"
-"""Replaces a secret."""
+"""The replacement for a secret."""
 
 SHORT = 8
-"""A shorter known secret is replaced as a whole word only."""
+"""A known secret shorter than this is replaced only as a whole word."""
 
 _HINTS = (
     *("secret", "token", "passw", "pwd", "auth", "cookie", "sign", "key", "bearer", "basic"),
     *("eyj", "://", "aws", "jwt", "credential", "session"),
 )
-"""One of these is in every text that a shape may match: to search for them costs little."""
+"""Every text that a shape may match contains one of these, and searching for them is cheap."""
 
 _SHORT_TEXT = 256
-"""Characters: one search takes a third of the time of many, for the key of an object."""
+"""Length up to which one combined search is used: for an object key, it takes a third of the
+time."""
 
 _hint = re.compile("|".join(map(re.escape, _HINTS))).search
 
@@ -38,20 +39,20 @@ _NAME = (
 """The end of a name whose value is a secret."""
 
 _FIELD = r"(?:(?:proxy-)?authorization|(?:set-)?cookie2?)"
-"""Header fields of which the whole value is hidden."""
+"""Header fields whose whole value is hidden."""
 
 _QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
 _BARE = r"""[^\s,;&)}\]"'#]"""
 
-# No pattern begins with a repetition: each has words of its own to search for.
+# No pattern begins with a repetition, so each has literal words to search for.
 _SHAPES = (
-    # The file of a key.
+    # A private key file.
     (
         r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)[\s\S]*?(?:(?=-----END )|\Z)",
         rf"\1{HIDDEN}",
     ),
     # "name": "value", ('name', 'value'), {b'name': [b'value']}, as JSON and Python write them;
-    # in a text within a text the quotes have backslashes.
+    # quotes in nested text have backslashes.
     (
         rf"""(\\*["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*[\[(]?\s*b?)"""
         rf"""(?:\\+"(?:[^"\\]|\\+[^"\\])*\\+"|{_QUOTED}|{_BARE}+)""",
@@ -61,15 +62,15 @@ _SHAPES = (
     (rf"({_NAME}=)(?:b?{_QUOTED}|{_BARE}+)", rf"\1{HIDDEN}"),
     # Authorization: value, to the line's end.
     (rf"""(\b{_FIELD}\s*[:=]\s*)[^\r\n"']+""", rf"\1{HIDDEN}"),
-    # X-Api-Key: value, password: value; a word behind "token:" is more often a word.
+    # X-Api-Key: value, password: value; "token:" is often followed by an ordinary word.
     (
         rf"({_NAME}:\s*)(?:b?{_QUOTED}|(?=\S{{0,64}}[\d/+=_]){_BARE}{{6,}})",
         rf"\1{HIDDEN}",
     ),
     (r"(\bBearer\s+)[\w.~+/=:-]{4,}", rf"\1{HIDDEN}"),
-    # Base64 has capitals or digits; the words that follow "basic" in a sentence have none.
+    # Base64 has capitals or digits; the word after "basic" in a sentence has neither.
     (r"(\bBasic\s+)(?=\S{0,64}(?-i:[A-Z0-9=]))[\w+/=-]{4,}", rf"\1{HIDDEN}"),
-    # The signature of version 2 stands behind the access key.
+    # A version 2 signature follows the access key.
     (r"(\bAWS [\w-]{3,128}:)\S+", rf"\1{HIDDEN}"),
     # A JSON Web Token begins with {" in Base64.
     (r"\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}", HIDDEN),
@@ -87,7 +88,7 @@ def _isHinted(lowered: str) -> bool:
 
 @cache
 def _shapes() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compile the patterns when the first line needs them."""
+    """Compile the patterns on first use."""
     return tuple(
         (re.compile(pattern, re.IGNORECASE | re.ASCII), replacement)
         for pattern, replacement in _SHAPES
@@ -95,19 +96,17 @@ def _shapes() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 class Redactor:
-    """Removes secrets from text; known ones may be added at any time."""
+    """Removes secrets from text; known secrets may be added at any time."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """
-        @param secrets: The ones that are known now; empty ones are ignored.
-        """
+        """@param secrets: The secrets known now; empty ones are ignored."""
         self._known: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self.hide(*secrets)
 
     def hide(self, *secrets: str) -> None:
         """
-        Add known secrets, which are replaced wherever they stand.
+        Add known secrets, which are replaced everywhere.
 
         @param secrets: In plain text; empty ones are ignored.
         """
@@ -116,12 +115,12 @@ class Redactor:
             return
         self._known |= new
         forms = {form for each in self._known for form in _forms(each)}
-        # The longest first: one may be the beginning of another.
+        # The longest first, as one may be the prefix of another.
         self._pattern = re.compile("|".join(sorted(forms, key=lambda form: (-len(form), form))))
 
     def redact(self, text: str) -> str:
         """
-        Return a text without secrets.
+        Return a text with secrets replaced.
 
         @param text: A line of the log, or a part of one.
         """
@@ -134,7 +133,7 @@ class Redactor:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the patterns of a secret as texts, URLs, JSON and Base64 have it."""
+    """Return the patterns for a secret in plain text, URLs, JSON and Base64."""
     plain = {secret, json.encode(secret).decode()[1:-1], repr(secret)[1:-1]}
     plain |= {quote(secret, safe=safe, errors="replace") for safe in ("", "/")}
     plain.add(base64.b64encode(secret.encode("utf-8", "surrogatepass")).decode())

@@ -14,7 +14,8 @@ from typing import Any
 from storagegate.core.context import Tracing
 
 MAX_STATE_LENGTH = 512
-"""Characters of a C{tracestate}: what section 3.3.1.5 requires to propagate at least."""
+"""Maximum number of characters of a C{tracestate}: the minimum that section 3.3.1.5 requires to
+propagate."""
 
 _TRACEPARENT = re.compile(
     r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-"
@@ -24,14 +25,14 @@ _TRACEPARENT = re.compile(
 _TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
 _NO_TRACE = "0" * 32
 
-# It is sent as a header field: it must not contain what ends one.
+# The state is sent as a header field, so it must not contain a line end.
 _STATE = re.compile(rf"[ -~]{{1,{MAX_STATE_LENGTH}}}")
 
-# Section 3.2.2.3 requires randomness, not secrecy, which costs a system call for each id. A
-# generator of its own: a user may seed Python's.
+# Section 3.2.2.3 requires randomness but not secrecy, which would cost a system call for each ID.
+# The generator is separate, as a user may seed Python's.
 _random = Random()
 
-# Unused ids, generated this many at a time: 0.1 microseconds each.
+# IDs are generated in batches of this size: 0.1 microseconds each.
 _IDS = 64
 _cut = Struct("32s" * _IDS).unpack
 _ids: list[bytes] = []
@@ -43,7 +44,7 @@ def parseTraceparent(text: str, state: str = "") -> Tracing | None:
     Parse the trace of a caller (section 3.2.2).
 
     @param text: A C{traceparent}.
-    @param state: The C{tracestate} beside it; one that cannot be propagated is left out.
+    @param state: The accompanying C{tracestate}; one that cannot be propagated is dropped.
     @return: C{None} if the text is invalid.
     """
     match = _TRACEPARENT.fullmatch(text)
@@ -60,7 +61,7 @@ def parseTraceparent(text: str, state: str = "") -> Tracing | None:
 
 
 def newTraceId() -> bytes:
-    """Generate the id of a trace: 32 hexadecimal digits. May run in any thread."""
+    """Generate a trace ID: 32 hexadecimal digits. May run in any thread."""
     while True:
         try:
             return _ids.pop()
@@ -83,8 +84,8 @@ def receiveTracing(traceparent: Any, state: Any = None, traceId: Any = None) -> 
     Return the trace that a caller names, or a new one.
 
     @param traceparent: The value of the C{traceparent} field; anything invalid is ignored.
-    @param state: The same for C{tracestate}.
-    @param traceId: The id of a trace without a span: C{X-Trace-ID}.
+    @param state: The value of the C{tracestate} field; anything invalid is ignored.
+    @param traceId: A trace ID without a span: C{X-Trace-ID}.
     """
     if isinstance(traceparent, str):
         tracing = parseTraceparent(traceparent, state if isinstance(state, str) else "")
@@ -98,10 +99,10 @@ def namedTracing(
     fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id"
 ) -> Tracing | None:
     """
-    Return the trace that an HTTP request names, C{None} if it names none.
+    Return the trace that an HTTP request names, or C{None}.
 
-    @param fields: Its header fields, their names in lower case.
-    @param correlation: The field with the id of a trace without a span.
+    @param fields: The header fields, by name in lower case.
+    @param correlation: The field with a trace ID without a span.
     """
     parent, traceId = fields.get(b"traceparent"), fields.get(correlation)
     if parent is None and traceId is None:
@@ -116,10 +117,10 @@ def namedTracing(
 
 def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
     """
-    Return the trace of an HTTP request, see L{namedTracing}, or a new one.
+    Return the trace that an HTTP request names (see L{namedTracing}), or a new one.
 
     @param fields: The header fields, by name in lower case.
-    @param correlation: The field that has the id of a trace, in lower case.
+    @param correlation: The field with a trace ID, in lower case.
     """
     if b"traceparent" in fields or correlation in fields:
         return namedTracing(fields, correlation) or newTracing()
@@ -127,7 +128,7 @@ def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trac
 
 
 def newSpanId() -> str:
-    """Generate the id of a span: 16 hexadecimal digits, not all of them 0."""
+    """Generate a span ID: 16 hexadecimal digits, not all 0."""
     return f"{_random.getrandbits(64) or 1:016x}"
 
 
@@ -135,9 +136,9 @@ def formatTraceparent(tracing: Tracing) -> str:
     """
     Return the C{traceparent} of an outgoing call.
 
-    Its parent is this call's own span, else the caller's span, else one that is not recorded.
+    The parent is this call's own span, else the caller's span, else an unrecorded one.
 
-    @param tracing: The trace of the call from which the outgoing one is made.
+    @param tracing: The trace of the call that makes the outgoing one.
     """
     span = tracing.ownId or tracing.spanId or newSpanId()
     return f"00-{tracing.traceId}-{span}-{'01' if tracing.sampled else '00'}"
@@ -147,8 +148,9 @@ def forwardedTracing(tracing: Tracing) -> Tracing:
     """
     Begin the span of an attempt to forward a call.
 
-    @param tracing: That of the received call, whose span is the parent.
-    @return: The forwarded call carries its L{formatTraceparent} and its C{state}.
+    @param tracing: The trace of the received call, whose span becomes the parent.
+    @return: The trace of the attempt; the forwarded call carries its L{formatTraceparent} and its
+        C{state}.
     """
     parent = tracing.ownId or tracing.spanId
     return Tracing(tracing.traceId, parent, tracing.sampled, tracing.state, newSpanId())

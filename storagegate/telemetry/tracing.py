@@ -1,14 +1,14 @@
 """
-Which calls, requests and forwarded attempts are recorded, and the spans that describe them.
+Tracing of calls, requests and forwarded attempts: options, sampling and the attributes of spans.
 
-A call whose caller decided whether the trace is recorded follows the caller; of the others, a part
-is recorded by the id of the trace, so that every process that sees the trace decides alike
-(U{https://opentelemetry.io/docs/specs/otel/trace/sdk/#sampling}). That is decided on the text of
-the id, before anything of OpenTelemetry's SDK (L{storagegate.telemetry.otlp}) is touched.
+The sampling decision of a caller is kept. Other calls are sampled by trace ID, so that every
+process that handles the trace decides alike
+(U{https://opentelemetry.io/docs/specs/otel/trace/sdk/#sampling}). The decision compares the text of
+the ID, before any use of OpenTelemetry's SDK (L{storagegate.telemetry.otlp}).
 
 Attributes follow OpenTelemetry's semantic conventions
 (U{https://opentelemetry.io/docs/specs/semconv/}): C{rpc.*}, C{http.*}, C{url.*}, C{client.*},
-C{error.type}; those without a name there begin with C{storagegate.}.
+C{error.type}; attributes without a standard name begin with C{storagegate.}.
 """
 
 import os
@@ -35,13 +35,14 @@ from storagegate.core.options import (
 )
 
 MAX_ATTRIBUTES = 112
-"""Attributes of a span from C{spanAttributes}: with ours, the 128 that the SDK keeps."""
+"""Maximum number of attributes of a span from C{spanAttributes}: with ours, the SDK's limit of
+128."""
 
 MAX_TEXT = 1024
-"""Characters of an attribute's name or value: spans wait in memory."""
+"""Maximum number of characters of an attribute's name or value, as spans wait in memory."""
 
 MAX_ITEMS = 128
-"""Items of an attribute that is a list."""
+"""Maximum number of items of a list attribute."""
 
 _INT64 = 1 << 63
 
@@ -51,11 +52,11 @@ _OTLP = ("http://127.0.0.1:4318", "/v1/traces", "opentelemetry.exporter.otlp.pro
 
 _PROVIDERS: Mapping[str, tuple[str, str, str]] = {
     "otlp": _OTLP,
-    # Jaeger accepts OTLP since 1.35, and nothing else since 2.0.
+    # Jaeger has accepted OTLP since 1.35, and nothing else since 2.0.
     "jaeger": _OTLP,
     "zipkin": ("http://127.0.0.1:9411", "/api/v2/spans", "opentelemetry.exporter.zipkin.json"),
 }
-"""The default server of each provider, the path there, and the package that exports."""
+"""The default server of each provider, the path on it, and the package of the exporter."""
 
 _OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -86,7 +87,7 @@ def _headers(value: Any) -> Mapping[str, str]:
     for name, text in value.items():
         _fieldName(name)
         if not isinstance(text, str) or not text.isascii() or not text.isprintable():
-            # The value may be a key: it is not shown.
+            # The value may be a key, so it is not shown.
             raise ValueError(f"has text as the value of {name}")
     return dict(value)
 
@@ -106,21 +107,22 @@ def _ratio(value: Any) -> float:
 @frozen(kw_only=True)
 class TracingOptions:
     """
-    Which calls are traced, and where spans are sent.
+    Options of tracing: sampling and the destination of spans.
 
     @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
-    @ivar provider: How spans are sent; without it C{otlp}. C{jaeger} is sent OTLP as well.
-    @ivar endpoint: The collector's URL; without it C{http://127.0.0.1:4318/v1/traces}, and
+    @ivar provider: The export protocol, C{otlp} by default. C{jaeger} also uses OTLP.
+    @ivar endpoint: The collector's URL; by default C{http://127.0.0.1:4318/v1/traces}, and
         C{http://127.0.0.1:9411/api/v2/spans} for C{zipkin}.
-    @ivar headers: Header fields of what goes to the collector.
-    @ivar serviceName: The name of the service in spans; without it C{storagegate}.
-    @ivar sampleRatio: The part that is recorded of the calls whose callers do not decide.
-    @ivar correlationHeader: The HTTP header field with the id of the trace.
-    @ivar spanAttributes: C{(context)} returns a mapping of attributes, at the end of a call.
-    @ivar queueSize: How many spans wait for the collector; further ones are dropped.
-    @ivar batchSize: How many of them are sent at a time.
-    @ivar intervalMs: How long a span waits for others.
-    @ivar timeoutMs: How long the collector may take to respond.
+    @ivar headers: Header fields of requests to the collector.
+    @ivar serviceName: The name of the service in spans, C{storagegate} by default.
+    @ivar sampleRatio: The sampled share of calls whose callers make no decision.
+    @ivar correlationHeader: The HTTP header field with the trace ID.
+    @ivar spanAttributes: A function C{(context)} that returns a mapping of attributes at the end of
+        a call.
+    @ivar queueSize: Maximum number of spans that wait for the collector; further ones are dropped.
+    @ivar batchSize: Maximum number of spans per export.
+    @ivar intervalMs: Maximum time that a span waits for others.
+    @ivar timeoutMs: Timeout for the collector's response.
     """
 
     enabled: bool = optionField(False, readFlag)
@@ -143,12 +145,10 @@ def readCollector(
     """
     Complete the destination of spans: C{provider}, C{endpoint}, C{headers} and C{serviceName}.
 
-    @param options: An endpoint in them takes precedence over the environment.
-    @param environment: The variables, of which those of OTLP are read unless the provider is
-        Zipkin.
+    @param options: The options; their endpoint takes precedence over the environment.
+    @param environment: The environment variables; the OTLP variables are ignored for Zipkin.
     @return: The options; only C{serviceName} may still be C{None}.
-    @raise OptionError: If a variable of the environment has no valid value, or OpenTelemetry is not
-        installed.
+    @raise OptionError: If an environment variable is invalid, or OpenTelemetry is not installed.
     """
     provider = options.provider or "otlp"
     server, path, package = _PROVIDERS[provider]
@@ -164,7 +164,7 @@ def readCollector(
                 raise OptionError(f"the variable {_OTLP_ENDPOINT} {error}") from None
     endpoint = options.endpoint
     if endpoint is None:
-        # The variable names a server: other signals than traces have other paths there.
+        # The variable names a server, which has other paths for other signals.
         endpoint = server.rstrip("/") + path
     elif urlsplit(endpoint).path in ("", "/"):
         endpoint = endpoint.rstrip("/") + path
@@ -173,7 +173,7 @@ def readCollector(
 
 
 def _listedHeaders(text: str) -> Mapping[str, str]:
-    """Read C{name=value,name=value}, the values escaped as in URLs."""
+    """Parse C{name=value,name=value}, with percent-encoded values."""
     found = {}
     for each in text.split(","):
         name, separator, value = each.partition("=")
@@ -197,10 +197,10 @@ def _checkInstalled(package: str) -> None:
 
 def readAttributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """
-    Return the attributes that a collector can take: text, truth values, numbers, and lists of one
-    of these kinds. Others are left out.
+    Return the attributes that a collector accepts: text, booleans, numbers, and lists of one of
+    these types. Others are dropped.
 
-    @param given: From the user's function; at most L{MAX_ATTRIBUTES} are taken.
+    @param given: The result of the user's function; at most L{MAX_ATTRIBUTES} items are used.
     """
     found: dict[str, Any] = {}
     for name, value in given.items():
@@ -222,12 +222,12 @@ def _readScalar(value: Any) -> Any:
         return boundedText(value)
     if isinstance(value, bool | float):
         return value
-    # OTLP has no larger integers: one would cost the whole batch.
+    # OTLP has no larger integers: one would fail the whole batch.
     return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
 
 
 def boundedText(value: str) -> str:
-    """Return the first L{MAX_TEXT} characters of a text, as UTF-8 can encode them."""
+    """Return the first L{MAX_TEXT} characters of a text, with unencodable ones replaced."""
     return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -251,9 +251,9 @@ class CallTracer:
         statusProtocols: Container[str] = (),
     ) -> None:
         """
-        @param tracer: The L{Tracer<storagegate.telemetry.otlp.Tracer>} that decides which calls are
-            recorded, and records them.
-        @param systems: C{rpc.system.name} of protocols where it is not C{storagegate}.
+        @param tracer: The L{Tracer<storagegate.telemetry.otlp.Tracer>} that samples and records
+            calls.
+        @param systems: C{rpc.system.name} by protocol, where it is not C{storagegate}.
         @param statusProtocols: The protocols whose calls have an HTTP status.
         """
         self._tracer = tracer
@@ -266,13 +266,13 @@ class CallTracer:
 
     def callStarted(self, context: RequestContext) -> None:
         """
-        Decide, before the handler sees the context.
+        Decide whether to record the call, before the handler runs.
 
-        @param context: Its trace is replaced if the call is recorded.
+        @param context: The context of the call; its trace is replaced if the call is recorded.
         """
         tracing = context.tracing
         if tracing.spanId is None:
-            # At a low ratio one digit decides 15 of 16 calls, and an index allocates nothing.
+            # At a low ratio, one digit decides 15 of 16 calls, and indexing allocates nothing.
             traceId = tracing.traceId
             if traceId[16] > self._firstDigit or traceId[16:] >= self._bound:
                 return
@@ -282,10 +282,10 @@ class CallTracer:
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
         """
-        Record the call's end.
+        Record the end of a call.
 
-        @param error: The error that the caller receives; L{None} if the call succeeded.
-        @param seconds: How long the call took.
+        @param error: The error that the caller receives, or C{None} on success.
+        @param seconds: The duration of the call.
         """
         tracing = context.tracing
         if tracing.ownId is None:
@@ -295,7 +295,7 @@ class CallTracer:
             return
         client, protocol = context.client, context.protocol
         name = f"{context.service}/{context.method}"
-        # The user's attributes come first: they cannot replace ours.
+        # The user's attributes come first, so they cannot replace ours.
         attributes: dict[str, Any] = {}
         if self._spanAttributes is not None:
             attributes.update(self._extra(context))
@@ -311,7 +311,7 @@ class CallTracer:
             attributes["user_agent.original"] = boundedText(client.userAgent[:MAX_TEXT])
         if error is not None:
             attributes["error.type"] = boundedText(error.code)
-        # A mistake of the caller is no failure of the server.
+        # A client error is not a failure of the server.
         isFailed = error is not None and error.statusCode >= 500
         tracer.record(tracing, name, attributes, seconds, isFailed=isFailed)
 
@@ -324,7 +324,7 @@ class CallTracer:
             if isinstance(found, Mapping):
                 return readAttributes(found)
             if hasattr(found, "close"):
-                # A coroutine: nothing here can wait for it.
+                # A coroutine, which nothing here can await.
                 found.close()
             raise TypeError(f"spanAttributes gives a mapping, not {type(found).__name__}")
         except Exception:

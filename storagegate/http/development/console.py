@@ -1,7 +1,7 @@
 """
-What the developer of an application sees of it: the lines on the console, and the error page.
+Output for the developer of an application: lines on the console, and the error page.
 
-Lines about requests and listeners go to the standard output, errors to the standard error output.
+Lines about requests and listeners go to standard output, errors to standard error.
 """
 
 import os
@@ -39,7 +39,7 @@ _FRAMES = re.compile(f"{re.escape(_FRAMEWORK)}|<frozen |.*site-packages.*{os.sep
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
-# Loggers that are shown from warnings on, but for those of development.
+# Loggers shown only at warn and above, except the loggers of development.
 _QUIET = ("twisted.", "storagegate.", "log_legacy")
 _DEVELOPMENT = "storagegate.http.development."
 
@@ -62,9 +62,9 @@ _PAGE = """\
 @lru_cache(maxsize=10_000)
 def isInstalled(path: str) -> bool:
     """
-    Return whether a file came with Python, with a package or with the framework.
+    Return whether a file belongs to Python, an installed package or the framework.
 
-    @param path: The path of a file of code; links are resolved.
+    @param path: The path of a source file; links are resolved.
     """
     real = os.path.realpath(path)
     return real.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(real.split(os.sep))
@@ -73,10 +73,10 @@ def isInstalled(path: str) -> bool:
 @frozen
 class ErrorReport:
     """
-    An error as its developer sees it.
+    An error, described for the developer.
 
-    @ivar title: Type and message, in one line.
-    @ivar file: The last file of the application in the traceback; of a C{SyntaxError} its own.
+    @ivar title: Type and message, on one line.
+    @ivar file: The application's last file in the traceback, or the file of a C{SyntaxError}.
     @ivar line: The line in that file.
     @ivar text: The traceback, without the frames that only called the application.
     """
@@ -91,9 +91,8 @@ class ErrorReport:
         """
         Describe an error.
 
-        @param error: The exception; frames of installed packages do not count for C{file} and
-            C{line}.
-        @param trace: The traceback, if C{error.__traceback__} is not set any more.
+        @param error: The exception; C{file} and C{line} ignore frames of installed packages.
+        @param trace: The traceback, if C{error.__traceback__} is no longer set.
         """
         described = traceback.TracebackException(type(error), error, trace or error.__traceback__)
         own = [
@@ -107,9 +106,9 @@ class ErrorReport:
         if isinstance(error, SyntaxError) and error.filename is not None:
             file, line = error.filename, error.lineno
         if isinstance(error, SyntaxError) and not own:
-            # It names its position itself; the frames are those of the compiler's callers.
+            # The error has its own position; the frames belong to callers of the compiler.
             return cls(title, file, line, "".join(bare))
-        # Chains have no circles: Python cuts them when it describes an exception.
+        # The chain has no cycles: Python cuts them when it describes an exception.
         each: traceback.TracebackException | None = described
         while each is not None:
             kept = [frame for frame in each.stack if not _FRAMES.match(frame.filename)]
@@ -120,7 +119,7 @@ class ErrorReport:
 
 
 def errorPage(status: int, shape: Mapping[str, Any]) -> str:
-    """Write the page that a browser gets in place of an error's JSON."""
+    """Return the page that a browser gets instead of an error's JSON."""
     request = f"{shape['method']} {shape['path']}" if "path" in shape else ""
     return _PAGE.format(
         title=escape(f"{status} {shape['error']}"),
@@ -130,14 +129,14 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
 
 
 def paint(text: str, colour: int) -> str:
-    """Return text in a colour, which a L{ConsoleStream} removes where none is shown."""
+    """Return coloured text; a L{ConsoleStream} without colours removes the escape sequences."""
     return f"\x1b[1;{colour}m{text}\x1b[0m"
 
 
 def hasColours(stream: Any) -> bool:
     """
-    Return whether a stream shows colours: terminals do. C{NO_COLOR} and C{FORCE_COLOR} override
-    that, in this order.
+    Return whether a stream shows colours, as terminals do. C{NO_COLOR} and C{FORCE_COLOR}, in this
+    order, override the detection.
 
     @param stream: A text stream such as C{sys.stdout}.
     """
@@ -167,10 +166,10 @@ class ConsoleStream:
 @implementer(ILogObserver)
 class ConsoleObserver:
     """
-    Show log events: warnings and errors of all loggers, more from the application's own.
+    Shows log events: warnings and errors of all loggers, and information of the application's own.
 
-    @ivar replaying: Whether events from before the start of logging are repeated. Critical ones
-        have been shown already.
+    @ivar replaying: Whether events from before the start of logging are being replayed. Critical
+        ones have already been shown.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -194,16 +193,16 @@ class ConsoleObserver:
         if failure is not None:
             report = ErrorReport.of(failure.value, failure.getTracebackObject())
             text += "\n" + report.text.rstrip().replace(report.title, paint(report.title, _RED))
-        # The output may be closed, and there is no other.
+        # The output may be closed, with no alternative.
         with suppress(OSError, ValueError):
             self._stream.write(text + "\n")
 
 
 def beginConsole() -> None:
     """
-    Show the log on the console, unless the process logs somewhere already.
+    Show the log on the console, unless the process already has a log.
 
-    Call it when the reactor runs: until then a script may still begin to log.
+    Call it when the reactor runs, as a script may begin to log before that.
     """
     if hasLogBegun():
         return
@@ -214,7 +213,7 @@ def beginConsole() -> None:
 
 
 def announce(port: IListeningPort, isSecure: bool) -> None:
-    """Print where an application listens, as a URL or the name of a socket."""
+    """Print the address that an application listens on, as a URL or a socket's path."""
     address: Any = port.getHost()
     host = getattr(address, "host", None)
     if host is None:

@@ -1,5 +1,5 @@
 """
-Live reload of pages that a browser has open: a script in each page listens to server-sent events.
+Live reload of open pages: a script in each page listens to server-sent events.
 
 ::
 
@@ -28,46 +28,46 @@ from storagegate.http.middleware.staticfiles import StaticOptions
 from storagegate.net.http.interfaces import ClientLost
 
 PAGE_SUFFIXES = (".css", ".htm", ".html", ".js", ".mjs", ".svg", ".xhtml")
-"""Files that are parts of pages: a change of a served one reloads pages."""
+"""Suffixes of files that make up pages: a change of a served file reloads pages."""
 
 _EVENTS_PATH = "/__storagegate/hmr"
 _SCRIPT_PATH = _EVENTS_PATH + ".js"
 
 _SETTLE_SECONDS = 0.04
-"""How long files have to stay unchanged: editors write them in several steps."""
+"""Time that files have to stay unchanged, as editors write them in several steps."""
 
 _MAX_SETTLE_ROUNDS = 10
-"""A file that is written to all the time is not waited for."""
+"""Maximum number of rounds to wait for a file that is written continuously."""
 
 _MAX_FILES = 10_000
-"""Files below a watched directory: to check so many takes 30 ms."""
+"""Maximum number of files below a watched directory: checking as many takes 30 ms."""
 
 _MAX_STREAMS = 100
-"""Each stream is a page that is visible in a browser."""
+"""Maximum number of streams; each is a visible page in a browser."""
 
 _MAX_SENT = 1000
-"""Files that are watched because C{sendFile} sent them."""
+"""Maximum number of files watched because C{sendFile} sent them."""
 
 _HTML = ("text/html", "application/xhtml+xml")
 
-# Types of files that may change while pages are open: a reload must not take them from a cache.
+# Types that may change while pages are open: a reload must not use a cached copy.
 _UNCACHED = (*_HTML, "text/css", "text/javascript", "application/javascript", "image/svg+xml")
 
-# Values of Sec-Fetch-Dest for pages; fragments that scripts request are no pages.
+# Values of Sec-Fetch-Dest for pages; fragments requested by scripts are not pages.
 _DOCUMENTS = ("document", "iframe", "frame")
 
 _CONDITIONS = (b"if-none-match", b"if-modified-since")
 
 _BODY_END = re.compile(rb"</body[\s>]", re.IGNORECASE)
 
-# The beginning of that mark at the end of a chunk.
+# The beginning of that tag at the end of a chunk.
 _CUT_END = re.compile(rb"<(?:/(?:b(?:o(?:dy?)?)?)?)?\Z", re.IGNORECASE)
 
 
 class ChangeNotifier:
     """
-    Finds changes of files and of directory trees, by comparing the states of files: time of change,
-    length and inode (editors write a new file and rename it).
+    Finds changes of files and directory trees by comparing the modification time, size and inode of
+    files (editors write a new file and rename it).
 
     @ivar roots: The files and directories, each with the states of the files there.
     """
@@ -80,14 +80,14 @@ class ChangeNotifier:
         """
         Watch a file or directory.
 
-        @param root: Its path; if it is new, changes count from its present state.
+        @param root: The path; the first call records its current state.
         """
         if root not in self.roots:
             self.roots[root] = self._find(root)
 
     def check(self) -> set[str]:
         """
-        Return the files that have changed, are gone, or are new in a directory.
+        Return the files that were changed, removed, or added to a directory.
 
         May be called in a thread, one call at a time.
         """
@@ -99,7 +99,7 @@ class ChangeNotifier:
 
     def settled(self) -> set[str]:
         """
-        Return the changes of L{check}, when no more follow. Blocks if there are some.
+        Return the changes of L{check} once no more follow. Blocks if there are changes.
 
         May be called in a thread, as L{check}.
         """
@@ -142,7 +142,7 @@ class LiveReloadHub:
     """
 
     def __init__(self) -> None:
-        # Another process has another one, so that pages see that the program was restarted.
+        # Differs between processes, so that pages notice a restart of the program.
         self._process = token_hex(4)
         self._count = 0
         self._error: Mapping[str, Any] | None = None
@@ -151,7 +151,7 @@ class LiveReloadHub:
 
     @property
     def version(self) -> str:
-        """Return the version of the code and the files that pages are made from now."""
+        """Return the current version of the code and files of pages."""
         return f"{self._process}.{self._count}"
 
     def connect(self, res: Any) -> None:
@@ -171,15 +171,15 @@ class LiveReloadHub:
         """
         Watch a file that is about to be sent.
 
-        @param path: Its path; files without one of L{PAGE_SUFFIXES} are ignored.
-        @param root: The directory that a relative path begins at; C{None} for the current one.
+        @param path: The path; files without one of L{PAGE_SUFFIXES} are ignored.
+        @param root: The base of a relative path; C{None} for the current directory.
         """
         name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
         if name.endswith(PAGE_SUFFIXES) and len(self.files.roots) < _MAX_SENT:
             self.files.add(name)
 
     def reload(self, files: list[str]) -> None:
-        """Reload all pages; a page without a stream reloads when it connects again."""
+        """Reload all pages; a page without a stream reloads when it reconnects."""
         self._count += 1
         self._broadcast(_event("reload", {"version": self.version, "files": files}))
 
@@ -193,7 +193,7 @@ class LiveReloadHub:
         self._broadcast(":\n\n")
 
     def endAll(self) -> None:
-        """End all streams; pages connect again."""
+        """End all streams; pages reconnect."""
         for res in list(self._streams):
             del self._streams[res]
             res.end()
@@ -208,26 +208,26 @@ class LiveReloadHub:
         except ClientLost:
             return
         if isBehind:
-            # The client does not read: nothing is buffered for it. It may connect again.
+            # The client does not read, so nothing is buffered for it. It may reconnect.
             res.raw.abort()
 
 
 def _event(name: str, data: Mapping[str, Any]) -> str:
-    # A page that loses the stream connects again after half a second.
+    # A page that loses the stream reconnects after half a second.
     return f"retry: 500\nevent: {name}\ndata: {json.dumps(data)}\n\n"
 
 
 def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
     """
-    Make the middleware that serves the script and the events, and inserts the script into pages.
+    Make middleware that serves the script and the events, and inserts the script into pages.
 
-    It must be the first: a page is changed before other middleware compresses it.
+    It must come first, so that a page is changed before other middleware compresses it.
 
     @param hub: The hub of the process, to which open pages connect.
     """
 
     def serve(req: Any, res: Any, next: Any) -> Any:
-        # The application may be mounted in one that has this middleware, too.
+        # The application may be mounted in another one with this middleware.
         if req.method in ("GET", "HEAD") and "inDevelopment" not in req.__dict__:
             req.inDevelopment = True
             if req.method == "GET" and req.path == _EVENTS_PATH:
@@ -247,10 +247,10 @@ def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
         destination is None and req.get("x-requested-with") is None
     )
     if isPage and "html" in (req.get("accept") or ""):
-        # A page in the browser's cache may be without the script.
+        # A page in the browser's cache may lack the script.
         for name in _CONDITIONS:
             req.raw.headers.pop(name, None)
-    # The version at this moment: a change from now on is not in this response.
+    # The current version: this response does not include later changes.
     res.beforeHead(partial(_changeHead, res, hub.version if isPage else None))
     send = res.sendFile
 
@@ -262,7 +262,7 @@ def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
 
 
 def _changeHead(res: Any, version: str | None) -> None:
-    """Change a head before it is sent, and have the script inserted into the body."""
+    """Change a head before it is sent, and arrange for the script in the body."""
     contentType = res.get("Content-Type")
     if not isinstance(contentType, str):
         return
@@ -284,9 +284,9 @@ def _changeHead(res: Any, version: str | None) -> None:
 @implementer(IBodyEncoder)
 class TagInserter:
     """
-    Insert a tag before the end of an HTML body, or at the end of a page without that mark.
+    Inserts a tag before C{</body>}, or at the end of a page without it.
 
-    Its methods may be called in any thread, one at a time.
+    The methods may be called in any thread, one at a time.
     """
 
     flushes = False
@@ -297,7 +297,7 @@ class TagInserter:
         self._isDone = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return a chunk, without bytes at its end that may begin the mark."""
+        """Return a chunk, holding back trailing bytes that may begin C{</body>}."""
         if self._isDone:
             return chunk
         page, self._held = self._held + chunk, b""
@@ -312,12 +312,12 @@ class TagInserter:
         return page
 
     def flush(self) -> bytes:
-        """Return the held bytes; a mark that is cut here is not found."""
+        """Return the held bytes; a C{</body>} that is split here is not found."""
         held, self._held = self._held, b""
         return held
 
     def finish(self) -> bytes:
-        """Return the held bytes, and the tag if it was not inserted before."""
+        """Return the held bytes, and the tag if it was not inserted yet."""
         if self._isDone:
             return b""
         self._isDone = True
@@ -328,11 +328,11 @@ def staticRoots(app: LayerList) -> frozenset[str]:
     """
     Return the directories that an application and its routers serve with C{staticFiles}.
 
-    @param app: An application or router; those mounted in it count, too.
+    @param app: An application or router, including the routers mounted in it.
     """
     roots: set[str] = set()
     routers: list[Any] = [app]
-    # A router may be mounted several times, also in itself.
+    # A router may be mounted several times, even in itself.
     for router in routers:
         for layer in router.layers:
             registrations = [] if layer.route is None else layer.route.registrations
@@ -347,8 +347,8 @@ def staticRoots(app: LayerList) -> frozenset[str]:
 
 
 # The script listens only while its page is visible: a browser opens six connections to a server,
-# and a dozen pages in the background would leave none. A page that is shown again reconnects.
-# Styles are set by properties, since a content policy may forbid style elements and attributes.
+# and a dozen background pages would leave none. A page that is shown again reconnects. Styles are
+# set as properties, since a content security policy may forbid style elements and attributes.
 SCRIPT = """\
 (function () {
   "use strict";
@@ -427,4 +427,4 @@ SCRIPT = """\
   open();
 })();
 """.replace("EVENTS_PATH", _EVENTS_PATH)
-"""The script of pages; its URL in a page has the version of the code that made the page."""
+"""The script of pages; its URL contains the version of the code that made the page."""

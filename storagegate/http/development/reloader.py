@@ -5,7 +5,7 @@ The first C{listen} turns the process into the L{supervisor
 <storagegate.http.development.supervisor>}, which runs the program again as its child. There,
 listening sockets are inherited or handed to the supervisor, and C{listen} waits until the
 predecessor has stopped accepting. A thread watches the files of the program, because a handler may
-block the reactor. In a process that cannot be started again by its command line, such as a test
+block the reactor. In a process that cannot be restarted from its command line, such as a test
 runner or twistd, only pages are reloaded.
 """
 
@@ -42,24 +42,24 @@ from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
 
 _CHECK_SECONDS = 0.25
-"""The pause between two checks of the files, of which a hundred take half a millisecond."""
+"""Seconds between checks of files; a hundred files take half a millisecond."""
 
 _BEAT_ROUNDS = 60
-"""Checks between comments in event streams: 15 s, less than the time-out of common proxies."""
+"""Checks between comments in event streams: 15 s, less than the timeout of common proxies."""
 
 _LEAVE_SECONDS = 5.0
-"""How long a predecessor may take to stop accepting: one in an endless loop never does."""
+"""Time for a predecessor to stop accepting; one in an endless loop never does."""
 
 _SETTLE_SECONDS = 1.0
-"""How long a successor may take to listen where its predecessor did, before that is closed."""
+"""Time for a successor to listen on its predecessor's sockets, before they are closed."""
 
 _SIGNAL_SECONDS = 0.2
-"""How long a signal to the process group may take to arrive here."""
+"""Time for a signal to the process group to arrive here."""
 
 _log = Logger()
 
 Opened = tuple[IListeningPort, bool]
-"""A port, and whether its address was not listened on before."""
+"""A port, and whether its address is new."""
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +73,7 @@ class Reloader:
 
     def __init__(self) -> None:
         self.hub = LiveReloadHub()
-        # What the supervisor has passed, and the connection to it, if there is one.
+        # The supervisor's parameters, and the connection to it, if any.
         self._setup: Mapping[str, Any] = {"isSuccessor": False}
         self._control: Connection | None = None
         self._lock = Lock()
@@ -82,7 +82,7 @@ class Reloader:
         # Set when this process may accept.
         self._turn: SharedFuture[None] = SharedFuture()
         self._isRetired = False
-        # Called when no port accepts any more.
+        # Called when no port accepts connections.
         self._onLeft: Callable[[], object] = lambda: None
         self._modules = ChangeNotifier((".py",))
         self._thread: Thread | None = None
@@ -93,8 +93,8 @@ class Reloader:
 
         @param setup: C{control}, the descriptor of the connection to the supervisor; C{sockets},
             endpoint descriptions with descriptors; C{isSuccessor}, whether another process serves
-            until this one is ready; C{files}, those that have changed; C{started}, when this
-            process was started, by the monotonic clock.
+            until this one is ready; C{files}, the changed files; C{started}, the start time of this
+            process by the monotonic clock.
         """
         self._setup = setup
         self._control = Connection(setup["control"])
@@ -106,12 +106,12 @@ class Reloader:
 
     def listen(self, app: Any, reactor: Any, endpoint: str, site: Site) -> Deferred[Opened]:
         """
-        Listen for an application, as soon as the predecessor has stopped accepting.
+        Listen for an application once the predecessor has stopped accepting.
 
-        In a process that has no supervisor yet, this does not return: the supervisor runs the
-        program again.
+        In a process without a supervisor this does not return: the supervisor runs the program
+        again.
 
-        @param endpoint: The endpoint string, by which a socket is found again after a restart.
+        @param endpoint: The endpoint string, which identifies the socket after a restart.
         @return: Fires with the port. Fails with C{CannotListenError} if the address is taken.
         """
         if self._control is None and not self._ports:
@@ -139,7 +139,7 @@ class Reloader:
 
     async def _inherit(self, reactor: Any, endpoint: str) -> tuple[str, bool]:
         """
-        Take over a socket of the predecessor, or bind one and give it to the supervisor, too.
+        Take over a socket of the predecessor, or bind one and share it with the supervisor.
 
         @return: The endpoint string of the inherited socket, and whether it is new.
         """
@@ -157,10 +157,10 @@ class Reloader:
 
     def fail(self, error: BaseException) -> bool:
         """
-        Report an error to the supervisor, if it keeps this process from taking over.
+        Report an error to the supervisor if it prevents this process from taking over.
 
         @param error: An error of the program, or of its C{listen}.
-        @return: Whether it was reported; if not, it is for the process to show.
+        @return: Whether it was reported; if not, the process has to show it.
         """
         if not self._setup["isSuccessor"] or self._turn.isKnown:
             return False
@@ -186,8 +186,8 @@ class Reloader:
 
     def _send(self, kind: str, value: object = None, descriptor: int | None = None) -> None:
         """
-        Send a message; may be called in any thread. It blocks for no time: the supervisor does
-        nothing but read.
+        Send a message. May be called in any thread; does not block noticeably, as the supervisor
+        only reads.
         """
         if self._control is not None:
             with self._lock, suppress(OSError):
@@ -196,7 +196,7 @@ class Reloader:
                     send_handle(self._control, descriptor, os.getppid())
 
     def _ready(self, reactor: Any) -> None:
-        """Offer to take over: the program is loaded and wants to listen."""
+        """Offer to take over, as the program is loaded and ready to listen."""
         if self._thread is None:
             self._watch(reactor)
             self._send("ready")
@@ -213,10 +213,10 @@ class Reloader:
             report, files = value
             for path in files:
                 self._modules.add(path)
-                # A file that the program does not import yet may be what the failed one lacks.
+                # The failed program may lack a file that this program does not import yet.
                 self._modules.add(os.path.dirname(path))
             where = f" {report['file']}:{report['line']}" if report["file"] else ""
-            # Critical events are printed also where nothing has begun to log.
+            # Critical events are printed even before logging has begun.
             _log.critical(
                 "not reloaded, the old code goes on:{where}\n{text}",
                 where=where,
@@ -225,7 +225,7 @@ class Reloader:
             self.hub.fail(report)
 
     def _serve(self, reactor: Any) -> None:
-        """Accept from now on: there is no predecessor, or it has stopped accepting."""
+        """Start to accept: the predecessor, if any, has stopped accepting."""
         if self._turn.isKnown or self._isRetired:
             return
         if self._setup["isSuccessor"]:
@@ -236,7 +236,7 @@ class Reloader:
         self._turn.set(None)
 
     def _dropInherited(self) -> None:
-        """Close the sockets that the predecessor needed and this program does not."""
+        """Close the predecessor's sockets that this program does not use."""
         inherited, self._inherited = self._inherited, []
         for endpoint, descriptor in inherited:
             _log.info("no longer listening on {endpoint}", endpoint=endpoint)
@@ -253,8 +253,8 @@ class Reloader:
 
         def left() -> None:
             self._send("left")
-            # Pages would come back on their idle connections, which L{Site.drain} closes in the
-            # second iteration from here.
+            # Pages would reconnect on their idle connections, which Site.drain closes in the second
+            # iteration from here.
             reactor.callLater(0, reactor.callLater, 0, reactor.callLater, 0, reloadPages)
 
         self._onLeft = left
@@ -267,7 +267,7 @@ class Reloader:
     # The files
 
     def _watch(self, reactor: Any) -> None:
-        """Watch the files that are known by now, and those that are known later in a thread."""
+        """Watch the files known so far, and start a thread that watches files known later."""
         self._findFiles()
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._run, args=(reactor,), daemon=True)
@@ -279,14 +279,14 @@ class Reloader:
         for number in count(1):
             if not controls and not self._ports:
                 break
-            # The last check is one after the order to retire.
+            # One more check follows the order to retire.
             isRetired = self._isRetired
             try:
                 if wait(controls, _CHECK_SECONDS):
                     reactor.callFromThread(self._receive, reactor, *controls[0].recv())
             except (EOFError, OSError):
-                # The supervisor stops or is gone. A terminal sends SIGINT to both processes;
-                # Twisted's own handler has to be the first.
+                # The supervisor stops or has ended. A terminal sends SIGINT to both processes;
+                # Twisted's handler has to run first.
                 reactor.callFromThread(reactor.callLater, _SIGNAL_SECONDS, _stop, reactor)
                 break
             if number % _BEAT_ROUNDS == 0:
@@ -302,8 +302,8 @@ class Reloader:
         self._findFiles()
         code = self._modules.settled()
         for path in code:
-            # Python compares the length and the second of the change with those in the compiled
-            # file, so it would run the old code of a module that was saved twice in a second.
+            # Python compares the size and the modification time in seconds with the compiled file,
+            # so it would run the old code of a module saved twice in a second.
             with suppress(OSError, NotImplementedError):
                 os.unlink(cache_from_source(path))
         if code:
@@ -314,7 +314,7 @@ class Reloader:
             reactor.callFromThread(self.hub.reload, pages)
 
     def _findFiles(self) -> None:
-        """Watch what was imported, and what is served, since the last call."""
+        """Watch the files imported and served since the last call."""
         for app, _ in list(self._ports.values()):
             for root in staticRoots(app):
                 self.hub.files.add(root)
@@ -334,17 +334,19 @@ def _stop(reactor: Any) -> None:
 
 
 Program = tuple[str, str, list[str]]
-"""What runs: C{script}, C{module} or C{code}; the file, name or source text; its C{sys.argv}."""
+"""The kind of program (C{script}, C{module} or C{code}); its file, name or source; its
+C{sys.argv}."""
 
 
 def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str], Program] | None:
     """
-    Find how the program of this process can be started again.
+    Determine the command that restarts the program of this process.
 
     @param command: The command line of the process, as C{sys.orig_argv}.
     @param script: The module C{__main__}.
-    @return: Options of the interpreter, and the program. C{None} for programs that are installed,
-        such as twistd and test runners, for those that run in another program, and for prompts.
+    @return: Options of the interpreter, and the program. C{None} for installed programs, such as
+        twistd and test runners, for programs that run inside another one, and for interactive
+        interpreters.
     """
     options: list[str] = []
     rest = list(command[1:])
@@ -378,9 +380,9 @@ def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str
 
 def runProgram(applications: Any) -> None:
     """
-    Run a program as the child of a supervisor, which has started this process.
+    Run a program as the child of the supervisor that started this process.
 
-    @param applications: The class of applications, which gets the C{reloader}.
+    @param applications: The application class, on which C{reloader} is set.
     """
     setup = json.loads(sys.argv[1])
     reloader = applications.reloader = processReloader()
@@ -402,7 +404,7 @@ def runProgram(applications: Any) -> None:
 def _execute(kind: str, target: str, arguments: list[str]) -> None:
     """Run a program as if the interpreter had been started with it."""
     sys.argv = arguments
-    # First comes what found this module, then what the interpreter adds for itself.
+    # The first entry served to find this module; the next is added by the interpreter.
     del sys.path[0]
     if not sys.flags.safe_path:
         script = os.path.dirname(os.path.realpath(target))

@@ -1,24 +1,23 @@
 """
-The parent process of a program in development: holds its listening sockets, replaces it.
+The parent process of a program in development, which holds its listening sockets and replaces it.
 
-The process that was started as the program becomes the supervisor by exec, when the program first
-listens, and runs the program in a child process. When files of the program change, it starts a
-successor, and retires the predecessor when that is ready; the predecessor then finishes its
-responses and ends. A successor that fails changes nothing. This module imports neither Twisted nor
-the program.
+When the program first listens, its process becomes the supervisor by exec, and runs the program in
+a child process. When files of the program change, the supervisor starts a successor. Once the
+successor is ready, the predecessor is retired, finishes its responses and ends. A successor that
+fails has no effect. This module imports neither Twisted nor the program.
 
-Each child has a connection, over which pairs of a kind and a value go::
+Each child has a connection for messages, which are pairs of a kind and a value::
 
     child to supervisor                            supervisor to child
     changed  [PATH], files of the program          retire   [PATH], the files that have changed
-    hold     DESCRIPTION, then a listening socket  serve    the predecessor accepts no more
-    drop     DESCRIPTION, not needed any more      failed   of a successor: its own, or one without
+    hold     DESCRIPTION, then a listening socket  serve    the predecessor has stopped accepting
+    drop     DESCRIPTION, no longer needed         failed   of a successor: its own, or one without
     ready    loaded; waits for "serve"                      files
     failed   REPORT, [PATH]: an L{ErrorReport} as
              a mapping, and files it came from
-    left     accepts no more
+    left     has stopped accepting
 
-The end of the connection is an order to stop.
+Closing the connection is an order to stop.
 """
 
 import json
@@ -39,19 +38,19 @@ from typing import Any, NoReturn
 from attrs import define
 
 _POLL_SECONDS = 0.25
-"""The pause between two looks at the processes."""
+"""Seconds between checks of the processes."""
 
 _START_SECONDS = 60.0
-"""How long a successor may take until it listens; most need one."""
+"""Time for a successor to listen; most need one second."""
 
 GRACE_SECONDS = 30.0
-"""How long a predecessor may finish its responses."""
+"""Time for a predecessor to finish its responses."""
 
 _KILL_SECONDS = 5.0
-"""How long it may take to end after that."""
+"""Time for a predecessor to end after that."""
 
 _MAX_RETIRED = 8
-"""Predecessors that finish their responses at the same time; the oldest beyond it is killed."""
+"""Maximum number of predecessors that finish responses; the oldest excess one is killed."""
 
 _ROOT = os.path.dirname(__file__).rpartition(os.sep + "storagegate" + os.sep)[0]
 
@@ -72,29 +71,29 @@ class _Child:
     deadline: float
 
     def send(self, kind: str, value: object = None) -> None:
-        """Send a message, unless the other side is gone or does not read."""
+        """Send a message, unless the child has ended or does not read."""
         if not self.control.closed and select.select([], [self.control], [], 0)[1]:
             with suppress(OSError):
                 self.control.send((kind, value))
 
     def kill(self) -> None:
-        """Kill the process, if it has not ended."""
+        """Kill the process."""
         self.control.close()
         self.process.kill()
 
 
 class ProgramSupervisor:
     """
-    Run a program, and start it again when its files change.
+    Runs a program, and replaces it when its files change.
 
-    The program that serves, its successor that starts and those that finish their responses are
-    all in C{_children}, in the order of their start.
+    C{_children} holds the serving program, its starting successor and the predecessors that finish
+    their responses, in order of start.
     """
 
     def __init__(self, command: Sequence[str], program: Sequence[Any]) -> None:
         """
         @param command: The executable and its options.
-        @param program: A C{Program}, see L{storagegate.http.development.reloader}.
+        @param program: A C{Program}; see L{storagegate.http.development.reloader}.
         """
         self._command = command
         self._program = program
@@ -102,9 +101,9 @@ class ProgramSupervisor:
         self._children: list[_Child] = []
         self._serving: _Child | None = None
         self._starting: _Child | None = None
-        # The last one that was retired, as long as it may accept.
+        # The last retired child, while it may still accept.
         self._leaving: _Child | None = None
-        # Files that have changed since the start of the program that serves.
+        # Files changed since the start of the serving program.
         self._changed: set[str] = set()
         self._status = 0
 
@@ -140,7 +139,9 @@ class ProgramSupervisor:
         return self._status
 
     def _stop(self, isUrgent: bool = False) -> None:
-        """Stop all processes; those that serve or have served in order, unless it is urgent."""
+        """
+        Stop all processes, gracefully for the ones that serve or have served unless it is urgent.
+        """
         for child in self._children:
             if isUrgent or child is self._starting:
                 child.kill()
@@ -148,7 +149,7 @@ class ProgramSupervisor:
                 child.control.close()
 
     def _start(self, changed: Iterable[str] = ()) -> None:
-        """Start the program, or a successor in place of one that is starting."""
+        """Start the program, or a successor that replaces any starting one."""
         if self._starting is not None:
             self._starting.kill()
         self._changed.update(changed)
@@ -173,7 +174,7 @@ class ProgramSupervisor:
         self._children.append(self._starting)
 
     def _receive(self, child: _Child) -> None:
-        """Handle a message of a child, or its end."""
+        """Handle a message from a child, or the end of its connection."""
         try:
             kind, value = child.control.recv()
         except (EOFError, OSError):
@@ -196,7 +197,7 @@ class ProgramSupervisor:
             self._replace(child)
 
     def _replace(self, successor: _Child) -> None:
-        """Retire the program that serves; its successor is ready."""
+        """Retire the serving program, as its successor is ready."""
         self._leaving, self._serving, self._starting = self._serving, successor, None
         successor.deadline = inf
         if self._leaving is None:
@@ -209,13 +210,13 @@ class ProgramSupervisor:
             each.kill()
 
     def _left(self, child: _Child) -> None:
-        """Let the successor of a program serve that accepts no more."""
+        """Let the successor serve once its predecessor has stopped accepting."""
         if child is self._leaving and self._serving is not None:
             self._leaving = None
             self._serving.send("serve")
 
     def _failed(self, report: object, files: Sequence[str] = ()) -> None:
-        """Give a successor up, and report why."""
+        """Give up on a successor, and report the reason."""
         child, self._starting = self._starting, None
         if child is not None and self._serving is not None:
             child.kill()
@@ -225,7 +226,7 @@ class ProgramSupervisor:
 
     def _ended(self, child: _Child) -> None:
         """Handle the end of a process."""
-        # Messages that it sent before its end.
+        # Process the messages sent before its end.
         while not child.control.closed and child.control.poll():
             self._receive(child)
         child.control.close()
@@ -243,10 +244,10 @@ class ProgramSupervisor:
 
 def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn:
     """
-    Replace this process by a supervisor of a program, by exec. Its process id stays.
+    Replace this process with a supervisor of a program, by exec. The process ID stays.
 
-    @param options: Of the Python interpreter.
-    @param program: A C{Program}, see L{storagegate.http.development.reloader}.
+    @param options: Options of the Python interpreter.
+    @param program: A C{Program}; see L{storagegate.http.development.reloader}.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
@@ -257,7 +258,7 @@ def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn
 
 
 def superviseProgram() -> NoReturn:
-    """Run as the supervisor: what L{becomeSupervisor} executes."""
+    """Run as the supervisor; L{becomeSupervisor} executes this."""
     status = ProgramSupervisor(**json.loads(sys.argv[1])).run()
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)

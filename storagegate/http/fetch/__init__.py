@@ -2,9 +2,8 @@
 C{Headers}, C{Request} and C{Response} of the Fetch standard.
 
 They differ from the standard where Python does: bodies are C{bytes}, streams are asynchronous
-iterators of C{bytes}, malformed input raises C{ValueError}. What only a browser needs (modes,
-caches, origins) is left out. A body is a L{ByteSource} that is read once; L{tee} splits one for a
-clone.
+iterators of C{bytes}, malformed input raises C{ValueError}. Browser-only features (modes, caches,
+origins) are omitted. A body is a L{ByteSource} that is read once; L{tee} splits it for a clone.
 """
 
 import re
@@ -20,7 +19,7 @@ from storagegate.core.streams import SharedFuture
 from storagegate.http.errors import HTTPError
 from storagegate.net.http.message import phraseOf
 
-# RFC 9110 section 5.6.2, of methods too, and section 5.5 for what a value may hold.
+# Names, and methods too: RFC 9110 section 5.6.2. Values: section 5.5.
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -32,8 +31,8 @@ class Headers:
     """
     Header fields. Names are case-insensitive.
 
-    Iterating gives C{(name, value)} with names in lower case, sorted, and the values of one name
-    joined by commas; Set-Cookie fields cannot be joined and come one by one.
+    Iteration yields pairs C{(name, value)} sorted by name, with names in lower case and the values
+    of one name joined by commas. Set-Cookie fields cannot be joined and are yielded one by one.
     """
 
     __slots__ = ("_fields",)
@@ -41,8 +40,8 @@ class Headers:
     def __init__(self, init: HeadersInit = None) -> None:
         """
         @param init: Other headers, a mapping, whose values may be lists, or pairs.
-        @raise ValueError: If a name is no token, or a value has a control character or one outside
-            Latin-1.
+        @raise ValueError: If a name is not a token, or a value has a control character or a
+            character outside Latin-1.
         """
         self._fields: dict[str, list[str]] = {}
         if isinstance(init, Headers):
@@ -54,7 +53,7 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """
-        Return the values of a field, joined by commas; C{None} if it is absent.
+        Return the values of a field joined by commas, or C{None} if it is absent.
 
         @param name: The name of the field, in any case.
         """
@@ -74,17 +73,17 @@ class Headers:
         Replace all values of a field by one.
 
         @param value: Text without control characters, or a number.
-        @raise ValueError: If name or value are malformed.
+        @raise ValueError: If the name or value is malformed.
         """
         lowered, text = _check(name, value)
         self._fields[lowered] = [text]
 
     def append(self, name: str, value: str | int) -> None:
         """
-        Add a value to those of a field.
+        Add a value to a field.
 
         @param value: Text without control characters, or a number.
-        @raise ValueError: If name or value are malformed.
+        @raise ValueError: If the name or value is malformed.
         """
         lowered, text = _check(name, value)
         self._fields.setdefault(lowered, []).append(text)
@@ -126,7 +125,7 @@ class Headers:
 
 
 def decodeFields(fields: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Make L{Headers} of received fields, which the parser has checked."""
+    """Make L{Headers} from received fields, which the parser has checked."""
     headers = Headers()
     decoded = headers._fields
     for name, value in fields:
@@ -161,7 +160,7 @@ BodyInit: TypeAlias = "bytes | bytearray | memoryview | str | AsyncIterable[byte
 
 
 class ByteSource:
-    """The bytes of a body: an asynchronous iterable of its pieces, which is closed at the end."""
+    """The bytes of a body: an asynchronous iterable of pieces, closed at its end."""
 
     def __init__(self, chunks: AsyncIterable[bytes]) -> None:
         self._chunks = chunks
@@ -183,7 +182,7 @@ class ByteSource:
         return b"".join([chunk async for chunk in self])
 
     def cancel(self) -> None:
-        """Note that no more bytes are wanted."""
+        """Signal that no more bytes are needed."""
 
 
 class WholeSource(ByteSource):
@@ -207,7 +206,7 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
 
     @param init: The argument C{body} of a request or a response.
     @return: The source, and the default content type.
-    @raise TypeError: If no body can be made of C{init}.
+    @raise TypeError: If C{init} has an unsupported type.
     """
     if init is None:
         return WholeSource(b""), None
@@ -224,17 +223,17 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
 
 
 _BACKLOG = 10 * 1024 * 1024
-"""Bytes that one of two clones may be behind the other: the limit of a body in memory."""
+"""Maximum number of bytes by which one of two clones may lag: the limit of a body in memory."""
 
 
 def tee(source: ByteSource) -> tuple[ByteSource, ByteSource]:
     """
-    Make two sources of one.
+    Split a source in two.
 
-    Bytes that one has read wait in memory for the other. Reading fails if too many would wait; a
-    source that is cancelled needs none.
+    Bytes read from one branch wait in memory for the other. Reading fails if too many would wait,
+    unless the other branch is cancelled.
 
-    @param source: Must not be read directly any more.
+    @param source: The source; it must no longer be read directly.
     """
     return _Tee(source).branches
 
@@ -247,13 +246,13 @@ class _Tee:
         self._pieces = aiter(source)
         # Set while a branch reads.
         self._pulled: SharedFuture[None] | None = None
-        # What ended the source.
+        # The exception that ended the source.
         self.end: Exception | None = None
         self.branches = (_TeeBranch(self), _TeeBranch(self))
 
     async def pull(self) -> None:
         """
-        Read a piece for both branches, or wait while the other does.
+        Read a piece for both branches, or wait while the other branch reads.
 
         @raise ValueError: If the other branch would fall too far behind.
         """
@@ -275,7 +274,7 @@ class _Tee:
             pulled.set(None)
 
     def dropped(self) -> None:
-        """Cancel the source, if no branch reads it any more."""
+        """Cancel the source if no branch reads it."""
         if all(branch.isDropped for branch in self.branches):
             self._source.cancel()
 
@@ -319,7 +318,7 @@ class FetchBody:
     The body of a request or a response.
 
     @ivar headers: L{Headers}.
-    @ivar hasBody: Whether it has a body, which may be empty.
+    @ivar hasBody: Whether there is a body, which may be empty.
     @ivar bodyUsed: Whether reading has begun.
     """
 
@@ -342,18 +341,18 @@ class FetchBody:
         """
         Return the whole body.
 
-        @raise TypeError: If it was read before.
+        @raise TypeError: If the body was already read.
         """
         return await self._use().read()
 
-    # The standard's older and better known name for it.
+    # The standard's older and better known name.
     arrayBuffer = bytes
 
     async def text(self) -> str:
         """
         Return the whole body, decoded as UTF-8; malformed bytes become U+FFFD.
 
-        @raise TypeError: If it was read before.
+        @raise TypeError: If the body was already read.
         """
         return (await self.bytes()).decode("utf-8-sig", "replace")
 
@@ -361,13 +360,13 @@ class FetchBody:
         """
         Return the body, decoded as JSON.
 
-        @raise TypeError: If it was read before.
-        @raise ValueError: If it is no JSON.
+        @raise TypeError: If the body was already read.
+        @raise ValueError: If it is not JSON.
         """
         return decodeJSON(await self.bytes())
 
     def cancel(self) -> None:
-        """Stop reading: the sender gets the error of a client that has disconnected."""
+        """Stop reading. The sender gets the same error as for a disconnected client."""
         self.bodyUsed = True
         self._source.cancel()
 
@@ -392,7 +391,7 @@ def decodeJSON(content: bytes) -> Any:
     """
     Decode JSON.
 
-    @param content: UTF-8, perhaps with a byte order mark.
+    @param content: UTF-8, with an optional byte order mark.
     @raise ValueError: If it is malformed, or nested too deeply.
     """
     try:
@@ -405,7 +404,8 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE | re.DOTALL
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]+)(?::[0-9]{0,5})?", re.ASCII)
 
-# Characters that a path or query keeps; the percent sign, because escapes are kept.
+# Characters that stay unescaped in a path or query; the percent sign, because existing escapes are
+# kept.
 _SAFE = "/?%:@!$&'()*+,;=-._~[]|^\\`{}"
 
 _DEFAULT_HOST = "localhost"
@@ -417,9 +417,9 @@ class TargetURL:
     The URL of a request.
 
     @ivar secure: Whether the scheme is C{https}.
-    @ivar authority: Host and perhaps port.
-    @ivar target: Path and query, encoded, and otherwise as given: dot segments stay, so that a
-        server can be tested with them.
+    @ivar authority: The host and optional port.
+    @ivar target: The encoded path and query, otherwise unchanged: dot segments stay, so that tests
+        can send them.
     """
 
     secure: bool
@@ -432,7 +432,7 @@ class TargetURL:
 
 def parseURL(url: str) -> TargetURL:
     """
-    Parse a URL; a path alone is one on C{http://localhost}. A fragment is dropped.
+    Parse a URL; a path alone is relative to C{http://localhost}. A fragment is dropped.
 
     @param url: An C{http} or C{https} URL, or a path that begins with a slash.
     @raise ValueError: If it is malformed, or its scheme is neither C{http} nor C{https}.
@@ -457,7 +457,7 @@ def parseURL(url: str) -> TargetURL:
 
 
 def encodeTarget(target: str) -> str:
-    """Percent-encode a path and query; escapes in them stay."""
+    """Percent-encode a path and query; existing escapes stay."""
     return quote(target, safe=_SAFE)
 
 
@@ -469,7 +469,10 @@ _PHRASE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class _JSON:
-    """C{json} of a response: makes one if called on the class, reads one on an instance."""
+    """
+    The C{json} attribute of L{Response}: makes a response on the class, decodes the body on an
+    instance.
+    """
 
     @overload
     def __get__(self, instance: None, owner: type["Response"]) -> "Callable[..., Response]": ...
@@ -488,10 +491,10 @@ class _JSON:
             statusText: str | None = None,
         ) -> Response:
             """
-            Make a response of a value in JSON.
+            Make a response with a value as JSON.
 
-            @param headers: As for L{Headers}; C{Content-Type} defaults to C{application/json}.
-            @raise TypeError: If the value has no form in JSON.
+            @param headers: As L{Headers}; C{Content-Type} defaults to C{application/json}.
+            @raise TypeError: If the value cannot be encoded.
             """
             given = Headers(headers)
             if not given.has("content-type"):
@@ -505,11 +508,11 @@ class Response(FetchBody):
     """
     A response.
 
-    C{Response.json(value, status=200, headers=None)} makes one; C{await response.json()} reads
-    one.
+    C{Response.json(value, status=200, headers=None)} makes a JSON response; C{await
+    response.json()} decodes the body.
 
     @ivar status: 200 to 599.
-    @ivar statusText: The reason phrase; the usual one if it is not given.
+    @ivar statusText: The reason phrase, by default the registered one.
     """
 
     json = _JSON()
@@ -523,10 +526,11 @@ class Response(FetchBody):
     ) -> None:
         """
         @param body: Bytes, text, which is encoded as UTF-8, or an asynchronous iterator of bytes.
-        @param statusText: The reason phrase; by default that of the status.
-        @param headers: As for L{Headers}; C{Content-Type} defaults to that of text for C{str}.
+        @param statusText: The reason phrase; by default the registered one.
+        @param headers: As L{Headers}; C{Content-Type} defaults to C{text/plain;charset=UTF-8} for
+            C{str}.
         @raise ValueError: If status, headers or phrase are malformed.
-        @raise TypeError: If no body can be made of C{body}, or the status has none.
+        @raise TypeError: If C{body} has an unsupported type, or the status allows no body.
         """
         if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
             raise ValueError(f"{status!r} is not the status of a response: 200 to 599")
@@ -543,9 +547,9 @@ class Response(FetchBody):
         """
         Make a redirect.
 
-        @param url: The C{Location}, which is percent-encoded as far as needed.
+        @param url: The C{Location}, which is percent-encoded as needed.
         @param status: One of 301, 302, 303, 307 and 308.
-        @raise ValueError: If the status does not redirect, or the URL has control characters.
+        @raise ValueError: If the status is not a redirect.
         """
         if status not in _REDIRECTS:
             raise ValueError(f"{status!r} does not redirect: 301, 302, 303, 307 or 308")
@@ -558,9 +562,9 @@ class Response(FetchBody):
 
     def clone(self) -> "Response":
         """
-        Make a second response with the same body, which can be read beside this one.
+        Make a second response with the same body, which can be read independently.
 
-        Bytes that one has read wait in memory for the other, up to 10 MiB.
+        Bytes read from one wait in memory for the other, up to 10 MiB.
 
         @raise TypeError: If the body was read before.
         """
@@ -574,9 +578,9 @@ def receivedResponse(
     status: int, statusText: str, headers: Headers, source: ByteSource
 ) -> Response:
     """
-    Make a response that a server has sent.
+    Make the object for a response received from a server.
 
-    @param status: Any status, also one that the constructor refuses.
+    @param status: Any status, including ones that the constructor refuses.
     @param statusText: The phrase of the status line; may be empty.
     @param headers: The fields of the response.
     @param source: The body, which is read on demand.
@@ -588,7 +592,7 @@ def receivedResponse(
     return response
 
 
-# The standard turns these into upper case, but leaves PATCH alone, which has puzzled many.
+# The standard converts these to upper case except PATCH, which is a common source of errors.
 _NORMALIZED = frozenset(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
 
@@ -598,7 +602,7 @@ class Request(FetchBody):
 
     @ivar method: In upper case.
     @ivar url: The full URL, without a fragment.
-    @ivar params: The values of the C{:name} parts of a route's path; empty elsewhere.
+    @ivar params: The values of the C{:name} parts of a route's path; otherwise empty.
     """
 
     def __init__(
@@ -611,11 +615,12 @@ class Request(FetchBody):
         """
         @param url: Absolute, or a path on C{http://localhost}.
         @param method: A token; known methods are converted to upper case.
-        @param headers: As for L{Headers}; C{Content-Type} defaults to that of text for C{str}.
+        @param headers: As L{Headers}; C{Content-Type} defaults to C{text/plain;charset=UTF-8} for
+            C{str}.
         @param body: Text is encoded as UTF-8; an asynchronous iterator of bytes is read at the
             pace of the server.
-        @raise ValueError: If URL, method or headers are malformed.
-        @raise TypeError: If no body can be made of C{body}, or the method has none.
+        @raise ValueError: If the URL, method or headers are malformed.
+        @raise TypeError: If C{body} has an unsupported type, or the method allows no body.
         """
         if not isinstance(method, str) or not _NAME.fullmatch(method):
             raise ValueError(f"{method!r} is not a method")
@@ -628,9 +633,9 @@ class Request(FetchBody):
 
     async def json(self) -> Any:
         """
-        Give what the body says in JSON.
+        Return the body decoded as JSON.
 
-        @raise HTTPError: 400 if it is no JSON; unless caught, it answers a route's request.
+        @raise HTTPError: 400 if it is not JSON; unless caught, it becomes the response of a route.
         @raise TypeError: If the body was read before.
         """
         try:
@@ -651,17 +656,17 @@ def receivedRequest(
     method: str, url: str, headers: Headers, source: ByteSource, params: Mapping[str, Any]
 ) -> Request:
     """
-    Make a request that a client has sent.
+    Make the object for a request received from a client.
 
     @param method: The method in upper case.
-    @param url: The URL as text, which is not parsed again.
+    @param url: The URL as text, which is not validated.
     @param headers: The fields of the request, used without a copy.
     @param source: The body, which is read on demand.
     @param params: The parameters of the path, decoded.
     """
     request = Request.__new__(Request)
     request._source = source
-    # Not parsed and formatted again: each request of a route table passes here.
+    # The URL is not parsed and formatted again, as every request of a route table takes this path.
     request.method, request.url, request.headers = method, url, headers
     request.params = params
     request.hasBody = True

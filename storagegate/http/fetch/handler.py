@@ -1,11 +1,11 @@
 """
 An application as a function from a standard request to a standard response, without a socket.
 
-The server side of the connection is the HTTP channel of the real listeners, so that a request is
-parsed, refused, answered and timed as it would be there. The client side, and the transport, is a
-L{MemoryClientConnection}. It runs in the caller's own stack as far as nothing has to wait. Later
-results of the server reach a waiting client in a reactor iteration of their own, as they would over
-a socket, so that the server's handler never runs the client's code.
+The server side of the connection is the HTTP channel of real listeners, with the same parsing,
+refusals, responses and timeouts. The client side and the transport are a L{MemoryClientConnection},
+which runs in the caller's stack while nothing waits. Later output of the server reaches a waiting
+client in a separate reactor iteration, as over a socket, so that the server's handler never runs
+the client's code.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -43,7 +43,7 @@ LOCALHOST = "127.0.0.1"
 
 
 class NoTransport(RuntimeError):
-    """A handler wants the connection of a request that has none."""
+    """A handler requires the connection of a request that has none."""
 
 
 class FetchChannel(HTTPChannel):
@@ -79,10 +79,10 @@ class FetchChannel(HTTPChannel):
         )
 
 
-# Methods whose requests declare an empty body.
+# Methods whose requests declare even an empty body.
 _BODY_METHODS = frozenset(["POST", "PUT", "PATCH"])
 
-# Bodies up to this size are joined with the head: a copy of more costs more than it saves.
+# Bodies up to this size are joined with the head; copying a larger one costs more than it saves.
 _JOINED = 64 * 1024
 
 
@@ -97,10 +97,10 @@ class MemoryResponseHead:
 
 class EncodedRequest:
     """
-    A request as bytes, and the sending of its body.
+    An encoded request, which also sends its body.
 
     @ivar secure: Whether the connection counts as encrypted.
-    @ivar port: The port of its URL.
+    @ivar port: The port of the URL.
     """
 
     def __init__(
@@ -128,13 +128,13 @@ class EncodedRequest:
             fields.insert(0, (b"host", url.authority.encode("ascii")))
         head = b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), url.target.encode("ascii"))
         head += b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n"
-        # What can be sent synchronously, and the source of the rest.
+        # The bytes that can be sent synchronously, and the source of the rest.
         self._pieces = [head]
         self._source: AsyncIterator[bytes] | None = None
         self._wanted = False
         self._stopped = False
-        # Whether the awaited Deferred may be cancelled: not while the server runs above in the
-        # stack, nor while the source closes.
+        # Whether the awaited Deferred may be cancelled: not while the server is on the stack, nor
+        # while the source closes.
         self._cancellable = False
         self._waiter: Deferred[None] | None = None
         self._running: Deferred[None] | None = None
@@ -148,7 +148,7 @@ class EncodedRequest:
         """
         Encode a piece of the body.
 
-        @param piece: The next bytes of the body; empty ones become nothing.
+        @param piece: The next bytes of the body; an empty piece is skipped.
         @raise ValueError: If the body is longer than the request declares.
         """
         if self._chunked:
@@ -171,7 +171,7 @@ class EncodedRequest:
 
     def start(self, send: Callable[[bytes], None], failed: Callable[[Failure], None]) -> None:
         """
-        Send head and body; of a body that is not in memory a piece whenever one is wanted.
+        Send head and body; a body that is not in memory is sent piece by piece on demand.
 
         @param failed: Called with the failure of the body's source.
         """
@@ -182,14 +182,14 @@ class EncodedRequest:
             self._running.addErrback(failed)
 
     def want(self) -> None:
-        """Send another piece of the body, which the handler waits for."""
+        """Send another piece of the body, for which the handler waits."""
         self._wanted = True
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
 
     def stop(self) -> None:
-        """Send no more of the body, and close its source."""
+        """Stop sending the body, and close its source."""
         self._stopped = True
         if self._running is not None and self._cancellable:
             self._running.cancel()
@@ -206,7 +206,7 @@ class EncodedRequest:
                 if piece is None:
                     send(self._encodeEnd())
                     break
-                # Before it is sent, because the handler may want another one meanwhile.
+                # Set before sending, because the handler may request another piece in the meantime.
                 self._wanted = not piece
                 send(self._encodePiece(piece))
         finally:
@@ -229,15 +229,15 @@ class ResponseLost(ConnectionError):
 @implementer(ITransport, IConsumer, IPushProducer)
 class MemoryClientConnection:
     """
-    The client side of a connection in memory: one request and its response.
+    The client side of an in-memory connection: one request and its response.
 
-    It is the transport of the server's channel, too, and parses what that writes.
+    It is also the transport of the server's channel, and parses the channel's output.
 
-    @ivar request: What it sends.
-    @ivar head: The head of the response, once it was received. Interim responses are ignored.
+    @ivar request: The request to send.
+    @ivar head: The head of the response, once received. Interim responses are ignored.
     @ivar held: Unread bytes of the body.
-    @ivar ended: Whether the response is complete; some of it may be unread.
-    @ivar error: The reason if the response was cut short.
+    @ivar ended: Whether the response is complete; parts of it may be unread.
+    @ivar error: The reason if the response was truncated.
     @ivar onHead: Called with the head of the response.
     """
 
@@ -263,13 +263,13 @@ class MemoryClientConnection:
         self._phrase = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._chunks: list[bytes] = []
-        # The producer of the server, paused while the client is behind with reading.
+        # The server's producer, paused while the client lags behind with reading.
         self._producer: Any = None
         self._isPaused = False
         self._closed = False
         self._lost = False
-        # Calls into the server in flight; its actions outside of them are followed up in a reactor
-        # iteration of their own.
+        # The depth of calls into the server; actions of the server outside of such calls are
+        # processed in a separate reactor iteration.
         self._depth = 0
         self._settling: Any = None
         self._waiter: Deferred[None] | None = None
@@ -288,14 +288,14 @@ class MemoryClientConnection:
         """
         Wait for the head of the response. Cancelling disconnects.
 
-        @raise ResponseLost: If the server closes the connection before.
-        @raise Exception: The error of the source of the request's body.
+        @raise ResponseLost: If the server closes the connection first.
+        @raise Exception: An error of the source of the request body.
         """
         try:
             while self.head is None:
                 await self._wait()
         except BaseException:
-            # Cancelled, by Twisted or asyncio; at the end of the connection there is nothing to do.
+            # Cancelled, by Twisted or asyncio; a no-op if the connection has ended.
             self.disconnect()
             raise
         return self.head
@@ -305,7 +305,7 @@ class MemoryClientConnection:
         Wait for more of the body.
 
         @return: All unread bytes; C{b""} at the end.
-        @raise ResponseLost: If the response was cut short.
+        @raise ResponseLost: If the response was truncated.
         """
         while not self._chunks and not self.ended:
             await self._wait()
@@ -368,11 +368,11 @@ class MemoryClientConnection:
         self._closed = True
         self._followUp()
 
-    # Whether the response is complete is found out here.
+    # These also determine whether the response is complete.
     abortConnection = stopProducing = loseConnection
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Set the producer that pauses while the client is behind."""
+        """Set the producer, which is paused while the client lags behind."""
         self._producer = producer
 
     def unregisterProducer(self) -> None:
@@ -380,10 +380,10 @@ class MemoryClientConnection:
         self._producer = None
 
     def pauseProducing(self) -> None:
-        """Do nothing: a piece of the request is sent when one is wanted."""
+        """Do nothing: pieces of the request are sent on demand."""
 
     def resumeProducing(self) -> None:
-        """Do nothing, see L{pauseProducing}."""
+        """Do nothing; see L{pauseProducing}."""
 
     def getPeer(self) -> IPv4Address:
         """Return the address of the client."""
@@ -413,7 +413,7 @@ class MemoryClientConnection:
         self.held += len(body)
 
     def on_message_complete(self) -> None:
-        # Not called for the response to a HEAD.
+        # Not called for the response to HEAD.
         self.ended = self.head is not None
 
     # For the channel
@@ -439,7 +439,7 @@ class MemoryClientConnection:
             self._settling = self._clock.callLater(0, self._settle)
 
     def _settle(self) -> None:
-        """Close the connection if it is over, and wake the reader."""
+        """Close the connection if it has ended, and resume the reader."""
         settling, self._settling = self._settling, None
         if settling is not None and settling.active():
             settling.cancel()
@@ -482,23 +482,22 @@ class MemoryClientConnection:
 
 
 FetchHandler = Callable[[Request | str], Coroutine[Any, Any, Response]]
-"""Answers a request; a URL or path alone is a GET."""
+"""Responds to a request; a URL or path alone is a GET."""
 
 
 def makeFetchHandler(app: Any) -> FetchHandler:
     """
-    Make a function that answers requests without a listener.
+    Make a function that serves requests without a listener.
 
-    Its responses are those of a listener: the same requests are refused, the same limits and
-    timeouts hold, and bodies follow the pace of their readers in both directions. The function
-    waits for the head of the response, not for the body. Cancelling the call, C{response.cancel()}
-    and dropping the response disconnect the client.
+    It responds as a listener would: the same requests are refused, the same limits and timeouts
+    apply, and bodies have back pressure in both directions. The function waits for the head of the
+    response, not for the body. Cancelling the call, calling C{response.cancel()} or dropping the
+    response disconnects the client.
 
     The function raises L{ResponseLost} if the application drops the connection before the head, and
-    the errors of the request's body; reading the body of the response raises L{ResponseLost} if it
-    was cut short.
+    any error of the request body. Reading the body of a truncated response raises L{ResponseLost}.
 
-    @param app: The application; its settings are read with the first request.
+    @param app: The application; its settings are read on the first request.
     """
     site: Site | None = None
 
@@ -507,9 +506,9 @@ def makeFetchHandler(app: Any) -> FetchHandler:
         if isinstance(request, str):
             request = Request(request)
         if site is None:
-            # Not before: the options of the application may change.
+            # Created late, as the options of the application may change.
             site = makeSite(app)
-        # The body counts as read now.
+        # This marks the body as read.
         encoded = EncodedRequest(
             request.method, request.target, request.headers, request._use(), request.hasBody
         )
@@ -527,7 +526,7 @@ def makeFetchHandler(app: Any) -> FetchHandler:
 
 
 def makeSite(app: Any) -> Site:
-    """Make the site that owns connections in memory."""
+    """Make the site that owns in-memory connections."""
     return Site(app.resource, app.settings.limits(), app.runtime.clock, describeRejection)
 
 
@@ -535,7 +534,7 @@ class FetchedBody(ByteSource):
     """
     The body of a response that is still being received.
 
-    Only the response refers to this object, so that a response that is dropped disconnects.
+    Only the response refers to this object, so that dropping the response disconnects.
     """
 
     def __init__(self, connection: MemoryClientConnection) -> None:

@@ -1,9 +1,8 @@
 """
 C{json}, C{raw}, C{text} and C{urlencoded}: parsers of request bodies.
 
-Nothing is read of a body that is not wanted, that has another type, or that is refused by its head.
-A small body that has arrived is parsed synchronously. Large bodies are inflated and parsed in a
-thread.
+A body is not read if it has another type, or if its head is refused. A small body that has arrived
+is parsed synchronously. Large bodies are inflated and parsed in a thread.
 """
 
 import codecs
@@ -24,18 +23,18 @@ from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding,
 from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
 
 Parse = Callable[[bytes, str], Any]
-"""Parses a body, called with it and the codec of its text. May be called in a thread."""
+"""Parses a body, given its bytes and the codec of its text. May be called in a thread."""
 
 Wanted = str | Sequence[str] | Callable[[Any], Any]
-"""A media type, several, or C{(req) -> bool}."""
+"""A media type, a list of media types, or a function C{(req) -> bool}."""
 
 Verify = Callable[[Any, Any, bytes, str | None], Any]
 
 INLINE_SIZE = 64 * 1024
-"""Bytes that are inflated or parsed in the reactor: a millisecond at most. More is for a thread."""
+"""Maximum number of bytes inflated or parsed in the reactor, which takes at most 1 ms. A thread
+handles more."""
 
-# Parsed Content-Type fields in the cache. Clients of one application send two or three; others
-# evict each other.
+# Cached Content-Type fields. The clients of one application send two or three.
 _REMEMBERED = 16
 
 _BYTE_ORDER_MARKS = {
@@ -75,12 +74,12 @@ class BodyParser:
         defaultCharset: str | None = None,
     ) -> None:
         """
-        @param parse: C{None} leaves the body as it is.
-        @param limit: Bytes of a body after inflating.
+        @param parse: The parser; C{None} leaves the body unchanged.
+        @param limit: Maximum number of bytes of a body after inflating.
         @param inflate: Whether bodies with a Content-Encoding are accepted.
         @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
-        @param charsets: The accepted charsets, in lower case, and their codecs; C{None} if the
-            body is no text.
+        @param charsets: The accepted charsets, in lower case, and their codecs; C{None} if the body
+            is not text.
         @param defaultCharset: The charset of a body that names none.
         """
         self._limit = _readLimit(limit)
@@ -88,7 +87,7 @@ class BodyParser:
         if verify is not None and not callable(verify):
             raise TypeError("the option verify is a function (req, res, body, charset)")
         if iscoroutinefunction(verify):
-            # Its error would come too late.
+            # The error would be raised too late.
             raise TypeError("the option verify is a function that does not wait")
         self._verify = verify
         self._choose = type if callable(type) else None
@@ -131,7 +130,7 @@ class BodyParser:
         return next()
 
     async def _finishLater(self, req: Any, next: Callable[[], Any], value: Awaitable[Any]) -> None:
-        # Only the coroutine that parses it refers to the raw body, so that it is freed early.
+        # Only the parsing coroutine refers to the raw body, so that it is freed early.
         req.body = await value
         await next()
 
@@ -165,7 +164,7 @@ class BodyParser:
             req.raw.body.hold(0)
 
     def _readType(self, contentType: bytes | None) -> tuple[bool, str | None, str | None]:
-        """Return whether a Content-Type matches, its charset, and the codec if that is known."""
+        """Return whether a Content-Type matches, its charset, and the codec if known."""
         value = (contentType or b"").decode("latin-1")
         matches = matchesType(value, self._types) is not None
         if self._charsets is None:
@@ -175,9 +174,9 @@ class BodyParser:
 
     def _findCoding(self, field: bytes) -> str | None:
         """
-        Return the coding to decode, C{None} for none.
+        Return the coding to decode, or C{None}.
 
-        @raise HTTPError: 415 if it is not known, or inflating is off.
+        @raise HTTPError: 415 if it is unknown, or inflating is disabled.
         """
         coding = field.decode("latin-1").strip(" \t").lower()
         if coding in ("", "identity"):
@@ -202,7 +201,7 @@ class BodyParser:
             message = str(error) or "The body could not be verified"
             raise HTTPError(403, message, "entity.verify.failed", body=body) from error
         if isawaitable(result):
-            # Its error would come too late.
+            # The error would be raised too late.
             raise TypeError("the option verify is a function that does not wait")
 
 
@@ -230,7 +229,7 @@ def _isLarge(body: bytes) -> bool:
 
 
 def _encodedLimit(limit: int, coding: str | None) -> int:
-    """Return the limit of a body as it is sent: coding makes incompressible data longer."""
+    """Return the limit of an encoded body, as coding makes incompressible data longer."""
     return limit if coding is None else limit + limit // 8 + 1024
 
 
@@ -238,8 +237,8 @@ def decodeText(body: bytes, codec: str, errors: str) -> str:
     """
     Decode a body and drop its byte order mark.
 
-    UTF-16 and UTF-32 without one are big-endian if the first byte is zero, as that of an ASCII
-    character is, and little-endian otherwise.
+    UTF-16 and UTF-32 without a mark are big-endian if the first byte is zero, as for an ASCII
+    character, and little-endian otherwise.
 
     @param body: The inflated body.
     @param codec: The name of a Python codec, such as C{utf-8}.
@@ -252,7 +251,7 @@ def decodeText(body: bytes, codec: str, errors: str) -> str:
     return body.decode(codec, errors).removeprefix("\ufeff")
 
 
-# RFC 8259 section 8.1 wants UTF-8; Express takes the others, too.
+# RFC 8259 section 8.1 requires UTF-8; Express also accepts the others.
 _CHARSETS = {
     "utf-8": "utf-8",
     "utf-16": "utf-16",
@@ -279,21 +278,21 @@ def json(
     verify: Verify | None = None,
 ) -> MiddlewareHandler:
     """
-    Make middleware that parses bodies in JSON into C{req.body}.
+    Make middleware that parses JSON bodies into C{req.body}.
 
-    An empty body is C{{}}. Of keys that come twice the last one counts; integers keep all their
-    digits; what Python's strings cannot hold as text, half a surrogate pair, is malformed.
+    An empty body becomes C{{}}. The last of duplicate keys wins, integers keep all their digits,
+    and half a surrogate pair is malformed.
 
     Errors: 400 C{entity.parse.failed} with the text on the error's C{body}, 403
     C{entity.verify.failed}, 413 C{entity.too.large}, 415 C{charset.unsupported} and
     C{encoding.unsupported}.
 
-    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
     @param strict: Whether only objects and arrays are accepted.
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
-    @raise ValueError: If the limit is no size.
+    @raise ValueError: If the limit is not a size.
     """
     parse = partial(parseJSON, strict=strict)
     return BodyParser(parse, limit, type, inflate, verify, _CHARSETS, "utf-8").handle
@@ -301,7 +300,7 @@ def json(
 
 def parseJSON(body: bytes, codec: str, *, strict: bool) -> Any:
     """
-    Parse a body in JSON.
+    Parse a JSON body.
 
     @param body: The inflated body; an empty one is an empty object.
     @param codec: The name of a Python codec, such as C{utf-8}.
@@ -343,17 +342,17 @@ def raw(
     """
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
 
-    @param type: The media type, several, or C{(req) -> bool}.
-    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, None)}; refuses by raising.
-    @raise ValueError: If the limit is no size.
+    @raise ValueError: If the limit is not a size.
     """
     return BodyParser(None, limit, type, inflate, verify).handle
 
 
-# Python's codecs for what browsers know. Looking up what a client names would import modules and
-# keep every name for ever; UTF-7 hides markup.
+# Python's codecs for the charsets of browsers. Looking up any name from a client would import
+# modules and cache every name forever; UTF-7 hides markup.
 _CODECS = """
     utf-8 utf-16 utf-16-be utf-16-le utf-32 utf-32-be utf-32-le ascii
     iso8859-1 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9
@@ -363,7 +362,7 @@ _CODECS = """
     big5 big5hkscs euc-jp euc-kr gb2312 gbk gb18030 shift_jis iso2022_jp
 """
 
-# Their names in Content-Type, where they differ from the codec's.
+# Charset names in Content-Type that differ from the codec's.
 _NAMES = {
     "utf8": "utf-8",
     "utf-16be": "utf-16-be",
@@ -386,7 +385,7 @@ _NAMES = {
 def _findCharsets() -> dict[str, str]:
     charsets = dict(_NAMES)
     for codec in _CODECS.split():
-        # Imported now: later it would be in the middle of a request.
+        # Imported now, as later imports would happen during a request.
         codecs.lookup(codec)
         charsets[codec] = codec
         charsets[codec.replace("iso8859-", "iso-8859-")] = codec
@@ -395,7 +394,7 @@ def _findCharsets() -> dict[str, str]:
 
 
 CHARSETS = _findCharsets()
-"""The charsets of text that can be read, in lower case, and their codecs."""
+"""The supported charsets, in lower case, and their codecs."""
 
 
 @takesMapping
@@ -409,15 +408,15 @@ def text(
     """
     Make middleware that decodes bodies into C{req.body}, as C{str}.
 
-    Malformed bytes become U+FFFD; a byte order mark is dropped. Errors: those of
+    Malformed bytes become U+FFFD; a byte order mark is dropped. Errors: as
     L{json<storagegate.http.middleware.bodyparser.json>}.
 
-    @param type: The media type, several, or C{(req) -> bool}.
-    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
-    @param defaultCharset: That of a body which names none.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
+    @param defaultCharset: The charset of a body that names none.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before decoding; refuses by raising.
-    @raise ValueError: If the limit is no size, or the charset is not known.
+    @raise ValueError: If the limit is not a size, or the charset is unknown.
     """
     default = defaultCharset.lower()
     if default not in CHARSETS:
@@ -442,18 +441,17 @@ def urlencoded(
     """
     Make middleware that parses URL-encoded forms into C{req.body}, a dictionary of strings.
 
-    Errors: those of L{json<storagegate.http.middleware.bodyparser.json>}, 413
-    C{parameters.too.many}, 400
+    Errors: as L{json<storagegate.http.middleware.bodyparser.json>}, 413 C{parameters.too.many}, 400
     C{querystring.parse.rangeError} for a name that is nested too deeply.
 
     @param extended: Whether C{a[b]=1} nests; otherwise brackets are part of the name.
-    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
-    @param parameterLimit: How many parameters a form may have.
-    @param depth: How many brackets a name may have.
+    @param limit: The maximum size after inflating, in bytes or as text such as C{"1mb"}.
+    @param parameterLimit: Maximum number of parameters of a form.
+    @param depth: Maximum number of brackets in a name.
     @param inflate: Whether bodies with a Content-Encoding are accepted.
-    @param type: The media type, several, or C{(req) -> bool}.
+    @param type: A media type, a list of media types, or a function C{(req) -> bool}.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
-    @raise ValueError: If a number is none that is allowed.
+    @raise ValueError: If a number is out of range.
     """
     _checkNumber("parameterLimit", parameterLimit, 1, None)
     _checkNumber("depth", depth, 0, DEPTH_LIMIT)

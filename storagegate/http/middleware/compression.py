@@ -1,18 +1,18 @@
 """
 Compression of responses.
 
-The decisions about a response, in this order, as C{compression} makes them for Express:
+The decisions for a response, in this order, as Express's C{compression} makes them:
 
- 1. Responses that the filter rejects stay as they are: by default the types that do not compress.
- 2. So do those with C{Cache-Control: no-transform}.
- 3. All others have C{Vary: Accept-Encoding}, whether they are encoded or not.
- 4. Not encoded are bodies below the threshold, those that are encoded already, parts of a body
-    (206: the client joins them with parts that are not) and responses to HEAD.
- 5. The client's numbers choose the coding, and between equals C{br}, C{zstd}, C{gzip},
-    C{deflate}, in this order. A client that knows none of them gets the plain body.
+ 1. Responses that the filter rejects stay unchanged; by default, types that do not compress.
+ 2. Responses with C{Cache-Control: no-transform} stay unchanged.
+ 3. All others get C{Vary: Accept-Encoding}, encoded or not.
+ 4. Bodies below the threshold, already encoded bodies, partial bodies (206: the client joins them
+    with unencoded parts) and responses to HEAD are not encoded.
+ 5. The client's q-values choose the coding; equal ones are ranked C{br}, C{zstd}, C{gzip},
+    C{deflate}. A client that accepts none of them gets the plain body.
 
-An encoded response is another sequence of bytes than the plain one: a strong ETag turns weak, and
-C{Accept-Ranges} goes, for ranges are served of the plain body only.
+An encoded response has other bytes than the plain one: a strong ETag becomes weak, and
+C{Accept-Ranges} is removed, as ranges are served only of the plain body.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.encoding import CODINGS, LEVELS, BodyEncoder, IBodyEncoder, makeEncoder
 from storagegate.http.negotiation import preferredEncodings
 
-# The encoders lie below the response, and do not know its interface.
+# The encoders' module is below the response, and does not import its interface.
 classImplements(BodyEncoder, IBodyEncoder)
 
 _OFFERED = (*CODINGS, "identity")
@@ -37,8 +37,8 @@ _EVENTS = "text/event-stream"
 
 _TEXT_SUFFIXES = ("+json", "+text", "+xml")
 
-# Besides text/* and the suffixes: other names of text, and formats without compression.
-# application/octet-stream is not among them: most files of unknown type are compressed already.
+# In addition to text/* and the suffixes: other text types, and uncompressed formats.
+# application/octet-stream is omitted, as most files of unknown type are already compressed.
 _COMPRESSIBLE = frozenset(
     (
         "application/ecmascript",
@@ -74,16 +74,16 @@ Filter = Callable[[Any, Any], bool]
 @lru_cache(maxsize=256)
 def compressible(contentType: str) -> bool:
     """
-    Return whether bodies of a Content-Type become much smaller.
+    Return whether bodies of a Content-Type compress well.
 
-    @param contentType: The value of the field; its parameters do not count.
+    @param contentType: The value of the field; parameters are ignored.
     """
     kind = parseContentType(contentType).type
     return kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES) or kind in _COMPRESSIBLE
 
 
 def shouldCompress(req: Any, res: Any) -> bool:
-    """Return whether a response compresses by its type: the default filter of L{compression}."""
+    """Return whether a response's type compresses well: the default filter of L{compression}."""
     contentType = res.get("Content-Type")
     return isinstance(contentType, str) and compressible(contentType)
 
@@ -93,15 +93,15 @@ def compression(
     threshold: int | str = 1024, level: int = -1, filter: Filter | None = None
 ) -> MiddlewareHandler:
     """
-    Make a middleware that compresses responses.
+    Make middleware that compresses responses.
 
-    @param threshold: Bodies that are known to be smaller stay as they are: in bytes, or C{"1kb"}.
-        A body of unknown length is always compressed.
-    @param level: From 0 (none, in the frame of the coding) to 9 (smallest), or -1, the default: 6
-        for C{gzip} and C{deflate}, 3 for C{zstd}. C{br} always has quality 4.
-    @param filter: C{filter(req, res)} returns whether a response may be compressed, instead of
+    @param threshold: The minimum size of a body to compress, in bytes or as C{"1kb"}. A body of
+        unknown length is always compressed.
+    @param level: From 0 (stored) to 9 (smallest), or -1 for the default: 6 for C{gzip} and
+        C{deflate}, 3 for C{zstd}. C{br} always has quality 4.
+    @param filter: C{filter(req, res)} returns whether a response may be compressed; replaces
         L{shouldCompress}.
-    @raise ValueError: If C{threshold} is no size, or C{level} no number from -1 to 9.
+    @raise ValueError: If C{threshold} is not a size, or C{level} not a number from -1 to 9.
     """
     if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
         raise ValueError(f"the level of compression is a number from -1 to 9, not {level!r}")
@@ -130,7 +130,7 @@ class _Rules:
         if not self._mayVary(req, res):
             return None
         res.vary("Accept-Encoding")
-        # An empty body is never compressed, not with the threshold 0 either.
+        # An empty body is never compressed, even with a threshold of 0.
         if length is not None and length < max(self.threshold, 1):
             return None
         if res.statusCode == 206 or _isEncoded(res) or req.method == "HEAD":
@@ -148,7 +148,7 @@ class _Rules:
         """
         Give a 304 the Vary and the ETag that the 200 would have (RFC 9110 section 15.4.5).
 
-        The length of its body is not known; a weak ETag is right either way.
+        The length of the body is unknown; a weak ETag is correct in either case.
         """
         if res.statusCode == 304 and self._mayVary(req, res):
             res.vary("Accept-Encoding")
@@ -167,7 +167,7 @@ def _isEncoded(res: Any) -> bool:
 
 
 def _negotiate(req: Any) -> str | None:
-    """Return the coding that the client prefers; L{None} for the plain body."""
+    """Return the coding that the client prefers; C{None} for the plain body."""
     preferred = preferredEncodings(req.get("accept-encoding"), _OFFERED, CODINGS)
     return preferred[0] if preferred and preferred[0] != "identity" else None
 

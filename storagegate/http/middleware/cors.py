@@ -1,8 +1,8 @@
 """
 Cross-origin resource sharing (Fetch standard, section 3.3).
 
-A preflight is an OPTIONS request with C{Access-Control-Request-Method}, and is answered here; any
-other request gets its headers and is passed on.
+A preflight is an OPTIONS request with C{Access-Control-Request-Method}; this middleware answers it.
+Any other request gets its headers and is passed on.
 """
 
 import re
@@ -20,8 +20,8 @@ from storagegate.http.options import AllowedOrigin
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
 
-# Section 3.2: a scheme, a host and perhaps a port, or "null"; never a comma or a space. Only these
-# bytes are ever sent back.
+# Section 3.2: a scheme, a host and an optional port, or "null"; no comma or space. Only these bytes
+# are ever reflected.
 _ORIGIN = re.compile(r"[!-+\--~]+")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TOKENS = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z, ]+")
@@ -42,17 +42,17 @@ def cors(
     optionsSuccessStatus: int = 204,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that allows requests of pages of other origins.
+    Make middleware that allows requests from pages of other origins.
 
-    @param origin: C{"*"}, all origins; a string, that origin; a list of strings and patterns, or a
-        pattern (which is searched, so anchor it), those; C{True}, the origin of each request;
-        C{False}, none; or a function of C{(origin, req)} that returns C{True}, C{False} or an
-        origin, or an awaitable of these.
+    @param origin: C{"*"} for all origins; an origin; a pattern (which is searched, so anchor it); a
+        list of origins and patterns; C{True} for the origin of each request; C{False} for none; or
+        a function of C{(origin, req)} that returns C{True}, C{False} or an origin, or an awaitable
+        of one.
     @param credentials: Whether pages may send cookies. Never together with C{"*"}.
-    @param allowedHeaders: The fields that a page may send; C{None} for those that it requests.
-    @param exposedHeaders: The fields of responses that a page may read besides the standard ones.
-    @param maxAge: How many seconds a browser may remember a preflight.
-    @param preflightContinue: Pass preflights on, with their headers.
+    @param allowedHeaders: The fields that a page may send; C{None} for the fields that it requests.
+    @param exposedHeaders: Response fields that a page may read in addition to the standard ones.
+    @param maxAge: The number of seconds that a browser may cache a preflight.
+    @param preflightContinue: Whether to pass preflights on, with their headers.
     @param optionsSuccessStatus: The status of the response to a preflight.
     @raise ValueError: If an option has an invalid value.
     @raise TypeError: If an option has the wrong type.
@@ -86,10 +86,8 @@ def cors(
 
 
 Allow = Callable[[str, Any], Any]
-"""
-Returns the origin to allow for a request's C{Origin} (C{""} without one), C{""} for none; or an
-awaitable of it.
-"""
+"""Returns the origin to allow for a request's C{Origin} (C{""} if absent), C{""} for none; or an
+awaitable of it."""
 
 
 @frozen
@@ -138,7 +136,7 @@ class _Sharer:
 
 
 def _readOrigin(origin: Any, credentials: bool) -> str | Allow:
-    """Return the origin that is always sent, or the function that chooses it."""
+    """Return the constant origin to send, or a function that chooses it."""
     if isinstance(origin, str):
         if origin == "*" and credentials:
             raise ValueError(

@@ -1,9 +1,9 @@
 """
-C{openapi}: the description of an application's routes, OpenAPI 3.1, and a page that shows it.
+C{openapi}: a description of an application's routes in OpenAPI 3.1, and a page that shows it.
 
-The description is made from the patterns of the routes, from their types, and from the names and
-docstrings of their handlers. Routes of a regular expression, with a wildcard, or for all methods
-have no description. The status of a response is known to its handler only, so it is C{2XX}.
+The description is derived from the patterns and types of routes, and from the names and docstrings
+of their handlers. Routes with a regular expression or a wildcard, or for all methods, are omitted.
+Only the handler knows the status of a response, so it is C{2XX}.
 """
 
 import inspect
@@ -33,7 +33,7 @@ _ERROR = {
 }
 
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"})
-"""Those that OpenAPI 3.1 has a word for."""
+"""The methods that OpenAPI 3.1 supports."""
 
 _STATUSES = {"400": "The request does not fit", "415": "The body is no JSON"}
 
@@ -42,13 +42,13 @@ PAGE: Mapping[str, tuple[str, str]] = {
     "/docs/page.js": ("page.js", "text/javascript"),
     "/docs/page.css": ("page.css", "css"),
 }
-"""The files of the page for people, with their types, by their path beside the description."""
+"""The files of the documentation page with their types, by path relative to the description."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The content security policy of the page: its own files and this server, and nothing else."""
+"""The content security policy of the page: only its own files and this server."""
 
 
 @takesMapping
@@ -58,9 +58,9 @@ def openapi(
     """
     Make middleware that serves the description of the application at C{openapi.json}.
 
-    @param title: Its name in the description.
-    @param version: Its version, not that of OpenAPI.
-    @param docs: Whether C{docs} beside it is a page that shows the routes and calls them.
+    @param title: The name of the application in the description.
+    @param version: The version of the application, not of OpenAPI.
+    @param docs: Whether to serve a page C{docs} next to it that shows and calls the routes.
     """
 
     def serve(req: Any, res: Any, next: Callable[..., Any]) -> Any:
@@ -88,10 +88,10 @@ def sendPage(res: Any, path: str) -> Any:
 
 def describeRoutes(router: LayerList, title: str, version: str) -> dict[str, Any]:
     """
-    Describe the routes of a router, and of those mounted in it.
+    Describe the routes of a router and of the routers mounted in it.
 
     @param title: The name of the application.
-    @param version: Its version.
+    @param version: The version of the application.
     """
     description = _Description()
     for info, pattern in walkRoutes(router, ""):
@@ -115,9 +115,9 @@ def describeRoutes(router: LayerList, title: str, version: str) -> dict[str, Any
 
 class _Description:
     """
-    A description that is being made.
+    A description under construction.
 
-    @ivar paths: The items of the paths, by their templates.
+    @ivar paths: The path items, by template.
     @ivar tags: The names of the mounted routers, as keys.
     """
 
@@ -126,12 +126,12 @@ class _Description:
         self.collection.schemas["Error"] = _ERROR
         self.paths: dict[str, dict[str, Any]] = {}
         self.tags: dict[str, None] = {}
-        # Paths that differ in the names of parameters only are one path, described once.
+        # Paths that differ only in parameter names are the same path, described once.
         self._known: dict[str, str] = {}
         self._ids: set[str] = set()
 
     def add(self, info: RouteInfo) -> None:
-        """Describe a route; of several for one path and method the first is described."""
+        """Describe a route, unless one with the same path and method is described."""
         for path in pathTemplates(info.path):
             shape = re.sub(r"\{.*?\}", "{}", path)
             if self._known.setdefault(shape, path) == path:
@@ -178,12 +178,12 @@ class _Description:
     def _parts(
         self, schema: AnySchema | None, name: str
     ) -> tuple[Mapping[str, Any], Iterable[str]]:
-        """Return the properties of an object, and which are required."""
+        """Return the properties of an object, and the names of the required ones."""
         if schema is None:
             return {}, ()
         document = schema.document
         if not isinstance(schema, TypeSchema):
-            # It may refer to its own parts, which are in the document then.
+            # It may refer to its own parts, which are then in the document.
             document = self.collection.resolved(self._schema(schema, name))
         return document.get("properties", {}), document.get("required", ())
 
@@ -191,7 +191,7 @@ class _Description:
         """
         Refer to a schema.
 
-        @param name: The name of one that has none of its own.
+        @param name: The name for a schema that has none.
         """
         if not isinstance(schema, TypeSchema):
             return self.collection.add(name, schema.document)
@@ -208,7 +208,7 @@ def _content(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(handler: Callable[..., Any]) -> dict[str, str]:
-    """Return summary and description: the first line of a docstring, and the others."""
+    """Return summary and description: the first line of a docstring, and the rest."""
     text = inspect.getdoc(handler) if inspect.isroutine(handler) else None
     summary, _, rest = (text or "").partition("\n")
     words = {"summary": summary.strip(), "description": rest.strip()}
@@ -216,6 +216,6 @@ def _words(handler: Callable[..., Any]) -> dict[str, str]:
 
 
 def _tagOf(mount: str) -> str:
-    """Return the last part of the path that a router is mounted at, but for parameters."""
+    """Return the last part of a router's mount path that is not a parameter."""
     parts = [part for part in mount.split("/") if part and ":" not in part and "*" not in part]
     return parts[-1] if parts else ""

@@ -1,8 +1,8 @@
 """
-C{rateLimit}: limits the requests of each client.
+C{rateLimit}: limits the request rate of each client.
 
-The C{X-RateLimit} fields are the common ones, in seconds since 1970; the C{RateLimit} fields
-follow one of the drafts of the IETF (draft-ietf-httpapi-ratelimit-headers), in seconds from now.
+The C{X-RateLimit} fields are the common ones, in seconds since 1970; the C{RateLimit} fields follow
+an IETF draft (draft-ietf-httpapi-ratelimit-headers), in seconds from now.
 """
 
 from base64 import b64encode
@@ -31,9 +31,9 @@ class RateLimitInfo:
     """
     The state of one limit for one client: C{req.rateLimit}.
 
-    @ivar limit: Requests that a window allows.
-    @ivar used: Requests in this window, this one included.
-    @ivar remaining: Requests that are left.
+    @ivar limit: The number of requests allowed in a window.
+    @ivar used: Requests in this window, including this one.
+    @ivar remaining: Remaining requests.
     @ivar resetTime: The end of the window, in seconds since 1970.
     @ivar key: The key of the client.
     """
@@ -62,22 +62,23 @@ def rateLimit(
     store: Any = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that refuses clients with too many requests.
+    Make middleware that refuses clients with too many requests.
 
     Functions are called with C{(req, res)}, or with C{req} if they have one parameter, and may be
     coroutine functions.
 
     @param windowMs: The length of a window, which begins with the first request.
-    @param max: The allowed requests in a window; or a function that returns the number.
-    @param standardHeaders: C{"draft-6"}, C{"draft-7"} or C{"draft-8"}; C{True} is the first.
-    @param message: The body for refused clients; or a function that returns it.
+    @param max: The number of requests allowed in a window, or a function that returns it.
+    @param standardHeaders: C{"draft-6"}, C{"draft-7"} or C{"draft-8"}; C{True} means C{"draft-6"}.
+    @param message: The body for refused clients, or a function that returns it.
     @param skip: Returns whether a request is not counted.
-    @param skipFailedRequests: Do not count requests with a status from 400, or without a response.
-    @param skipSuccessfulRequests: Do not count requests with a status below 400.
-    @param keyGenerator: Returns the key that a request counts for, instead of the client's address.
-    @param handler: Answers refused requests, C{(req, res, next)}.
-    @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for
-        this limit alone; without one, the counts are in the memory of this process.
+    @param skipFailedRequests: Whether to ignore requests with a status of 400 or above, or without
+        a response.
+    @param skipSuccessfulRequests: Whether to ignore requests with a status below 400.
+    @param keyGenerator: Returns the key to count a request under, instead of the client's address.
+    @param handler: Handles refused requests: C{(req, res, next)}.
+    @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
+        alone; by default, in the memory of this process.
     @raise ValueError: If an option has an invalid value.
     @raise TypeError: If an option has the wrong type.
     """
@@ -111,8 +112,8 @@ class _Limiter:
     """
     One rate limit.
 
-    @ivar store: C{None} for one in memory, which needs the clock of the application.
-    @ivar takesBack: Whether failed requests, and those that succeed, are not counted.
+    @ivar store: C{None} for a store in memory, created on first use with the application's clock.
+    @ivar takesBack: Whether failed requests, and successful ones, are not counted.
     """
 
     max: int | Hook
@@ -174,7 +175,7 @@ class _Limiter:
         return self.refuse(req, res, next)
 
     def _watch(self, req: Any, res: Any, info: RateLimitInfo) -> None:
-        """Undo the count of the request, depending on its end."""
+        """Undo the count of the request, depending on its outcome."""
         failed, succeeded = self.takesBack
         ended = False
 
@@ -191,7 +192,7 @@ class _Limiter:
         res.on("close", lambda: end(not failed))
 
     def _checkProxy(self, req: Any) -> None:
-        """Warn, once, if the address that is counted is not the client's."""
+        """Warn once if the counted address may not be the client's."""
         trust = req.app.settings.trustProxy
         if trust is True:
             self.isChecked = True
@@ -252,7 +253,7 @@ def _headerWriters(
         )
 
     def writeDraft8(res: Any, info: RateLimitInfo, seconds: int) -> None:
-        # Several limits may have a say: each appends its own.
+        # Several limits may apply: each appends its own.
         name = f'"{info.limit}-in-{period}"'
         # A name for the client that does not reveal its key.
         digest = sha256(info.key.encode("utf-8", "surrogateescape")).hexdigest()[:12]

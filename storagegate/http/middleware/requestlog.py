@@ -25,17 +25,17 @@ def requestLog(
     skip: Callable[..., Any] | None = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that logs requests at their end.
+    Make middleware that logs requests at their end.
 
     @param format: C{combined}, C{common}, C{short}, C{tiny}, C{dev}, a text with tokens such as
-        C{":method :url :status"}, or a function of C{(req, res)} that returns the line, or
-        C{None} for none. Control characters are escaped, except those of colours.
-    @param stream: The output, an object with C{write(text)}. Without one, the
-        standard output, flushed line by line. The write happens in the reactor's thread: a line to
-        a file or a pipe takes microseconds, but a pipe without a reader stops the server.
-    @param immediate: Log requests at their beginning, so that those that never end are logged too.
-    @param skip: A function of C{(req, res)}: whether a request is not logged.
-    @raise ValueError: If the format is not known.
+        C{":method :url :status"}, or a function of C{(req, res)} that returns the line or C{None}.
+        Control characters are escaped, except colour sequences.
+    @param stream: The output, an object with C{write(text)}; by default standard output, flushed
+        after each line. Writes happen in the reactor thread: a line to a file or pipe takes
+        microseconds, but a full pipe whose reader has stopped blocks the server.
+    @param immediate: Whether to log requests at their beginning, including requests that never end.
+    @param skip: A function of C{(req, res)} that returns whether to skip a request.
+    @raise ValueError: If the format is unknown.
     @raise TypeError: If an option has the wrong type.
     """
     if stream is not None and not callable(getattr(stream, "write", None)):
@@ -63,7 +63,7 @@ def _readFormat(format: Any) -> LineFormat:
 @define(eq=False)
 class _RequestLog:
     """
-    A format and its output, which may fail without harm to requests.
+    A format and its output, whose failure does not affect requests.
 
     @ivar stream: C{None} for the standard output.
     """
@@ -115,7 +115,7 @@ class _RequestLog:
             if self.stream is not None:
                 self.stream.write(line + "\n")
             else:
-                # Looked up each time: it may be redirected.
+                # Looked up each time, as it may be redirected.
                 sys.stdout.write(line + "\n")
                 sys.stdout.flush()
             self.isBroken = False

@@ -1,13 +1,13 @@
 """
-Protection of browsers: C{securityHeaders} sets Helmet's headers, C{sameOrigin} refuses requests
-that another site causes (CSRF).
+Browser security: C{securityHeaders} sets Helmet's headers, C{sameOrigin} refuses requests caused by
+another site (CSRF).
 
-A policy of C{securityHeaders} is an option by the name of its header: C{True} or left out, its
-default; C{False}, no header; a mapping as Helmet's, or for those with one word the word itself,
+Each option of C{securityHeaders} is named after its header: C{True}, the default, sets the default
+value; C{False} omits the header; a mapping as in Helmet, or a word for a policy of one word, sets
 another value.
 
-C{sameOrigin} relies on fields that no page can set: C{Sec-Fetch-Site}, in every browser since 2023,
-and C{Origin} in older ones.
+C{sameOrigin} relies on header fields that no page can set: C{Sec-Fetch-Site}, in every browser
+since 2023, and C{Origin} in older ones.
 """
 
 import re
@@ -37,10 +37,10 @@ _DEFAULTS = {
 _NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _CAPITAL = re.compile(r"(?=[A-Z])")
 
-# All of printable ASCII but the comma and the semicolon, which end a directive or the policy.
+# All printable ASCII except the comma and the semicolon, which end a policy or a directive.
 _SOURCE = re.compile(r"[\x20-\x2b\x2d-\x3a\x3c-\x7e]*")
 
-# Keywords, which without their quotes would be names of hosts.
+# Keywords, which would be host names without their quotes.
 _KEYWORD = re.compile(
     r"none|self|strict-dynamic|report-sample|inline-speculation-rules|unsafe-inline|unsafe-eval"
     r"|unsafe-hashes|wasm-unsafe-eval|(?:nonce|sha256|sha384|sha512)-.*"
@@ -53,15 +53,15 @@ MakePolicy = Callable[[Any, Any], tuple[str, str]]
 
 def contentPolicy(option: object) -> tuple[tuple[str, str] | None, MakePolicy | None]:
     """
-    Read the option.
+    Parse the option C{contentSecurityPolicy}.
 
     Names are C{scriptSrc} or C{script-src}; a value is a source, a list of them, C{None} to drop a
     default, or an empty list for a directive without sources. A policy without C{default-src}
-    allows everything that it does not name, so C{default-src} is dropped by C{False} only. A source
-    may be a function of C{(req, res)} that returns one, such as a nonce.
+    allows everything that it does not name, so only C{False} drops C{default-src}. A source may be
+    a function of C{(req, res)} that returns one, such as a nonce.
 
-    @return: The header if it is always the same; else a function that makes it for a request.
-    @raise ValueError: If a directive is wrong.
+    @return: The header if it is constant, otherwise a function that makes it for a request.
+    @raise ValueError: If a directive is invalid.
     @raise TypeError: If the option has the wrong type or an unknown setting.
     """
     settings = _settings(
@@ -173,7 +173,7 @@ def securityHeaders(
     xXssProtection: bool = True,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that sets Helmet's headers.
+    Make middleware that sets Helmet's headers.
 
     @param contentSecurityPolicy: C{{"directives": {name: sources}, "useDefaults": True,
         "reportOnly": False}}; see L{contentPolicy
@@ -181,7 +181,7 @@ def securityHeaders(
     @param strictTransportSecurity: C{{"maxAge": seconds, "includeSubDomains": True,
         "preload": False}}.
     @param xDnsPrefetchControl: C{{"allow": False}}.
-    @raise ValueError: If a value is not known to browsers.
+    @raise ValueError: If browsers do not support a value.
     @raise TypeError: If an option or a setting has the wrong type or an unknown name.
     """
     policy, makePolicy = contentPolicy(contentSecurityPolicy)
@@ -226,7 +226,7 @@ def _fixed(header: str, option: object, value: str) -> Header:
 
 
 def _settings(header: str, option: object, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the settings of an option, C{None} if it is off."""
+    """Return the settings of an option, or C{None} if it is off."""
     if option is False:
         return None
     if option is True:
@@ -240,7 +240,7 @@ def _settings(header: str, option: object, names: tuple[str, ...]) -> dict[str, 
 
 
 def _word(header: str, option: object, words: tuple[str, ...], name: str = "policy") -> Header:
-    """Read an option with one word; the first is the default."""
+    """Parse an option of one word; the first word is the default."""
     if isinstance(option, str):
         option = {name: option}
     settings = _settings(header, option, (name,))
@@ -299,7 +299,7 @@ def _strictTransport(option: object) -> Header:
 
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""RFC 9110 section 9.2.1. They must not change anything, so they need no protection."""
+"""The safe methods of RFC 9110 section 9.2.1, which change no state and need no protection."""
 
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s:]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -308,13 +308,13 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 @takesMapping
 def sameOrigin(*, allow: Iterable[str] = ()) -> MiddlewareHandler:
     """
-    Make the middleware that refuses requests of another site with the cookies of this one.
+    Make middleware that refuses requests from another site with the cookies of this one.
 
-    GET, HEAD, OPTIONS, requests without a cookie and clients that are no browsers pass. Whether
-    C{Origin} and C{Host} have the same scheme is not checked: behind a proxy it is not known.
+    GET, HEAD, OPTIONS, TRACE, requests without a cookie and non-browser clients pass. The scheme of
+    C{Origin} is not checked, as it is unknown behind a proxy.
 
     @param allow: Other allowed origins, such as C{"https://admin.example.com"}.
-    @raise OptionError: If one of them is no origin.
+    @raise OptionError: If an item is not an origin.
     """
     if isinstance(allow, str):
         raise OptionError("the option allow is a list of origins")
@@ -338,7 +338,7 @@ Origin = tuple[str, str, str]
 
 
 def parseOrigin(text: str) -> Origin | None:
-    """Read an origin (RFC 6454 section 6.2); C{None} for C{null} and malformed ones."""
+    """Parse an origin (RFC 6454 section 6.2); return C{None} for C{null} and malformed ones."""
     match = _ORIGIN.fullmatch(text.lower())
     if match is None:
         return None

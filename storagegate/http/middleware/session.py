@@ -1,4 +1,4 @@
-"""C{session}: finds the session of a request by a signed cookie, and keeps it in a store."""
+"""C{session}: identifies the session of a request by a signed cookie, and keeps it in a store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
@@ -27,11 +27,11 @@ from storagegate.net.http.cookies import (
 )
 
 _ID_BYTES = 24
-"""192 bits: more than can be guessed."""
+"""192 bits, which cannot be guessed."""
 
 
 def waiting(result: Any) -> Awaitable[Any] | None:
-    """Return a result of a store if it has to be awaited, else C{None}."""
+    """Return a store's result if it has to be awaited, otherwise C{None}."""
     return result if hasattr(result, "__await__") else None
 
 
@@ -43,22 +43,23 @@ class RequestSession:
     session.
     """
 
-    # The session that the request's cookie names, and the one that the request has now.
+    # The session that the request's cookie names, and the request's current session.
     _came: Session | None = None
     _session: Session | None = None
-    # The session at the beginning of the request, and its content then.
+    # The session at the beginning of the request, and its content at that time.
     _first: Session | None = None
     _firstContent = EMPTY
-    # A new session that is not stored as long as it is empty.
+    # A new session that is not stored while it is empty.
     _idle: Session | None = None
-    # The session that the store has or has had; the session last saved, and its content then.
+    # The session that the store has or has had; the last saved session, and its content at that
+    # time.
     _kept: Session | None = None
     _saved: Session | None = None
     _savedContent = EMPTY
-    # The last content that L{checkContent} has accepted.
+    # The last content accepted by checkContent.
     _checked = EMPTY
     _touched = False
-    # Whether an error was raised here: the response to it leaves the session unchanged.
+    # Whether an error was raised here; the error response leaves the session unchanged.
     _failed = False
 
     def __init__(self, options: SessionOptions, store: Any, req: Any, res: Any) -> None:
@@ -77,7 +78,7 @@ class RequestSession:
         self._watch()
 
     def resume(self, id: str, data: object) -> None:
-        """Give the request the session that its cookie names, if that is still valid."""
+        """Give the request the session that its cookie names, if it is still valid."""
         if not isinstance(data, Mapping):
             return self.start()
         cookie = self.makeCookie()
@@ -101,12 +102,12 @@ class RequestSession:
         self._req.raw.onEnd(self._forgetRequest)
 
     def _forgetRequest(self) -> None:
-        """Keep of the request what the session needs: both together would be a cycle."""
+        """Keep only the parts of the request that the session needs, to avoid a reference cycle."""
         req, self._res = self._req, None
         self._req = SimpleNamespace(session=req.session, app=req.app, secure=req.secure)
 
     def _make(self) -> Session:
-        # The application's function may raise; here that fails the request.
+        # The application's function may raise, which here fails the request.
         id = None if self._options.genid is None else self.makeId()
         session = self._req.session = self._session = Session(self, id)
         return session
@@ -131,7 +132,7 @@ class RequestSession:
     async def regenerate(self) -> Session:
         """See L{Session.regenerate}."""
         old = self._session
-        # Synchronously, so that a handler that does not wait cannot use the old id.
+        # Synchronous, so that a handler that does not wait cannot use the old ID.
         session = self._make()
         if old is not None:
             await resolve(self._store.destroy(old.id))
@@ -230,7 +231,7 @@ class RequestSession:
         if self._kept is not session:
             self._kept = session
             return self._store.set(session.id, data, age)
-        # A session that another request has destroyed must not exist again.
+        # A session that another request has destroyed must not be recreated.
         replace = getattr(self._store, "replace", None)
         if replace is not None:
             return replace(session.id, data, age)
@@ -286,29 +287,29 @@ def session(
     absoluteMaxAge: float | None = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that gives each request its C{req.session}.
+    Make middleware that sets C{req.session} of each request.
 
-    In service: a C{secret} of 32 random bytes, C{cookie={"secure": True, "sameSite": "lax"}},
-    C{saveUninitialized=False}, C{resave=False}, and C{await req.session.regenerate()} at each
-    login.
+    In production, use a C{secret} of 32 random bytes, C{cookie={"secure": True, "sameSite":
+    "lax"}}, C{saveUninitialized=False}, C{resave=False}, and C{await req.session.regenerate()} at
+    each login.
 
-    Where two requests of one session overlap, the one that is saved last wins as a whole; with
-    C{resave=False} one that changed nothing saves nothing. A session that was destroyed while a
-    request was in flight stays destroyed.
+    If two requests of one session overlap, the last save replaces the whole session; with
+    C{resave=False}, a request that changed nothing saves nothing. A session destroyed while a
+    request is in flight stays destroyed.
 
-    @param secret: Signs the cookie. Of a list, the first signs and all verify.
+    @param secret: Signs the cookie. The first of a list signs, and all verify.
     @param name: The name of the cookie.
     @param cookie: C{maxAge} (milliseconds) or C{expires}, C{httpOnly secure sameSite path domain}.
-    @param resave: Whether to save a session that was not changed; else it is touched.
-    @param saveUninitialized: Whether to save a new session that is empty, and to send its cookie.
+    @param resave: Whether to save an unchanged session; otherwise it is touched.
+    @param saveUninitialized: Whether to save a new, empty session and send its cookie.
     @param rolling: Whether to send the cookie with every response, so that it lasts longer.
-    @param store: An L{ISessionStore<storagegate.http.sessions.ISessionStore>}; by
-        default one in memory.
-    @param genid: Returns the id of a new session, which must not be guessable.
-    @param unset: Whether C{req.session = None} lets the store C{"keep"} the session as it was, or
-        has it C{"destroy"} it.
-    @param absoluteMaxAge: How long a session lasts, however often it is used, in milliseconds.
-    @raise OptionError: If an option cannot be used.
+    @param store: An L{ISessionStore<storagegate.http.sessions.ISessionStore>}; by default in
+        memory.
+    @param genid: Returns the ID of a new session, which must be unguessable.
+    @param unset: Whether the store should C{"keep"} or C{"destroy"} the session on C{req.session =
+        None}.
+    @param absoluteMaxAge: The maximum lifetime of a session in milliseconds, regardless of use.
+    @raise OptionError: If an option is invalid.
     """
     given = dict(locals())
     given.pop("store")
@@ -337,7 +338,7 @@ class _Sessions:
         if req.session is not None:
             return next()
         if not self._everywhere:
-            # Where a browser would send the cookie, RFC 6265 section 5.1.4.
+            # The paths for which a browser sends the cookie: RFC 6265 section 5.1.4.
             path: str = req.originalUrl.partition("?")[0]
             if path != self._exactly and not path.startswith(self._below):
                 return next()
@@ -362,7 +363,7 @@ class _Sessions:
         return next()
 
     def _idOf(self, req: Any) -> str | None:
-        """Return the id in the request's cookie, if one of the secrets has signed it."""
+        """Return the ID in the request's cookie, if it was signed with one of the secrets."""
         header = req.raw.headers.get(b"cookie")
         if header is None or self._name not in header:
             return None

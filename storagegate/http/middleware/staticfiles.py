@@ -1,8 +1,8 @@
 """
-C{staticFiles}: the files of a directory, as C{serve-static} serves them.
+C{staticFiles}: serves the files of a directory, as C{serve-static} does.
 
-A name is looked up in the reactor if the kernel has it cached; else the whole look-up runs in a
-thread.
+A name is looked up in the reactor if the kernel has it cached; otherwise the whole look-up runs in
+a thread.
 """
 
 import errno
@@ -31,7 +31,7 @@ from storagegate.http.negotiation import preferredEncodings
 from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
 
 SIBLINGS = {"br": b".br", "zstd": b".zst", "gzip": b".gz"}
-"""Suffixes of the encoded siblings of a file, by coding, the smallest first."""
+"""Suffixes of the precompressed variants of a file by coding, the smallest first."""
 
 _CODINGS = (*SIBLINGS, "identity")
 
@@ -72,18 +72,19 @@ def staticFiles(
     precompressed: bool = False,
 ) -> MiddlewareHandler:
     """
-    Serve the files of a directory.
+    Make middleware that serves the files of a directory.
 
     @param root: The directory. Links in it must not lead out of it.
-    @param maxAge: How long clients may cache files: milliseconds, or text such as C{"1d"}.
-    @param index: The names of the file for a directory, tried in order; C{False} for none.
-    @param extensions: Endings to try for a missing name without one.
-    @param fallthrough: Whether missing and refused files are passed to the next handler.
-    @param redirect: Whether a directory's name without its slash is redirected to that with it.
+    @param maxAge: The time that clients may cache files: milliseconds, or text such as C{"1d"}.
+    @param index: Names of index files, tried in order; C{False} for none.
+    @param extensions: Extensions to try for a missing name without one.
+    @param fallthrough: Whether to call the next handler for missing and refused files.
+    @param redirect: Whether to redirect a directory's name without a trailing slash to the name
+        with it.
     @param dotfiles: Whether to C{"ignore"}, C{"deny"} or C{"allow"} names that begin with a dot.
     @param immutable: Whether files never change during C{maxAge}.
-    @param setHeaders: C{setHeaders(res, path, stat)} may set fields of the response.
-    @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} is sent for C{name}.
+    @param setHeaders: C{setHeaders(res, path, stat)} may set header fields of the response.
+    @param precompressed: Whether to send C{name.br}, C{name.zst} or C{name.gz} for C{name}.
     @raise ValueError: If an option has an invalid value.
     """
     if not os.fspath(root):
@@ -122,11 +123,11 @@ def _readNames(option: str, value: str | Sequence[str] | bool) -> Sequence[bytes
 
 
 def _serve(options: StaticOptions, req: Any, res: Any, next: Any) -> Any:
-    """Answer, or pass the request on."""
+    """Respond, or pass the request on."""
     if req.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return _refuse(options, next, HTTPError(405, "Method Not Allowed", headers=allow))
-    # The mount itself may be without a slash.
+    # The mount path itself may lack the trailing slash.
     isMount = req.path == "/" and not req.raw.path.endswith(b"/")
     try:
         name = readName("" if isMount else req.path)
@@ -147,7 +148,7 @@ def _serve(options: StaticOptions, req: Any, res: Any, next: Any) -> Any:
 async def _serveLater(
     options: StaticOptions, req: Any, res: Any, next: Any, wanted: bytes, codings: Sequence[str]
 ) -> None:
-    """Answer by a look-up in a thread."""
+    """Look up the file in a thread, and respond."""
     run = res.app.runtime.run
     try:
         file = await inThread(run, lookUp, options, openBelow, wanted, codings)
@@ -165,7 +166,7 @@ def _codingsFor(req: Any) -> Sequence[str]:
     if not header:
         return ()
     liked = preferredEncodings(header, _CODINGS, _CODINGS)
-    # Codings that it likes less than the plain file are not looked for.
+    # Codings that rank below the plain file are not looked up.
     return liked[: liked.index("identity")] if "identity" in liked else liked
 
 
@@ -177,7 +178,7 @@ def lookUp(options: StaticOptions, opener: Opener, name: bytes, codings: Sequenc
     @param opener: L{openCached} or L{openBelow}.
     @param name: The name below the root, without a leading slash.
     @param codings: The accepted codings, in order.
-    @raise IsDirectory: If it is a directory, and C{name} lacks the slash at its end.
+    @raise IsDirectory: If it is a directory and C{name} lacks a trailing slash.
     @raise OSError: As C{opener}.
     """
     root = options.root
@@ -192,7 +193,7 @@ def lookUp(options: StaticOptions, opener: Opener, name: bytes, codings: Sequenc
         except (IsDirectory, OSError):
             continue
         file.close()
-        # It has the type of the file that it stands for.
+        # The variant keeps the name, and so the type, of the plain file.
         encoded.name, encoded.coding = file.name, coding
         return encoded
     return file
@@ -211,7 +212,7 @@ def _lookUpPlain(options: StaticOptions, opener: Opener, name: bytes) -> OpenFil
 
 
 def _firstOf(opener: Opener, root: bytes, names: Sequence[bytes]) -> OpenFile:
-    """Open the first of some files that exists."""
+    """Open the first existing file."""
     for name in names:
         try:
             return opener(root, name)
@@ -224,7 +225,7 @@ def _send(options: StaticOptions, res: Any, file: OpenFile) -> Any:
     """
     Send a file.
 
-    @return: The rest of the work, L{None} if the response is complete.
+    @return: An awaitable for the rest, or C{None} if the response is complete.
     """
     try:
         if options.setHeaders is not None:
@@ -240,9 +241,9 @@ def _send(options: StaticOptions, res: Any, file: OpenFile) -> Any:
 def _notServed(
     options: StaticOptions, req: Any, res: Any, next: Any, error: IsDirectory | OSError
 ) -> Any:
-    """Answer if a file cannot be opened, or pass the request on."""
+    """Respond if a file cannot be opened, or pass the request on."""
     if isinstance(error, IsDirectory) and options.redirect:
-        # Two slashes in front, or what browsers take for them, would be another host.
+        # Two leading slashes, or backslashes, which browsers treat alike, would name another host.
         location = "/" + req.raw.path.decode("ascii").lstrip("/\\") + "/"
         if req.raw.queryString:
             location += "?" + req.raw.queryString.decode("ascii")

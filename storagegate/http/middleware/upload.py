@@ -1,10 +1,10 @@
 """
 C{upload}: files in multipart forms, with the options and errors of C{multer}.
 
-A file goes to a directory as it arrives, under a random name, or into memory. Text fields are in
-C{req.body}, nested by the brackets in their names (see L{storagegate.http.querystring}). Once the
-next handler runs, the files belong to the application; if the request fails before, they are
-removed.
+A file is written to a directory under a random name as it arrives, or kept in memory. C{req.body}
+holds the text fields, nested by the brackets in their names (see L{storagegate.http.querystring}).
+Once the next handler runs, the files belong to the application; if the request fails earlier, they
+are removed.
 """
 
 import os
@@ -37,20 +37,20 @@ from storagegate.net.http.multipart import (
 from storagegate.net.transport import writeAll
 
 _WRITE_SIZE = 256 * 1024
-"""Bytes of one write: fewer cost a change of threads each, more cost memory."""
+"""Bytes of one write: smaller writes need more thread switches, larger ones more memory."""
 
 _WRITE_PIECES = 512
-"""Pieces of one write: the kernel takes 1024, and a client may send a byte at a time."""
+"""Pieces of one write: the kernel accepts 1024, and a client may send a byte at a time."""
 
 _log = Logger()
 
 
 class UploadedFile(dict[str, Any]):
     """
-    A file as handlers see it; its members are keys and attributes.
+    An uploaded file; its members are both keys and attributes.
 
-    C{fieldname originalname encoding mimetype}, and once it is stored C{size} and either
-    C{destination filename path} or C{buffer}.
+    The members are C{fieldname originalname encoding mimetype}, and once it is stored, C{size} and
+    either C{destination filename path} or C{buffer}.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ class UploadedFile(dict[str, Any]):
 
 
 class MemoryStore:
-    """Files of one request, one after another, in memory. The caller bounds their size."""
+    """Keeps the files of one request in memory, one after another. The caller bounds their size."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -82,22 +82,23 @@ class MemoryStore:
         self._content += payload
 
     async def end(self, file: UploadedFile) -> None:
-        """End the file, and set the members of C{file} that say where it is stored."""
+        """End the file, and set the members of C{file} that describe its storage."""
         file.update(buffer=bytes(self._content), size=len(self._content))
         self._content = bytearray()
 
     def discard(self) -> Deferred[None]:
-        """Remove all files, also unfinished ones. Fires when they are removed."""
+        """Remove all files, including unfinished ones. Fires when they are removed."""
         self._content = bytearray()
         return succeed(None)
 
 
 class DirectoryStore:
     """
-    The same in a directory, under random names: no path contains data of the client.
+    Writes the files of one request to a directory under random names, so that no path contains
+    client data.
 
-    One write at a time runs in a thread. Meanwhile the next bytes are collected, so that network
-    and disk are both busy; at L{_WRITE_SIZE} bytes the reader waits.
+    One write at a time runs in a thread while the next bytes are collected, so that network and
+    disk are both busy; at L{_WRITE_SIZE} bytes the reader waits.
     """
 
     def __init__(self, run: Callable[..., Deferred[Any]], directory: str) -> None:
@@ -121,7 +122,7 @@ class DirectoryStore:
         Append to the file.
 
         @param payload: The next bytes of the file.
-        @return: An awaitable before the next call; C{None} for none.
+        @return: An awaitable that must be done before the next call, or C{None}.
         """
         self._pieces.append(payload)
         self._held += len(payload)
@@ -140,7 +141,7 @@ class DirectoryStore:
 
     def discard(self) -> Deferred[None]:
         """See L{MemoryStore.discard}."""
-        # Of its own: the waiting may be cancelled, the removal may not.
+        # A separate Deferred: the wait may be cancelled, but not the removal.
         discarded: Deferred[None] = Deferred()
         Deferred.fromCoroutine(self._discard()).addBoth(discarded.callback)
         return discarded
@@ -156,7 +157,7 @@ class DirectoryStore:
             try:
                 await self._run(_remove, descriptor, paths)
             except Exception:
-                # The caller reports the error that makes it discard them.
+                # The caller reports the error that made it discard the files.
                 _log.failure("uploaded files stay behind: {paths}", paths=paths)
 
     async def _flush(self, isLast: bool) -> None:
@@ -164,7 +165,7 @@ class DirectoryStore:
         pieces, self._pieces = self._pieces, []
         self._size += self._held
         self._held = 0
-        # The waiting may be cancelled, the write may not.
+        # The wait may be cancelled, but not the write.
         write: SharedFuture[int | None] = SharedFuture()
         self._write = write
         job = self._run(_write, self._descriptor, self._paths[-1], pieces, isLast)
@@ -184,13 +185,13 @@ class DirectoryStore:
 
 def _write(descriptor: int | None, path: str, pieces: Sequence[bytes], isLast: bool) -> int | None:
     """
-    Append to a file, which is created if it is not open yet. Runs in a thread.
+    Append to a file, creating it if it is not open yet. Runs in a thread.
 
-    @return: The open file; C{None} if it is complete, and closed.
-    @raise OSError: The file is closed then.
+    @return: The descriptor; C{None} once the file is complete and closed.
+    @raise OSError: The file is closed on failure.
     """
     if descriptor is None:
-        # The process's default mode of files, as users of multer expect.
+        # The process's default file mode, as users of multer expect.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o666)
     try:
@@ -209,7 +210,7 @@ def _remove(descriptor: int | None, paths: Sequence[str]) -> None:
     if descriptor is not None:
         os.close(descriptor)
     for path in paths:
-        # It may not have been created yet.
+        # The file may not have been created yet.
         with suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -223,7 +224,7 @@ def uploadError(code: str, message: str, fieldName: str | None = None) -> HTTPEr
 
     @param code: The name of the error, such as C{LIMIT_FILE_SIZE}.
     @param message: The text for the client.
-    @param fieldName: The form field that causes it; the error's C{field}.
+    @param fieldName: The form field that caused it; becomes the error's C{field}.
     """
     return HTTPError(400 if code in _MALFORMED else 413, message, code, field=fieldName)
 
@@ -239,13 +240,13 @@ class UploadLimits:
     """
     The limits of one upload.
 
-    @ivar fieldNameSize: Bytes of a field's name, of files too; as C{multer} documents.
-    @ivar fieldSize: Bytes of a text field's value; the same.
-    @ivar fileSize: Bytes of a file. Without it one on disk has no limit, as in C{multer}; files in
-        memory together have the limit of a body that the application holds whole.
-    @ivar files: Files, also those that a filter skips: a directory of pictures has a hundred, and
-        each is an inode.
-    @ivar fields: Text fields: as many as a URL-encoded form may have.
+    @ivar fieldNameSize: Bytes of a field's name, also for files; C{multer}'s default.
+    @ivar fieldSize: Bytes of a text field's value; C{multer}'s default.
+    @ivar fileSize: Bytes of a file. By default a file on disk is unlimited, as in C{multer}; files
+        in memory together have the application's limit of a body held in memory.
+    @ivar files: Files, including skipped ones: a directory of pictures has a hundred, and each is
+        an inode.
+    @ivar fields: Text fields, as many as in a URL-encoded form.
     @ivar parts: Files, fields and empty file inputs together; by default C{files + fields}.
     """
 
@@ -260,7 +261,7 @@ class UploadLimits:
 FileFilter = Callable[[Any, UploadedFile, Callable[..., None]], Any]
 """C{fileFilter(req, file, cb)}: calls C{cb(error, accept)}, or returns a bool or an awaitable."""
 
-# Charsets of text fields: those of the Encoding Standard that forms use.
+# Charsets of text fields: the charsets of the Encoding Standard that forms use.
 _CODECS = {
     "utf-8": "utf-8",
     "utf8": "utf-8",
@@ -280,8 +281,8 @@ class UploadReader:
     Reads the form of one request.
 
     @ivar fields: The text fields.
-    @ivar files: The complete files, in the order of their arrival.
-    @ivar received: Bytes of the body that have been read.
+    @ivar files: The complete files, in order of arrival.
+    @ivar received: Bytes read of the body.
     """
 
     def __init__(
@@ -293,8 +294,8 @@ class UploadReader:
         allowed: Mapping[str, int | None] | None,
     ) -> None:
         """
-        @param allowed: The largest number of files by field, C{None} for no limit of its own;
-            other fields may have none. C{None} if any field may have files.
+        @param allowed: Maximum number of files by field, where C{None} sets no limit; other fields
+            may not have files. C{None} if any field may have files.
         """
         self.fields = FieldTree()
         self.files: list[UploadedFile] = []
@@ -304,7 +305,7 @@ class UploadReader:
         self._limits = limits
         self._fileFilter = fileFilter
         self._allowed = allowed
-        # The part that is being received: a field or a file; neither if it is skipped.
+        # The part being received: a field or a file; neither if it is skipped.
         self._field: PartHead | None = None
         self._file: UploadedFile | None = None
         self._value = bytearray()
@@ -312,7 +313,7 @@ class UploadReader:
         self._parts = self._fieldCount = self._fileCount = 0
         self._taken: dict[str, int] = {}
         self._holdsFiles = isinstance(store, MemoryStore)
-        # Bytes that may still be held in memory.
+        # Bytes that may still be kept in memory.
         whole: int = request.app.settings.wholeBodySize
         self._budget = max(whole, limits.fileSize or 0) if self._holdsFiles else whole
 
@@ -320,8 +321,8 @@ class UploadReader:
         """
         Read the form.
 
-        @raise HTTPError: If it is malformed or breaks the rules.
-        @raise BodyLost: If the client goes away.
+        @raise HTTPError: If the form is malformed or exceeds a limit.
+        @raise BodyLost: If the client disconnects.
         """
         request = self._request
         try:
@@ -345,7 +346,7 @@ class UploadReader:
             message = f"The upload cannot be read: {error}"
             raise HTTPError(status, message, "entity.parse.failed") from None
         if request.raw.disconnected:
-            # While the last file was written: the client gets no response.
+            # It disconnected while the last file was written.
             raise ClientLost()
 
     async def _begin(self, head: PartHead) -> None:
@@ -388,7 +389,7 @@ class UploadReader:
             mimetype=head.mimeType,
         )
         if self._fileFilter is not None:
-            # The fields so far: filters decide by those before the file.
+            # The fields so far: filters can use the fields that precede the file.
             self._request.body = self.fields.build()
             if not await self._filter(file, self._fileFilter):
                 return
@@ -397,7 +398,9 @@ class UploadReader:
         self._store.begin()
 
     def _filter(self, file: UploadedFile, fileFilter: FileFilter) -> Deferred[bool]:
-        """Call the filter. Its callback, its result or the end of the request decides."""
+        """
+        Call the filter. The first of its callback, its result and the end of the request decides.
+        """
         decided: SharedFuture[bool] = SharedFuture()
 
         def called(error: Any = None, accept: Any = None) -> None:
@@ -443,7 +446,7 @@ class UploadReader:
         return None
 
     async def _end(self) -> None:
-        """Keep the part that is complete."""
+        """Store the complete part."""
         head, self._field = self._field, None
         file, self._file = self._file, None
         if head is not None:
@@ -460,9 +463,9 @@ class UploadReader:
 
 class Upload:
     """
-    Options of uploads; the methods make the middleware of a route.
+    The options of uploads, with methods that make the middleware of a route.
 
-    Other requests than multipart forms pass unchanged.
+    Requests other than multipart forms pass unchanged.
     """
 
     def __init__(
@@ -483,7 +486,7 @@ class Upload:
         """
         Accept one file of one field, as C{req.file}.
 
-        @param field: The name of the form's field; a file in any other is refused.
+        @param field: The name of the form field; a file in any other is refused.
         """
         return self._make({_fieldName(field): 1}, _setFile)
 
@@ -491,7 +494,7 @@ class Upload:
         """
         Accept up to C{n} files of one field, as the list C{req.files}.
 
-        @param n: The most files; C{None} for no bound of its own.
+        @param n: Maximum number of files, or C{None}.
         """
         return self._make({_fieldName(field): _maximum(n)}, _setList)
 
@@ -499,7 +502,7 @@ class Upload:
         """
         Accept files of several fields, as lists by field in C{req.files}.
 
-        @param fields: Mappings with C{name} and perhaps C{maxCount}.
+        @param fields: Mappings with C{name} and optionally C{maxCount}.
         """
         allowed: dict[str, int | None] = {}
         for entry in fields:
@@ -548,7 +551,7 @@ class Upload:
         try:
             await reader.read()
         except GeneratorExit:
-            # The coroutine was dropped: the files are removed without waiting.
+            # The coroutine was dropped, so the files are removed without waiting.
             store.discard()
             raise
         except Exception as error:
@@ -565,9 +568,9 @@ async def _readOn(request: Any, received: int) -> None:
     """
     Read the rest of a refused upload.
 
-    Most clients read no response before they have sent everything, and report a connection that is
-    closed before that as a network error. The limit is that of bodies which the application holds
-    whole; a client that declares more, or expects C{100 Continue}, gets its response immediately.
+    Most clients do not read a response before they have sent everything, and report an earlier
+    close of the connection as a network error. The application's limit of a body held in memory
+    applies; a client that declares more, or expects C{100 Continue}, gets its response immediately.
 
     @raise BodyLost: If the client disconnects.
     """
@@ -618,12 +621,11 @@ def upload(
     """
     Accept uploads.
 
-    @param dest: The directory of files, created if it does not exist. Without it they are in
-        memory.
+    @param dest: The directory for files, created if absent; by default they are kept in memory.
     @param limits: See L{UploadLimits<storagegate.http.middleware.upload.UploadLimits>}.
-    @param fileFilter: C{fileFilter(req, file, cb)} decides about each file: it calls C{cb(error,
-        accept)}, now or later, or returns a bool, perhaps as a coroutine. Reading waits for it.
+    @param fileFilter: C{fileFilter(req, file, cb)} decides on each file: it calls C{cb(error,
+        accept)}, now or later, or returns a bool or an awaitable of one. Reading waits for it.
         C{cb(error, None)} refuses the request, C{cb(None, False)} skips the file.
-    @raise OptionError: If a limit is unknown or has no value.
+    @raise OptionError: If a limit is unknown or invalid.
     """
     return Upload(dest, limits, fileFilter)

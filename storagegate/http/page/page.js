@@ -1,6 +1,6 @@
 "use strict";
 
-// The page reads the two descriptions beside it and builds everything from them. Text from them and from responses
+// The page reads the two descriptions next to it and builds everything from them. Text from them and from responses
 // is only ever set as text.
 
 const KINDS = {
@@ -9,7 +9,7 @@ const KINDS = {
   client: "a stream of requests, one response",
   bidirectional: "streams both ways",
 };
-const SHOWN = 200; // Responses of a stream that are shown.
+const SHOWN = 200; // Maximum number of responses shown of a stream.
 
 function element(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -25,7 +25,7 @@ function resolve(schema, api, depth = 0) {
   return schema || {};
 }
 
-// An example of a request: required properties, with defaults where there are any.
+// Makes an example of a request: required properties, with defaults if any.
 function example(schema, api, depth = 0) {
   schema = resolve(schema, api);
   if (schema.default !== undefined && schema.default !== null) return schema.default;
@@ -50,7 +50,7 @@ function contentSchema(content, api) {
   return resolve(first && first.schema, api);
 }
 
-// Each line is a request where a method takes a stream of them, else the whole text is one.
+// Each line is a request if the method takes a stream; otherwise the whole text is one.
 function requestsOf(text, streams) {
   if (!streams) return [JSON.parse(text)];
   return text.split("\n").filter((line) => line.trim()).map((line) => JSON.parse(line));
@@ -99,7 +99,7 @@ function callWebSocket(address, service, name, kind, requests, show) {
   socket.onerror = () => show("The connection failed", true);
 }
 
-// What a method and a route have in common: schemas, a form, and buttons that call; a call shows lines.
+// The parts common to a method and a route: schemas, a form, and call buttons; a call shows lines.
 function view(id, title, note, operation, schemas, form, actions) {
   const output = element("pre", { hidden: true });
   let count = 0;
@@ -143,7 +143,7 @@ function requestArea(operation, text) {
   return area;
 }
 
-// The path of an operation on its server.
+// Returns the path of an operation on its server.
 function target(api, path) {
   const server = (api.servers && api.servers[0] && api.servers[0].url) || "";
   return server.replace(/\/$/, "") + path;
@@ -217,7 +217,7 @@ async function main() {
     for (const [path, verbs] of Object.entries(api.paths)) {
       for (const [verb, operation] of Object.entries(verbs)) {
         const isMethod = "x-streaming" in operation;
-        // Configured routes are further ways to the same methods.
+        // Configured routes are additional addresses of the same methods.
         if (isMethod && (verb !== "post" || !path.endsWith(`/${operation.operationId.replace(".", "/")}`))) continue;
         const tag = (operation.tags || ["Routes"])[0];
         if (!sections.has(tag)) sections.set(tag, element("section", {}, element("h2", { textContent: tag })));

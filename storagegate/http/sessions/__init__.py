@@ -1,9 +1,8 @@
 """
-Sessions: the object that handlers see as C{req.session}, its JSON content, the options, and the
-interfaces of stores.
+Sessions: the object C{req.session}, its JSON content, the options, and the interfaces of stores.
 
 The content is checked when it is saved: data that JSON would change (dates become text, NaN becomes
-null) is refused, because the change would be found much later and far away.
+null) is refused, because the change would surface much later in unrelated code.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +31,8 @@ from storagegate.http.options import Runtime
 from storagegate.net.http.cookies import serializeCookie
 
 CONTENT_LIMIT = 1024 * 1024
-"""A session is read, and often written, with every request of its user."""
+"""Maximum number of bytes of a session, which is read, and often written, with every request of its
+user."""
 
 EMPTY = b"{}"
 
@@ -41,17 +41,17 @@ _decoder = msgspec.json.Decoder()
 
 
 class SessionError(Exception):
-    """A session cannot be saved, reloaded or created as the application wants."""
+    """A session cannot be saved, reloaded or created."""
 
 
 def encodeContent(content: Mapping[str, Any]) -> bytes:
     """
     Encode the content of a session as JSON.
 
-    Only L{checkContent} finds values that JSON changes.
+    Only L{checkContent} detects values that JSON changes.
 
-    @param content: The session, without its cookie; empty is C{{}}.
-    @raise SessionError: A value has no JSON form, or the result is longer than L{CONTENT_LIMIT}.
+    @param content: The session, without its cookie; an empty one becomes C{{}}.
+    @raise SessionError: If a value has no JSON form, or the result is longer than L{CONTENT_LIMIT}.
     """
     if not content:
         return EMPTY
@@ -70,11 +70,11 @@ def encodeContent(content: Mapping[str, Any]) -> bytes:
 
 def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
     """
-    Check that decoding its JSON restores a content; a tuple may become a list.
+    Check that decoding the JSON restores the content; a tuple may become a list.
 
     @param content: The content that was encoded.
     @param encoded: The result of L{encodeContent}.
-    @raise SessionError: It does not. The message names the value and its key.
+    @raise SessionError: If it does not. The message names the value and its key.
     """
     if "cookie" in content:
         raise SessionError('req.session["cookie"] is taken by the cookie of the session')
@@ -87,7 +87,8 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """
-    Encode content and cookie of a session as JSON, separately: a touch changes the cookie only.
+    Encode the content and cookie of a session as separate JSON texts, as a touch changes only the
+    cookie.
 
     @param data: The argument of L{ISessionStore.set}.
     """
@@ -96,7 +97,7 @@ def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
 
 
 def encodeCookie(data: Mapping[str, Any]) -> bytes:
-    """Encode the cookie only."""
+    """Encode only the cookie."""
     return _encoder.encode(data.get("cookie"))
 
 
@@ -108,7 +109,7 @@ def decodeParts(content: bytes, cookie: bytes) -> dict[str, Any]:
 
 
 def _offence(value: object, path: str) -> str | None:
-    """Describe the first part of a value that JSON does not have; C{None} if there is none."""
+    """Describe the first part of a value that JSON cannot represent, or return C{None}."""
     if value is None or isinstance(value, bool | int):
         return None
     if isinstance(value, str):
@@ -148,11 +149,11 @@ def readMs(value: Any) -> float | None:
     """
     Read an age.
 
-    @param value: Milliseconds, up to a hundred years; C{None} or C{False} for no end.
+    @param value: Milliseconds, up to a hundred years; C{None} or C{False} for no limit.
     """
     if value is None or value is False:
         return None
-    # So written, it also refuses NaN.
+    # This form also refuses NaN.
     if value is True or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_MS:
         raise ValueError("is a number of milliseconds, up to a hundred years")
     return value
@@ -162,7 +163,8 @@ def readExpires(value: Any) -> float | None:
     """
     Read a point in time, as seconds since 1970.
 
-    @param value: These, or a C{datetime} with a time zone; C{None} or C{False} for no end.
+    @param value: Seconds since 1970, or a C{datetime} with a time zone; C{None} or C{False} for no
+        limit.
     """
     if value is None or value is False:
         return None
@@ -200,10 +202,10 @@ class CookieOptions:
     """
     The attributes of session cookies.
 
-    @ivar maxAge: The life after each response that sets it, in milliseconds; C{None} until the
+    @ivar maxAge: The lifetime in milliseconds after each response that sets it; C{None} until the
         browser is closed.
-    @ivar expires: A fixed end, in seconds since the epoch.
-    @ivar secure: C{"auto"} for on TLS only.
+    @ivar expires: A fixed expiry, in seconds since the epoch.
+    @ivar secure: C{"auto"} to set it only over TLS.
     """
 
     maxAge: float | None = field(default=None, converter=readMs)
@@ -234,8 +236,8 @@ class SessionOptions:
     """
     The options of L{session<storagegate.http.middleware.session.session>}, validated.
 
-    @ivar secrets: The first signs, all verify.
-    @ivar absoluteMaxAge: In milliseconds.
+    @ivar secrets: The first one signs, all verify.
+    @ivar absoluteMaxAge: The maximum lifetime of a session in milliseconds.
     """
 
     secrets: tuple[str | bytes, ...] = field(alias="secret", converter=readSecrets)
@@ -256,35 +258,35 @@ class SessionOptions:
 
 
 DAY_MS = 24 * 60 * 60 * 1000
-"""The life of a session whose cookie has no end, after its last use."""
+"""The lifetime after its last use of a session whose cookie does not expire."""
 
 
 class ISessionStore(Interface):
     """
-    Keeps sessions by their id.
+    Stores sessions by ID.
 
     Each method may return its result, a Deferred or a coroutine. A session is a mapping that JSON
-    can hold; its key C{cookie} holds the state of its cookie.
+    can represent; its key C{cookie} holds the state of its cookie.
 
-    A store for several machines, in a server like Valkey, has to keep the same promises: each
-    method is one atomic step that includes the expiry, C{touch} changes only cookie and expiry of a
-    session that exists, and an error fails the request.
+    A store for several machines, in a server like Valkey, must give the same guarantees: each
+    method is atomic and includes the expiry, C{touch} changes only the cookie and expiry of an
+    existing session, and an error fails the request.
     """
 
     def get(id: str) -> Any:
         """
         Return a session.
 
-        @param id: The id that the cookie carries.
+        @param id: The ID in the cookie.
         @return: The data of L{set}, or C{None} if the session does not exist or has expired.
         """
 
     def set(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
         """
-        Store a session, or replace the one of this id.
+        Store a session, replacing any session with this ID.
 
-        @param id: The id of the session, without the signature of its cookie.
-        @param data: The content, and the state of the cookie under C{cookie}.
+        @param id: The ID of the session, without the signature of its cookie.
+        @param data: The content, with the state of the cookie under C{cookie}.
         @param maxAgeMs: Milliseconds until the session expires.
         """
 
@@ -293,30 +295,29 @@ class ISessionStore(Interface):
 
     def touch(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
         """
-        Replace the C{cookie} and the expiry of a session that exists, and nothing else.
+        Replace only the C{cookie} and the expiry of an existing session.
 
-        @param data: As for L{set}; only C{cookie} is used.
+        @param data: As in L{set}; only C{cookie} is used.
         @param maxAgeMs: Milliseconds until the session expires.
         """
 
 
 class IReplacingStore(ISessionStore):
     """
-    A store that changes only sessions that exist, in one step.
+    A store that atomically changes only existing sessions.
 
-    Without it, a session that another request destroys between a check and a write would exist
-    again after the write.
+    Without it, a write would recreate a session that another request destroyed after the check.
     """
 
     def replace(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Do as C{set}, but nothing if no session of this id exists."""
+        """Do as C{set} if a session with this ID exists."""
 
 
 class IBoundStore(ISessionStore):
-    """A store that needs the time or threads of the application."""
+    """A store that needs the clock or threads of the application."""
 
     def bind(runtime: Runtime) -> None:
-        """Use this runtime, unless one is set. Called at the first request of each middleware."""
+        """Use this runtime unless one is set. Called on the first request of each middleware."""
 
 
 # The attributes that a handler may change for one session; changed ones are stored with it.
@@ -325,19 +326,18 @@ _FLAGS = ("httpOnly", "secure", "sameSite", "path", "domain")
 
 class SessionCookie:
     """
-    The cookie of one session. Changes hold for this session only, and are stored with it.
+    The cookie of one session. Changes apply only to this session, and are stored with it.
 
-    @ivar originalMaxAge: Its life after each response that sets it, in milliseconds.
-    @ivar createdAt: When the session was created, in seconds since the epoch.
-    @ivar expiresAt: Its end, the same; C{None} if that is when the browser is closed.
+    @ivar originalMaxAge: The lifetime after each response that sets it, in milliseconds.
+    @ivar createdAt: The creation time of the session, in seconds since the epoch.
+    @ivar expiresAt: The expiry, in seconds since the epoch; C{None} until the browser is closed.
     """
 
     def __init__(self, options: CookieOptions, now: Callable[[], float], onTLS: bool) -> None:
         """
-        @param options: The C{cookie} options of the session middleware, from which the cookie
-            starts.
+        @param options: The initial values: the C{cookie} options of the session middleware.
         @param now: Returns the time, in seconds since the epoch.
-        @param onTLS: Whether the request is on TLS, for C{secure="auto"}.
+        @param onTLS: Whether the request came over TLS, for C{secure="auto"}.
         """
         self._now = now
         self.createdAt = now()
@@ -354,7 +354,7 @@ class SessionCookie:
 
     @property
     def maxAge(self) -> float | None:
-        """Return the milliseconds that are left; C{None} until the browser is closed."""
+        """Return the remaining milliseconds; C{None} until the browser is closed."""
         return None if self.expiresAt is None else (self.expiresAt - self._now()) * 1000
 
     @maxAge.setter
@@ -365,7 +365,7 @@ class SessionCookie:
 
     @property
     def expires(self) -> datetime | None:
-        """Return its end; C{None} if that is when the browser is closed."""
+        """Return the expiry; C{None} until the browser is closed."""
         return None if self.expiresAt is None else datetime.fromtimestamp(self.expiresAt, UTC)
 
     @expires.setter
@@ -374,21 +374,21 @@ class SessionCookie:
         self.expiresAt = readExpires(value)
 
     def touch(self) -> None:
-        """Restart its life, unless its end is fixed."""
+        """Restart the lifetime, unless the expiry is fixed."""
         if self.originalMaxAge is not None:
             self.expiresAt = self._now() + self.originalMaxAge / 1000
 
     def ends(self, absoluteMaxAge: float | None) -> float:
         """
-        Return when the session expires without further use, in seconds since the epoch.
+        Return the expiry of the session without further use, in seconds since the epoch.
 
-        @param absoluteMaxAge: The limit of its whole life, in milliseconds; C{None} for none.
+        @param absoluteMaxAge: The limit of the whole lifetime in milliseconds, or C{None}.
         """
         idle = self._now() + DAY_MS / 1000 if self.expiresAt is None else self.expiresAt
         return idle if absoluteMaxAge is None else min(idle, self.createdAt + absoluteMaxAge / 1000)
 
     def record(self) -> dict[str, Any]:
-        """Return the state to store: the times, and attributes that differ from the options."""
+        """Return the state to store: the times, and the attributes that differ from the options."""
         kept: dict[str, Any] = {
             "createdAt": self.createdAt,
             "originalMaxAge": self.originalMaxAge,
@@ -422,10 +422,10 @@ class SessionCookie:
 
 class Session(dict[str, Any]):
     """
-    A session: a mapping whose keys are attributes, too.
+    A session: a mapping whose keys are also attributes.
 
-    Id and cookie are created at their first use: most new sessions need neither, and they would be
-    half of the cost.
+    The ID and cookie are created on first use: most new sessions need neither, and they would
+    double the cost.
     """
 
     __slots__ = ("_cookie", "_id", "_request")
@@ -443,7 +443,7 @@ class Session(dict[str, Any]):
 
     @property
     def id(self) -> str:
-        """Return the id, which the cookie carries with a signature."""
+        """Return the ID, which the cookie contains with a signature."""
         id = self._id
         if id is None:
             id = self._request.makeId()
@@ -460,7 +460,7 @@ class Session(dict[str, Any]):
         return cookie
 
     def __getattr__(self, name: str) -> Any:
-        # Python looks up names with two underscores; stored data must not define them.
+        # Python looks up names with leading double underscores; stored data must not define them.
         if not name.startswith("__") and name in self:
             return self[name]
         raise AttributeError(f"this session has no {name!r}")
@@ -479,9 +479,9 @@ class Session(dict[str, Any]):
 
     def regenerate(self) -> "Deferred[Session]":
         """
-        Give the request another session, with a new id and no content; delete this one.
+        Replace this session with an empty one that has a new ID, and delete this one.
 
-        Call it at each login: an id that was known before it is worthless then.
+        Call it at each login, to invalidate an ID known before.
         """
         return fromCoroutine(self._request.regenerate())
 
@@ -493,19 +493,19 @@ class Session(dict[str, Any]):
         """
         Replace the content by the stored one.
 
-        @raise SessionError: It does not exist any more. As a failure.
+        @raise SessionError: If the session no longer exists, as a failure.
         """
         return fromCoroutine(self._request.reload(self))
 
     def save(self) -> Deferred[None]:
         """
-        Store the session now. Without a call it is stored before the response ends.
+        Store the session now. Otherwise it is stored before the response ends.
 
-        @raise SessionError: The content has no JSON form. As a failure.
+        @raise SessionError: If the content has no JSON form, as a failure.
         """
         return fromCoroutine(self._request.save(self))
 
     def touch(self) -> Deferred[None]:
-        """Restart the life of the cookie, as each request does."""
+        """Restart the lifetime of the cookie, as each request does."""
         self.cookie.touch()
         return succeed(None)

@@ -1,5 +1,5 @@
 """
-Stores of sessions: in the memory of one process, or in a SQLite file for several processes.
+Session stores: in the memory of one process, or in a SQLite file shared by several processes.
 
 The SQLite store runs in a thread of the application, one batch at a time; the changes of a batch
 share one transaction. An acknowledged change is in the write-ahead log (C{journal_mode=WAL}) and
@@ -36,10 +36,10 @@ from storagegate.storage.sqlite import FileKind, SQLiteFile
 from storagegate.storage.threadpool import JobQueue
 
 _BYTES = 64 * 1024 * 1024
-"""10,000 sessions of 6 KiB: most are far smaller, and a few may be larger."""
+"""Room for 10,000 sessions of 6 KiB: most are far smaller, and a few may be larger."""
 
 _STEP = 60
-"""Seconds between two removals of expired sessions; until then they only take memory."""
+"""Seconds between removals of expired sessions, which until then only occupy memory."""
 
 
 @frozen
@@ -52,14 +52,14 @@ class _MemorySession:
 
     @property
     def size(self) -> int:
-        """Return about how many bytes it takes."""
+        """Return the approximate size in bytes."""
         return len(self.content) + len(self.cookie)
 
 
 @implementer(IReplacingStore, IBoundStore)
 class MemorySessionStore:
     """
-    Keeps sessions in memory. Past its limits the least recently used one is removed.
+    Keeps sessions in memory; beyond its limits, the least recently used session is evicted.
 
     It returns its results synchronously.
     """
@@ -71,22 +71,22 @@ class MemorySessionStore:
         maxBytes: int = _BYTES,
     ) -> None:
         """
-        @param maxSessions: The most sessions; the least recently used is dropped for another one.
-        @param clock: By default the time is that of the application.
-        @param maxBytes: The limit of all contents and cookies together, as JSON.
+        @param maxSessions: Maximum number of sessions.
+        @param clock: The clock; by default the application's.
+        @param maxBytes: Maximum number of bytes of all contents and cookies together, as JSON.
         """
         if maxSessions < 1 or maxBytes < 1:
             raise ValueError("a store of sessions holds at least one")
         self._maxSessions = maxSessions
         self._maxBytes = maxBytes
         self._now: Callable[[], float] | None = None if clock is None else clock.seconds
-        # In the order of their last use.
+        # In order of last use.
         self._entries: dict[str, _MemorySession] = {}
         self._bytes = 0
         self._sweptTo = 0
 
     def __len__(self) -> int:
-        """Return the number of sessions, expired ones that were not removed yet included."""
+        """Return the number of sessions, including expired ones not yet removed."""
         return len(self._entries)
 
     def bind(self, runtime: Runtime) -> None:
@@ -99,7 +99,7 @@ class MemorySessionStore:
         entry = self._live(id)
         if entry is None:
             return None
-        # To the end: the most recently used.
+        # Move to the end, as the most recently used.
         self._entries[id] = self._entries.pop(id)
         return decodeParts(entry.content, entry.cookie)
 
@@ -147,7 +147,7 @@ class MemorySessionStore:
             self.destroy(next(iter(self._entries)))
 
     def _sweep(self, now: float) -> None:
-        """Remove expired sessions, once a minute: a millisecond for each 10,000."""
+        """Remove expired sessions once a minute: 1 ms for each 10,000 sessions."""
         minute = int(now // _STEP)
         if minute != self._sweptTo:
             self._sweptTo = minute
@@ -156,24 +156,25 @@ class MemorySessionStore:
 
 
 _BUSY_MS = 5_000
-"""Another process holds the lock for a transaction of milliseconds; more is an error."""
+"""Another process holds the lock for a transaction of milliseconds; a longer wait is an error."""
 
 _SWEEP_SECONDS = 60
 _SWEEP_WRITES = 10_000
-"""How often expired sessions are deleted: by time, or sooner after many writes."""
+"""Expired sessions are deleted after this time, or sooner after this many writes."""
 
 _SWEPT_AT_ONCE = 1_000
-"""Rows deleted in one step: some milliseconds, during which others wait."""
+"""Rows deleted in one step: a few milliseconds, during which others wait."""
 
 _WAITING = 4096
-"""Four for each of the 1024 calls that a listener lets in."""
+"""Maximum number of queued operations: four for each of the 1024 calls that a listener admits."""
 
 _BATCH = 256
-"""Some milliseconds of work, and no more bytes in one transaction than the log can bear."""
+"""Maximum number of operations of a transaction: a few milliseconds of work, and a size suitable
+for the log."""
 
 
 class SessionFileError(Exception):
-    """The file cannot keep sessions."""
+    """The file cannot store sessions."""
 
 
 class SessionStoreBusy(Exception):
@@ -198,7 +199,7 @@ _KIND = FileKind(
         ),
     ),
     mark="sessionsByExpiry",
-    # A sync for each would cost more than the last sessions before a loss of power are worth.
+    # A sync for each commit would cost more than the sessions lost in a power failure are worth.
     synchronous="NORMAL",
     error=SessionFileError,
 )
@@ -216,7 +217,7 @@ _SWEEP = """
 
 @frozen(eq=False)
 class _Operation:
-    """A statement to execute in the thread; C{done} fires with the row that it finds."""
+    """A statement to execute in the thread; C{done} fires with the resulting row."""
 
     statement: str
     values: tuple[Any, ...]
@@ -225,7 +226,7 @@ class _Operation:
 
 @implementer(IReplacingStore, IBoundStore)
 class SQLiteSessionStore(JobQueue[_Operation]):
-    """Keeps sessions in a file. All methods: reactor thread; each result is a Deferred."""
+    """Keeps sessions in a file. Methods must run in the reactor thread and return Deferreds."""
 
     def __init__(
         self,
@@ -234,9 +235,10 @@ class SQLiteSessionStore(JobQueue[_Operation]):
         maxSessions: int = 1_000_000,
     ) -> None:
         """
-        @param path: The file; it is created, readable by its owner only, if it does not exist.
-        @param runtime: By default that of the first application that uses the store.
-        @param maxSessions: An approximate limit; past it the sessions that expire first are
+        @param path: The file; created if absent, readable only by its owner.
+        @param runtime: The runtime; by default that belongs to the first application that uses the
+            store.
+        @param maxSessions: An approximate limit; beyond it, the sessions that expire first are
             removed.
         """
         super().__init__()
@@ -298,7 +300,7 @@ class SQLiteSessionStore(JobQueue[_Operation]):
 
     def _perform(self, operations: Sequence[_Operation], now: float) -> list[Any]:
         """
-        Execute all statements or none. Runs in a thread.
+        Execute all statements or none of them. Runs in a thread.
 
         @return: The first row of each result.
         """
@@ -311,7 +313,7 @@ class SQLiteSessionStore(JobQueue[_Operation]):
             )
             if isWriting:
                 self._writes += len(operations)
-                # More than a minute ahead, the clock was set back since.
+                # If it is more than a minute ahead, the clock was set back.
                 isDue = not 0 < self._sweepAt - now <= _SWEEP_SECONDS
                 if isDue or self._writes >= _SWEEP_WRITES:
                     self._file.perform(lambda: self._sweep(now), writes=True)
@@ -320,7 +322,7 @@ class SQLiteSessionStore(JobQueue[_Operation]):
         return rows
 
     def _sweep(self, now: float) -> None:
-        """Delete expired sessions and those past the limit, up to a bound. Runs in a thread."""
+        """Delete expired and excess sessions, up to a bound. Runs in a thread."""
         execute = self._file.execute
         swept = execute(_SWEEP, now, _SWEPT_AT_ONCE).rowcount
         (count,) = execute("SELECT count(*) FROM sessions").fetchone()
@@ -337,5 +339,5 @@ class SQLiteSessionStore(JobQueue[_Operation]):
             job.done.callback(results if isinstance(results, Failure) else results[index])
 
     def _finish(self) -> Deferred[None]:
-        # Without a runtime nothing was ever done.
+        # Without a runtime, the file was never opened.
         return succeed(None) if self._runtime is None else self._runtime.run(self._file.close)

@@ -1,9 +1,9 @@
 """
 HTTP/1.1 on one connection.
 
-Bytes come in, requests go up one at a time: the second of two pipelined requests is not even
-parsed before the response to the first has ended, so order needs no bookkeeping. A request is
-handed over when its head is complete; its body is a stream with back pressure.
+The channel delivers one request at a time: a pipelined request is not parsed before the response to
+its predecessor has ended, so responses stay in order without bookkeeping. A request is delivered
+when its head is complete; its body is a stream with back pressure.
 
 A connection is in one of these states::
 
@@ -43,10 +43,10 @@ from storagegate.net.transport import FastServer
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# Bytes read at a time between bodies: a hundred heads.
+# Bytes per read between bodies: a hundred heads.
 _READ_SIZE = 64 * 1024
 
-# Below this a copy costs less than a second piece in the system call.
+# Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
 
 _log = Logger()
@@ -54,14 +54,14 @@ _log = Logger()
 
 class ChannelTransport:
     """
-    The transport under a channel, alike for TCP, UNIX and TLS.
+    The transport of a channel, with one interface for TCP, UNIX and TLS.
 
-    @ivar transport: The transport itself. Under TLS it is a wrapper that passes attributes it
-        does not know on to the L{FastServer} below.
+    @ivar transport: The transport itself. With TLS it is a wrapper that delegates unknown
+        attributes to the L{FastServer} below it.
     @ivar secure: Whether it is encrypted.
-    @ivar clientHost: The peer's address, C{''} for a UNIX socket.
-    @ivar clientPort: Its port, 0 for a UNIX socket.
-    @ivar fileSender: The transport, if it may send files as they are.
+    @ivar clientHost: The peer's address, or C{''} for a UNIX socket.
+    @ivar clientPort: The peer's port, or 0 for a UNIX socket.
+    @ivar fileSender: The transport, if it can send files with sendfile.
     """
 
     __slots__ = ("_reading", "clientHost", "clientPort", "fileSender", "secure", "transport")
@@ -78,14 +78,14 @@ class ChannelTransport:
         self._reading = True
 
     def tlsVersion(self) -> str | None:
-        """Return C{"1.2"} or C{"1.3"}; L{None} without TLS, or before its handshake."""
+        """Return C{"1.2"} or C{"1.3"}; C{None} without TLS, or before the handshake."""
         if not self.secure:
             return None
         name: str = self.transport.getHandle().get_protocol_version_name()
         return name.removeprefix("TLSv") if name.startswith("TLSv") else None
 
     def setReading(self, reading: bool) -> None:
-        """Read, or let the peer wait."""
+        """Resume or pause reading."""
         if reading is not self._reading:
             self._reading = reading
             if reading:
@@ -94,27 +94,30 @@ class ChannelTransport:
                 self.transport.pauseProducing()
 
     def setReadSize(self, size: int) -> None:
-        """Read up to C{size} bytes at a time, if the transport has that choice."""
+        """Read up to C{size} bytes at a time, if the transport supports it."""
         setReadSize = getattr(self.transport, "setReadSize", None)
         if setReadSize is not None:
             setReadSize(size)
 
     def hasUnsent(self) -> bool:
-        """Return whether bytes or a file wait for the peer to read."""
+        """Return whether bytes or a file are still to be sent."""
         hasUnsent = getattr(self.transport, "hasUnsent", None)
         return hasUnsent is not None and hasUnsent()
 
     def sentBytes(self) -> int:
-        """Count bytes that were sent after waiting; two samples show progress."""
+        """
+        Return the count of sent bytes that had waited in the buffer; two samples show progress.
+        """
         return getattr(self.transport, "sentBytes", 0)
 
     def close(self, linger: bool) -> None:
         """
         Close once everything is sent.
 
-        A peer that is still sending gets a reset from a plain close, and may lose the response.
+        A plain close resets a peer that is still sending, which may then lose the response.
 
-        @param linger: Close only the sending half, and continue to read; L{closeNow} does the rest.
+        @param linger: Whether to close only the sending half and continue to read until
+            L{closeNow}.
         """
         self.transport.unregisterProducer()
         if linger and self.fileSender is not None:
@@ -125,8 +128,8 @@ class ChannelTransport:
 
     def closeNow(self) -> None:
         """
-        Close without waiting for the peer: TLS would wait for its C{close_notify}, so this closes
-        the transport below.
+        Close without waiting for the peer. TLS would wait for its C{close_notify}, so this closes
+        the transport below it.
         """
         getattr(self.transport, "transport", self.transport).loseConnection()
 
@@ -143,10 +146,10 @@ class HTTPChannel(Protocol):
 
     @ivar owner: The site.
     @ivar connection: The transport.
-    @ivar share: What the client's address has of the listener.
-    @ivar requestShare: What the request in flight counts in: the same, unless a proxy that is
-        trusted names another client.
-    @ivar isPaused: Whether the client is behind with reading.
+    @ivar share: The listener's counts for the client's address.
+    @ivar requestShare: The counts that include the request in flight: C{share}, unless a trusted
+        proxy names another client.
+    @ivar isPaused: Whether the client has fallen behind with reading.
     """
 
     connection: ChannelTransport
@@ -160,18 +163,18 @@ class HTTPChannel(Protocol):
         self._request: ChannelRequest | None = None
         # The body that is arriving.
         self._body: ArrivingBody | None = None
-        # The one of whose bytes the reader keeps some.
+        # The body whose reader keeps some of its bytes.
         self._heldBody: ArrivingBody | None = None
         self._closesAfterResponse = False
-        # Whether nothing in the head of the request keeps the connection from staying open.
+        # Whether the head of the request lets the connection stay open.
         self._endsPlainly = False
-        # Whether the client waits for a 100 Continue to send a body that is empty.
+        # Whether the client waits for a 100 Continue before an empty body.
         self._expectsForNothing = False
-        # Bytes that wait for the response before them, or for the rest of a head.
+        # Bytes that wait for the end of the current response, or for the rest of a head.
         self._pending = b""
         self._headSeen = 0
         self._serving = False
-        # Whether other connections come first, see InputScheduler.
+        # Whether other connections are served first; see InputScheduler.
         self._isWaiting = False
         self._closing = False
         self._discardable = self.limits.drainedBody
@@ -186,7 +189,7 @@ class HTTPChannel(Protocol):
     # For the transport
 
     def connectionMade(self) -> None:
-        """Begin to watch the connection, or refuse it if there are too many."""
+        """Start the timeouts of the connection, or refuse it if there are too many."""
         transport: Any = self.transport
         self.connection = ChannelTransport(transport)
         self.share = self.requestShare = self.owner.shares.of(self.connection.clientHost)
@@ -197,14 +200,14 @@ class HTTPChannel(Protocol):
         # The site does not check the timeouts of this connection, so it must end now.
         self._closing = True
         if self.connection.secure:
-            # A response would have to wait for the client's part of the handshake.
+            # A response would have to wait for the handshake.
             transport.abortConnection()
         else:
             transport.write(self.owner.rejection(BadRequest(503, "There are too many connections")))
             transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """Handle bytes of the client."""
+        """Process received bytes."""
         if (
             self._request is None
             and self._body is None
@@ -215,7 +218,7 @@ class HTTPChannel(Protocol):
         if self._closing:
             self._discardable -= len(data)
             if self._discardable < 0:
-                # The client's send blocks now, and it has the time to read the response.
+                # The client's send now blocks, so it has time to read the response.
                 self.connection.setReading(False)
             return
         if self._body is not None:
@@ -239,7 +242,7 @@ class HTTPChannel(Protocol):
         self._loseRequest(reason, BodyLost("the client went away"))
 
     def pauseProducing(self) -> None:
-        """Pause the response: the client is behind with reading."""
+        """Pause the response, because the client has fallen behind with reading."""
         self.isPaused = True
         if self._request is not None:
             self._request.setPaused(True)
@@ -258,9 +261,9 @@ class HTTPChannel(Protocol):
 
     def _serve(self, data: bytes) -> None:
         """
-        Hand over the requests in C{data}, up to the first whose response is not complete.
+        Deliver the requests in C{data}, up to the first whose response is not complete.
 
-        @param data: Not empty. No request is in flight, and none has to wait.
+        @param data: Not empty. No request may be in flight or waiting.
         """
         self._pending = b""
         self._serving = True
@@ -304,7 +307,7 @@ class HTTPChannel(Protocol):
             share.calls += 1
             owner.requests += 1
             owner.requestReceived(request, share)
-            # Closing, or handing the transport over, has cleared it.
+            # Closing, or handing over the transport, has cleared it.
             data = self._pending
             if data:
                 self._pending = b""
@@ -312,7 +315,7 @@ class HTTPChannel(Protocol):
         self._serving = False
 
     def _mayContinue(self, data: bytes, served: int) -> bool:
-        """Return whether the next request may begin now; otherwise keep C{data} for later."""
+        """Return whether the next request may begin now; otherwise keep C{data}."""
         if self._request is not None or self._closing or self.isPaused:
             self._keep(data)
             return False
@@ -335,14 +338,14 @@ class HTTPChannel(Protocol):
 
     def _beginBody(self, request: ChannelRequest, data: bytes) -> bytes:
         """
-        Give a request what has arrived of its body.
+        Give a request the received part of its body.
 
         @return: The bytes after the body.
-        @raise BadRequest: If the beginning of the body is wrong.
+        @raise BadRequest: If the beginning of the body is malformed.
         """
         length = request.contentLength
         if length is not None and length <= len(data):
-            # All of it came with its head: a decoder would take twice as long.
+            # The body arrived with its head: a decoder would take twice as long.
             request.body = CompleteBody(data[:length])
             return data[length:]
         self._body = request.body = body = ArrivingBody(request, self, self.limits)
@@ -351,7 +354,7 @@ class HTTPChannel(Protocol):
 
     def _feedBody(self, body: ArrivingBody, data: bytes) -> bytes:
         """
-        Pass a part of a body on.
+        Pass on a part of a body.
 
         @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
@@ -365,7 +368,7 @@ class HTTPChannel(Protocol):
         return data
 
     def _keep(self, data: bytes) -> None:
-        """Hold bytes that came too early, and stop reading when it is enough."""
+        """Keep bytes that arrived early, and stop reading at a limit."""
         if self._closing:
             return
         self._pending += data
@@ -385,7 +388,7 @@ class HTTPChannel(Protocol):
             self._serve(self._pending)
 
     def _endWaiting(self) -> None:
-        """Serve pending requests: it is the turn of this connection."""
+        """Serve pending requests, now that it is this connection's turn."""
         self._isWaiting = False
         self._resume()
 
@@ -431,10 +434,12 @@ class HTTPChannel(Protocol):
         self.requestDone()
 
     def _endHead(self, code: int, closes: bool) -> bytes:
-        """Encode the end of a head, and decide whether the connection closes after the response."""
+        """
+        Encode the end of a head, and decide whether to close the connection after the response.
+        """
         if self._expectsForNothing:
-            # Some versions of botocore misread the next response where a final one came without a
-            # 100 before it, also when there was no body to wait for.
+            # Some versions of botocore misread the next response if a final one was not preceded by
+            # a 100, even for an empty body.
             self._expectsForNothing = False
             if code >= 400:
                 closes = True
@@ -455,13 +460,13 @@ class HTTPChannel(Protocol):
         return b"\r\n"
 
     def _endRequest(self) -> None:
-        """Mark the request as finished, and let go of it."""
+        """Mark the request as finished, and release it."""
         request = self._request
         assert request is not None
         request.finished = True
         request.disconnectCallbacks = request.handlerState = None
         if request.ends:
-            # The callbacks know the request, mostly: to keep them would make a cycle.
+            # Most callbacks refer to the request; keeping them would make a cycle.
             ends, request.ends = request.ends, ()
             for end in ends:
                 end()
@@ -473,7 +478,7 @@ class HTTPChannel(Protocol):
         self.requestShare.calls -= 1
 
     def requestDone(self) -> None:
-        """Let go of a request whose response is complete, and continue with the next."""
+        """Release a request whose response is complete, and continue with the next."""
         self._endRequest()
         self._continue()
 
@@ -481,7 +486,7 @@ class HTTPChannel(Protocol):
         """Continue with the next request, or close."""
         body = self._body
         if body is not None:
-            # Also if the connection closes already: its reader must not wait for ever.
+            # Even on a closing connection, or its reader would wait forever.
             body.discard()
         if self._closesAfterResponse or self.owner.draining:
             self._close()
@@ -492,7 +497,7 @@ class HTTPChannel(Protocol):
             self._resume()
 
     def resumeBody(self) -> None:
-        """Read on; and if the client waits for it, send C{100 Continue}."""
+        """Resume reading, and send C{100 Continue} if the client waits for it."""
         body = self._body
         if body is not None and body.owesContinue:
             body.owesContinue = False
@@ -532,12 +537,12 @@ class HTTPChannel(Protocol):
         return self._request is not None
 
     def drain(self) -> None:
-        """Close an idle connection now, any other after its response."""
+        """Close an idle connection now, a busy one after its response."""
         if self._request is None and not self._headSeen and not self._isWaiting:
             self._close()
 
     def checkTimeouts(self, now: float) -> None:
-        """Apply the timeouts. Called about once a second."""
+        """Enforce the timeouts. Called about once a second."""
         if self._request is not None or self.connection.hasUnsent():
             self._checkProgress(now)
         elif now < self._deadline:
@@ -595,9 +600,9 @@ class HTTPChannel(Protocol):
 
     def _close(self, linger: bool = False) -> None:
         """
-        Close once everything is sent; bytes that still come are discarded for a while.
+        Close once everything is sent; bytes still received are discarded for a while.
 
-        @param linger: Whether the client may be sending still, beyond what is known to be coming.
+        @param linger: Whether the client may still be sending, beyond the known rest of its body.
         """
         if self._closing:
             return
@@ -615,15 +620,16 @@ class HTTPChannel(Protocol):
 
 def checkAllTimeouts(connections: Iterable[Any], now: float) -> None:
     """
-    Apply the timeouts of connections; one that raises is dropped.
+    Enforce the timeouts of connections; one that raises is dropped.
 
-    @param connections: Have C{checkTimeouts} and C{abort}, as L{HTTPChannel}; may change meanwhile.
-    @param now: Seconds of the reactor's clock.
+    @param connections: Objects with C{checkTimeouts} and C{abort}, as L{HTTPChannel}; the
+        collection may change during the call.
+    @param now: The time of the reactor's clock in seconds.
     """
     for connection in list(connections):
         try:
             connection.checkTimeouts(now)
         except Exception:
-            # The others must be checked all the same.
+            # The other connections must still be checked.
             _log.failure("a connection failed on a timeout")
             connection.abort()

@@ -1,9 +1,9 @@
 """
-Whole requests to the services that a daemon depends on: discovery, signing keys, token endpoints.
+An HTTP client for the services that a daemon depends on: discovery, signing keys, token endpoints.
 
-treq sends them. This module adds the limits of time and size, the check of the server's name before
-anything is sent, and the choice of addresses. Calls that are forwarded to other servers use pooled
-connections of their own, see L{storagegate.net.http.clientconnection}.
+treq sends the requests. This module adds limits of time and size, verification of the server's name
+before anything is sent, and a filter of addresses. Calls forwarded to other servers use pooled
+connections; see L{storagegate.net.http.clientconnection}.
 """
 
 import re
@@ -46,20 +46,22 @@ CONNECT_SECONDS = 5.0
 """Time to connect, for requests of L{HTTPClient}."""
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""Bytes of a response, or of a line of a stream: a thousand instances have half of it."""
+"""Maximum number of bytes of a response, or of a line of a stream: a thousand instances take half
+of it."""
 
 _READ_BYTES = 64 * 1024
-"""Bytes that one read of a socket may have: with the last bytes of a head the body begins."""
+"""Maximum number of bytes of one read of a socket, in which the body may follow the end of the
+head."""
 
 _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?")
 
 
 class HTTPStatusError(HTTPClientError):
-    """The response has another status than the one that was expected."""
+    """The response has an unexpected status."""
 
     def __init__(self, source: str, status: int, reason: str = "") -> None:
         """
-        @param source: The server or the URL, for the text.
+        @param source: The server or URL, for the message.
         @param reason: The explanation in the response.
         """
         super().__init__(f"{source} answers with {status}{reason and ': '}{reason[:200]}")
@@ -74,24 +76,24 @@ class ClientResponse(ResponseHead):
 
     def field(self, name: str) -> str:
         """
-        Return the value of a header field; empty if there is none.
+        Return the value of a header field, or an empty string.
 
-        @param name: In any case.
+        @param name: The case-insensitive name.
         """
         return self.fields.get(name.lower().encode("ascii"), b"").decode("latin-1")
 
 
 class _Expired(ConnectionLostError):
-    """A stream was read for as long as it may be."""
+    """A stream has reached its time limit."""
 
 
 @implementer(IHandshakeListener)
 class _Connection(ProtocolWrapper):
     """
-    The connection of one request, below Twisted's protocol of HTTP.
+    The connection of one request, below Twisted's HTTP protocol.
 
-    @ivar endsInOrder: Whether the server has closed it in order.
-    @ivar refused: Why it was closed from this side; L{None} if it was not.
+    @ivar endsInOrder: Whether the server has closed it cleanly.
+    @ivar refused: The reason why this side closed it, or C{None}.
     """
 
     endsInOrder = False
@@ -125,27 +127,27 @@ class _Connection(ProtocolWrapper):
         super().dataReceived(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Record how it ended."""
+        """Record how the connection ended."""
         self.endsInOrder = reason.check(ConnectionDone) is not None
         self._handshake.fail(reason.value or ConnectionDone())
         super().connectionLost(reason)
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         self.transport.abortConnection()  # type: ignore[union-attr]
 
 
 class _Body(Protocol):
     """
-    Passes the bytes of a body on.
+    Passes on the bytes of a body.
 
-    @ivar ended: Fires at its end; fails if it is cut, or refused.
+    @ivar ended: Fires at the end of the body; fails if it is truncated or refused.
     """
 
     def __init__(self, onData: Callable[[bytes], object], connection: _Connection) -> None:
         """
-        @param onData: Called with each piece; what it raises ends the response.
-        @param connection: Is closed if the response ends early.
+        @param onData: Called with each piece; an exception ends the response.
+        @param connection: The connection; closed if the response ends early.
         """
         self._onData = onData
         self._connection = connection
@@ -164,7 +166,7 @@ class _Body(Protocol):
             self._end(self._error)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End the body: without a length it ends with its connection, if that ends in order."""
+        """End the body; a body without a length ends with a clean close of the connection."""
         from twisted.web.client import ResponseDone
         from twisted.web.http import PotentialDataLoss
 
@@ -181,9 +183,9 @@ class _Body(Protocol):
 
 class HTTPClient:
     """
-    Sends requests below one URL, each on a connection of its own, which ends with it.
+    Sends requests below one URL, each on its own connection.
 
-    Redirections are not followed, cookies are not kept, and no content coding is accepted.
+    Redirects are not followed, cookies are not kept, and no content coding is accepted.
     """
 
     def __init__(
@@ -195,12 +197,13 @@ class HTTPClient:
         allows: Callable[[str], bool] | None = None,
     ) -> None:
         """
-        @param reactor: Connects, resolves names, and measures the times.
-        @param url: C{http://host:port}, or C{https}, and perhaps a path.
+        @param reactor: The reactor for connections, name resolution and timeouts.
+        @param url: C{http://host:port}, or C{https}, with an optional path.
         @param tls: The trust roots and the client certificate for C{https}.
-        @param maxBytes: Bytes of the body of a response, or of a line of a stream.
-        @param allows: Returns whether an IP address may be connected to, of those that the name of
-            the host has; C{None} for all.
+        @param maxBytes: Maximum number of bytes of the body of a response, or of a line of a
+            stream.
+        @param allows: Returns whether connections to an IP address of the host are allowed; C{None}
+            allows all.
         """
         self._url = url
         self._tls = tls
@@ -219,11 +222,11 @@ class HTTPClient:
         """
         Send a request, and read the whole response.
 
-        @param method: In capitals.
-        @param target: The rest of the URL: of the path, and the query.
-        @param fields: Header fields by name, besides those of the connection.
+        @param method: The method in upper case.
+        @param target: The rest of the path, and the query.
+        @param fields: Header fields by name, in addition to the fields of the connection.
         @param body: The whole body; C{None} for a request without one.
-        @param seconds: For all of it.
+        @param seconds: The timeout for the whole exchange.
         @raise HTTPClientError: If there is no complete response within that time.
         """
         pieces = bytearray()
@@ -259,13 +262,14 @@ class HTTPClient:
         """
         Send a request, and read the lines of the response until its end.
 
-        The first parameters are those of L{request}.
+        For the first parameters, see L{request}.
 
-        @param onLine: Called with each line that is not blank; what it raises ends the stream.
-        @param seconds: Until the head of the response.
-        @param maxSeconds: How long the lines are read: this detects a server that has vanished.
+        @param onLine: Called with each line that is not blank; an exception ends the stream.
+        @param seconds: The timeout for the head of the response.
+        @param maxSeconds: The time limit for reading lines, which detects a server that has
+            vanished.
         @raise HTTPStatusError: If the status is not 200.
-        @raise HTTPClientError: If there is no response, or the stream is cut.
+        @raise HTTPClientError: If there is no response, or the stream is truncated.
         """
         connection, response = await self._within(
             seconds, lambda: self._open(method, target, fields, body)
@@ -300,7 +304,7 @@ class HTTPClient:
         self, method: str, target: str, fields: Mapping[str, str], body: bytes | None
     ) -> "tuple[_Connection, IResponse]":
         """Send a request, and wait for the head of the response."""
-        # The import takes 60 ms, which a daemon without discovery and providers does not spend.
+        # The import takes 60 ms, which a daemon without discovery and providers saves.
         from treq.client import HTTPClient as TreqClient
 
         match = _URL.fullmatch(self._url)
@@ -316,7 +320,7 @@ class HTTPClient:
         endpoint = _Endpoint(
             self._reactor, HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS), context
         )
-        # They provide Twisted's interfaces, which are imported with treq.
+        # Both provide interfaces of Twisted that are imported with treq.
         agent: Any = _PlainAgent(self._reactor, endpoint)
         producer: Any = _BytesProducer
         response = await TreqClient(agent, data_to_body_producer=producer).request(
@@ -333,7 +337,7 @@ class HTTPClient:
         return endpoint.connection, response
 
     async def _within(self, seconds: float, send: Callable[[], Any]) -> Any:
-        """Wait for a response for a limited time; errors say of which URL they are."""
+        """Wait for a response with a timeout; errors name the URL."""
         try:
             return await Deferred.fromCoroutine(send()).addTimeout(seconds, self._reactor)
         except (HTTPClientError, CancelledError):
@@ -341,8 +345,8 @@ class HTTPClient:
         except TimeoutError:
             raise HTTPClientError(f"{self._url} does not answer in {seconds:g} s") from None
         except Exception as error:
-            # Connections, names, certificates, files and HTTP each have errors of their own, and
-            # with any of them there is no response.
+            # Connections, names, certificates, files and HTTP each raise different errors, and any
+            # of them means that there is no response.
             isLost = isinstance(error, ConnectionLostError)
             reason = str(error) if isLost else describeError(error)
             raise HTTPClientError(f"{self._url}: {reason}") from error
@@ -350,9 +354,9 @@ class HTTPClient:
 
 class _Endpoint:
     """
-    Connects, completes the handshake of TLS and verifies the server before it is used.
+    Connects, completes the TLS handshake and verifies the server before use.
 
-    @ivar connection: The last one.
+    @ivar connection: The last connection.
     """
 
     connection: _Connection | None = None
@@ -363,11 +367,11 @@ class _Endpoint:
         self._context = context
 
     def endpointForURI(self, uri: object) -> "_Endpoint":
-        """Return itself: each request has its own."""
+        """Return itself, as each request has its own endpoint."""
         return self
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """Connect, and return the protocol of HTTP."""
+        """Connect, and return the HTTP protocol."""
         return Deferred.fromCoroutine(self._connect(factory))
 
     async def _connect(self, factory: Any) -> Any:
@@ -382,11 +386,11 @@ class _Endpoint:
 
 class _BytesProducer:
     """
-    Writes a body that is in memory at once.
+    Writes a body in memory in one piece.
 
-    Twisted's C{FileBodyProducer} takes turns of the reactor of the process.
+    Twisted's C{FileBodyProducer} uses iterations of the global reactor.
 
-    @ivar length: Bytes of the body.
+    @ivar length: The length of the body.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -399,17 +403,17 @@ class _BytesProducer:
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """Do nothing: it is written."""
+        """Do nothing: the body is already written."""
 
     def resumeProducing(self) -> None:
-        """Do nothing: it is written."""
+        """Do nothing: the body is already written."""
 
     def stopProducing(self) -> None:
-        """Do nothing: it is written."""
+        """Do nothing: the body is already written."""
 
 
 class _PlainAgent:
-    """An agent that asks for no content coding, and refuses a response that has one."""
+    """An agent that requests no content coding, and refuses a response that has one."""
 
     def __init__(self, reactor: Any, endpoint: _Endpoint) -> None:
         from twisted.web.client import Agent
@@ -441,7 +445,7 @@ class _PlainAgent:
 
 
 def _reasonOf(error: Any) -> str:
-    """Return why no response was received, of the reasons that Twisted gives."""
+    """Return the most specific of Twisted's reasons for a missing response."""
     from twisted.web._newclient import ParseError
 
     for failure in error.reasons:
@@ -451,19 +455,19 @@ def _reasonOf(error: Any) -> str:
 
 
 def _fieldsOf(response: "IResponse") -> dict[bytes, bytes]:
-    """Return the header fields by name, in lower case; those of one name are joined."""
+    """Return the header fields by name in lower case, with repeated fields joined."""
     found = response.headers.getAllRawHeaders()
     return {name.lower(): b", ".join(values) for name, values in found}
 
 
 def _expire(result: object, seconds: float) -> Failure:
-    """Tell the end of the time from other ends."""
+    """Return the failure for the time limit of a stream."""
     return Failure(_Expired("it has expired"))
 
 
 @implementer(IResolutionReceiver)
 class _AllowedAddresses:
-    """Passes on the addresses that may be connected to."""
+    """Passes on allowed addresses."""
 
     def __init__(self, receiver: Any, allows: Callable[[str], bool]) -> None:
         self._allows = allows
@@ -472,7 +476,7 @@ class _AllowedAddresses:
         self.resolutionComplete = receiver.resolutionComplete
 
     def addressResolved(self, address: IAddress) -> None:
-        """Pass an address on if it is allowed."""
+        """Pass on an address if it is allowed."""
         host: Any = getattr(address, "host", None)
         if host is not None and self._allows(host):
             self._receiver.addressResolved(address)
@@ -481,8 +485,8 @@ class _AllowedAddresses:
 @implementer(IReactorPluggableNameResolver, IHostnameResolver)
 class _GuardedReactor:
     """
-    A reactor that resolves names to allowed addresses only: those that are checked are connected
-    to, for no name is resolved twice.
+    A reactor that resolves names only to allowed addresses. No name is resolved twice, so
+    connections go to the checked addresses.
     """
 
     def __init__(self, reactor: Any, allows: Callable[[str], bool]) -> None:
@@ -494,7 +498,7 @@ class _GuardedReactor:
         return getattr(self._reactor, name)
 
     def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """Refuse: the resolver is the reactor's own."""
+        """Refuse, as the reactor's resolver is used."""
         raise NotImplementedError
 
     def resolveHostName(

@@ -1,8 +1,8 @@
 """
-HTTP/1.1 connections of a client, which send and receive side by side, and their pool.
+HTTP/1.1 client connections that send and receive concurrently, and their pool.
 
-Twisted's own client returns the head of a response when the request has been sent to its end, so a
-call whose requests depend on its responses would wait forever. Here both directions run at the same
+Twisted's client returns the head of a response only after the whole request is sent, so a call
+whose request items depend on its responses would deadlock. Here both directions run at the same
 time, each with back pressure::
 
     request = connection.begin(head)        send the head
@@ -35,20 +35,19 @@ from storagegate.core.task import IdleWaiters
 from storagegate.net.tls import ServerContext, refusesCertificate
 
 HEAD_BYTES = 64 * 1024
-"""
-Bytes of a response's head; those of our servers have a few hundred. It also limits what stands
-between two pieces of a body, and the trailer: the parser joins its parts in quadratic time.
-"""
+"""Maximum number of bytes of a response head; our servers send a few hundred. The limit also
+applies to the framing between two pieces of a body and to the trailer, as the parser joins its
+parts in quadratic time."""
 
 UNREAD_BYTES = 64 * 1024
-"""Bytes of a body that are buffered before the server has to wait: one read of a socket."""
+"""Bytes of a body that are buffered before reading pauses: one read of a socket."""
 
 IDLE_SECONDS = 3.0
-"""How long an idle connection is kept: less than the 5 s after which a gateway closes it. A call
-that crosses the closing is lost."""
+"""Time an idle connection is kept: less than the 5 s after which a gateway closes it. A call sent
+while the server closes is lost."""
 
 MAX_IDLE = 32
-"""Idle connections of a pool: what a busy server uses from one moment to the next."""
+"""Maximum number of idle connections of a pool: as many as a busy server uses at a time."""
 
 _PEEK = MSG_PEEK | MSG_DONTWAIT
 
@@ -56,12 +55,12 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class HTTPClientError(Exception):
-    """A request has no complete response, or an unexpected one; the text fits a line of a log."""
+    """A request got no complete response, or an unexpected one; the text fits in a log line."""
 
 
 class ConnectionLostError(ConnectionError):
     """
-    A request ended before its response was complete; the text says why.
+    A request ended before its response was complete; the text gives the reason.
 
     @ivar isUnread: Whether the server is known not to have read the request.
     """
@@ -76,7 +75,7 @@ class ResponseHead:
     """
     The head of a response.
 
-    @ivar fields: The header fields by name in lower case; of several of a name the last.
+    @ivar fields: The header fields by name in lower case; the last one if a name is repeated.
     """
 
     status: int
@@ -88,8 +87,8 @@ class ClientRequest:
     One request and its response, on a connection.
 
     @ivar received: The head of the response, once it has been received.
-    @ivar isWritten: Whether the request has been sent to its end.
-    @ivar isRead: Whether the response has been received to its end.
+    @ivar isWritten: Whether the whole request has been sent.
+    @ivar isRead: Whether the whole response has been received.
     """
 
     def __init__(self, connection: "HTTPClientConnection", hasBody: bool) -> None:
@@ -153,7 +152,7 @@ class ClientRequest:
         """
         Read the rest of the body.
 
-        @param maxBytes: Of the rest, without pieces that were read before.
+        @param maxBytes: The limit in bytes, not counting pieces read before.
         @raise HTTPClientError: If it is longer than C{maxBytes}.
         @raise ConnectionLostError: If the connection is lost before its end.
         """
@@ -167,12 +166,12 @@ class ClientRequest:
         return b"".join(pieces)
 
     def fail(self, error: ConnectionLostError) -> None:
-        """End the request: reading the response raises the error."""
+        """End the request; reads of the response raise the error."""
         self.lost(error)
         self.notify()
 
     def close(self) -> None:
-        """Release the connection if both directions are complete, else close it."""
+        """Release the connection if both directions are complete, otherwise close it."""
         self._connection.end(self)
 
     # Called by the connection
@@ -208,7 +207,7 @@ class ClientRequest:
 @implementer(IHandshakeListener)
 class HTTPClientConnection(Protocol):
     """
-    A connection to a server, over TCP or TLS; one request at a time.
+    A connection to a server, over TCP or TLS, with one request at a time.
 
     @ivar onFree: Called when another request may begin.
     @ivar onLost: Called when the connection is lost.
@@ -242,11 +241,11 @@ class HTTPClientConnection(Protocol):
         """
         Send a request.
 
-        @param head: Its head, with the fields that frame its body.
-        @param body: The body, whose C{Content-Length} is in the head; C{None} for a chunked one,
+        @param head: The head, including the fields that frame the body.
+        @param body: The body, whose C{Content-Length} is in the head; C{None} for a chunked one;
             see L{ClientRequest.write}.
-        @param endsByClosing: Whether the body of the response may end with the connection
-            (RFC 9112, section 6.3): such an end cannot be told from that of a crashed server.
+        @param endsByClosing: Whether the body of the response may end with the connection (RFC
+            9112, section 6.3): such an end is indistinguishable from a crash of the server.
         """
         assert self._request is None, "a request is in flight"
         self._fields = {}
@@ -260,10 +259,10 @@ class HTTPClientConnection(Protocol):
 
     def isAlive(self) -> bool:
         """
-        Return whether the server has left the connection open, as far as this machine knows.
+        Return whether the connection is open, as far as this machine knows.
 
-        The reactor sees an end in its next iteration; a call sent before that would be lost though
-        the server has not read it.
+        The reactor notices a close only in its next iteration; a call sent before that would be
+        lost although the server has not read it.
         """
         if self.isLost:
             return False
@@ -271,7 +270,7 @@ class HTTPClientConnection(Protocol):
         isSecure = self._handshake.isKnown
         socket = (transport.transport if isSecure else transport).getHandle()
         try:
-            # Bytes that no request has caused are as bad as an end.
+            # Unsolicited bytes are as bad as a close.
             socket.recv(1, _PEEK)
             return False
         except BlockingIOError:
@@ -280,7 +279,7 @@ class HTTPClientConnection(Protocol):
         except OSError:
             return False
         try:
-            # The end of TLS may have been read from the socket with the last response.
+            # The TLS close_notify may have been read from the socket with the last response.
             transport.getHandle().recv(1, MSG_PEEK)
         except WantReadError:
             return True
@@ -311,7 +310,9 @@ class HTTPClientConnection(Protocol):
                 transport.pauseProducing()
 
     def end(self, request: ClientRequest) -> None:
-        """End a request: the connection becomes free, or is closed if it is in between."""
+        """
+        End a request: the connection becomes free, or is closed if either direction is incomplete.
+        """
         if request is not self._request:
             return
         self._request = None
@@ -349,7 +350,7 @@ class HTTPClientConnection(Protocol):
         self._hasReceived = True
         request = self._request
         if request is None or request.isRead:
-            # Bytes that no request has caused could be taken for the next response.
+            # Unsolicited bytes could be taken for the next response.
             self._staysOpen = False
             self.abort()
             return
@@ -363,7 +364,7 @@ class HTTPClientConnection(Protocol):
         request.notify()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End the request with the connection."""
+        """End the request, as the connection is lost."""
         self.isLost = True
         # It refers to this connection.
         self._parser = None
@@ -384,7 +385,7 @@ class HTTPClientConnection(Protocol):
         self._isFull = True
 
     def resumeProducing(self) -> None:
-        """Resume sending, also to fail if the connection is lost."""
+        """Resume sending; a lost connection then raises in the writer."""
         self._isFull = False
         self._wakeWriter()
 
@@ -410,7 +411,7 @@ class HTTPClientConnection(Protocol):
             return
         self._isFramed = not _FRAMING.isdisjoint(self._fields) or status in (204, 304)
         if not self._isFramed and not self._endsByClosing:
-            # Its end could not be told from a cut.
+            # Its end would be indistinguishable from a lost connection.
             self._fail("its body has no length")
             return
         self._hasHead = True
@@ -433,7 +434,7 @@ class HTTPClientConnection(Protocol):
         self._request.isRead = True
 
     def _fail(self, reason: str) -> None:
-        """End the request and the connection: the received bytes are no response."""
+        """End the request and the connection, as the received bytes are not a valid response."""
         self._staysOpen = False
         if self._request is not None:
             self._request.lost(ConnectionLostError(reason))
@@ -453,17 +454,17 @@ async def openConnection(
     factory: Any = None,
 ) -> Any:
     """
-    Connect, and complete the handshake of TLS, so that no request is sent before it.
+    Connect and complete the TLS handshake, so that no request is sent before it.
 
-    @param endpoint: The endpoint of TCP.
-    @param clock: Measures the time of the handshake.
-    @param seconds: For both together; the endpoint limits the time to connect itself.
-    @param context: Verifies the name of the server; C{None} without TLS.
-    @param handshakeFailed: Called with the error of a failed handshake, which is raised too.
-    @param factory: Builds a protocol that has C{whenSecure} and C{abort}, as
-        L{HTTPClientConnection} does, which is the default.
+    @param endpoint: The TCP endpoint.
+    @param clock: The clock for the handshake's timeout.
+    @param seconds: The time for both together; the endpoint itself limits the time to connect.
+    @param context: The TLS context, which verifies the server's name; C{None} without TLS.
+    @param handshakeFailed: Called with the error of a failed handshake, which is also raised.
+    @param factory: Builds a protocol with C{whenSecure} and C{abort}; L{HTTPClientConnection} by
+        default.
     @return: The protocol.
-    @raise CancelledError: If it is cancelled.
+    @raise CancelledError: If the call is cancelled.
     """
     deadline = clock.seconds() + seconds
     if context is not None:
@@ -490,16 +491,14 @@ class ConnectionPool:
     """
     The connections to one server.
 
-    A free connection is used again, the last used first, so that the others expire when there is
-    less to do.
+    The most recently used free connection is reused first, so that the others expire under lower
+    load.
     """
 
     def __init__(
         self, connect: Callable[[], Deferred[HTTPClientConnection]], clock: IReactorTime
     ) -> None:
-        """
-        @param connect: Makes a connection, or fails, within a limited time.
-        """
+        """@param connect: Makes a connection or fails, within a limited time."""
         self._connect = connect
         self._clock = clock
         # Free connections, each with the timer that closes it.
@@ -515,9 +514,9 @@ class ConnectionPool:
 
     def acquire(self) -> Deferred[HTTPClientConnection]:
         """
-        Return a free connection, or make one. It returns to the pool when its request is closed.
+        Return a free connection or make one. It returns to the pool when its request is closed.
 
-        @return: Fails if none can be made: nothing was sent.
+        @return: Fails if the connection cannot be made; nothing was sent.
         """
         while self._idle:
             connection, timer = self._idle.popitem()

@@ -1,5 +1,5 @@
 """
-Cookies: what a C{Cookie} header holds, what a C{Set-Cookie} header says, and signed values.
+Cookies: parsing of C{Cookie}, serialisation of C{Set-Cookie}, and signed values.
 
 The grammar, RFC 6265 section 4::
 
@@ -25,7 +25,8 @@ from urllib.parse import quote, unquote
 from storagegate.net.http.ranges import formatHttpDate
 
 COOKIE_BYTES = 4096
-"""The longest cookie: RFC 6265 section 6.1 promises no more, and no browser stores more."""
+"""Maximum length of a cookie: RFC 6265 section 6.1 guarantees no more, and no browser stores
+more."""
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _DOMAIN = re.compile(
@@ -35,7 +36,7 @@ _DOMAIN = re.compile(
 _PATH = re.compile(r"[\x20-:<-~]*")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-# What encodeURIComponent leaves as it is, besides letters and digits.
+# Characters that encodeURIComponent leaves unescaped, in addition to letters and digits.
 _PLAIN = "-_.!~*'()"
 
 _SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
@@ -44,10 +45,10 @@ _PRIORITY = {"low": "Low", "medium": "Medium", "high": "High"}
 
 def parseCookies(header: str) -> dict[str, str]:
     """
-    Read a Cookie header.
+    Parse a Cookie header.
 
-    Of two cookies of one name the first counts: the browser sends the one of the longer path first.
-    A pair over 4096 characters is left out; a value whose escapes make no sense stays as it is.
+    The first of two cookies with one name applies, as browsers send the one with the longer path
+    first. A pair over 4096 characters is ignored; a value with malformed escapes stays unchanged.
 
     @param header: The value of the field, decoded as Latin-1 or UTF-8.
     """
@@ -82,20 +83,20 @@ def serializeCookie(
     partitioned: bool = False,
 ) -> str:
     """
-    Write the value of a Set-Cookie header.
+    Return the value of a Set-Cookie header.
 
     @param name: A token of RFC 6265; other names raise L{ValueError}.
     @param value: Any text; it is percent-encoded.
-    @param path: The C{Path}; C{None} or empty leaves it out, so that the browser derives it.
-    @param domain: The C{Domain}; C{None} leaves it out: the cookie is for this host alone.
+    @param path: The C{Path}; C{None} or an empty string omits it, so that the browser derives it.
+    @param domain: The C{Domain}; C{None} omits it, so that the cookie is only for this host.
     @param maxAge: Milliseconds, rounded down to seconds. C{Expires} is not derived from it.
     @param expires: Seconds since the epoch, or an aware C{datetime}.
-    @param httpOnly: Whether scripts of a page cannot read it.
-    @param secure: Whether it is sent over HTTPS alone.
+    @param httpOnly: Whether the cookie is hidden from scripts of a page.
+    @param secure: Whether it is sent only over HTTPS.
     @param sameSite: C{True} or C{"strict"}, C{"lax"}, C{"none"} (which has to be C{secure}).
     @param priority: C{"low"}, C{"medium"} or C{"high"}.
-    @param partitioned: Whether it is kept apart for each top-level site.
-    @raise ValueError: If a part is not allowed there, or the cookie is over 4096 bytes.
+    @param partitioned: Whether it is stored separately for each top-level site.
+    @raise ValueError: If a part is invalid, or the cookie exceeds 4096 bytes.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"not the name of a cookie: {name!r}")
@@ -151,9 +152,9 @@ def _word(option: str, value: str, words: dict[str, str]) -> str:
 
 def signValue(value: str, secret: str | bytes) -> str:
     """
-    Put a signature behind a value, as C{cookie-signature} does.
+    Append a signature to a value, as C{cookie-signature} does.
 
-    @param value: Any text; it stays readable in front of the signature.
+    @param value: Any text; it stays readable before the signature.
     @param secret: The key of HMAC-SHA256; text is encoded as UTF-8.
     """
     key = secret.encode() if isinstance(secret, str) else secret
@@ -163,12 +164,12 @@ def signValue(value: str, secret: str | bytes) -> str:
 
 def unsignValue(signed: str, secrets: str | bytes | Sequence[str | bytes]) -> str | None:
     """
-    Return the value if one of the secrets has signed it, else C{None}.
+    Return the value if it was signed with one of the secrets, otherwise C{None}.
 
-    Every secret is tried, in constant time: the time does not show which one fitted or how far.
+    Every secret is tried, in constant time, so that timing reveals nothing about the match.
 
-    @param signed: A result of L{signValue}, as the client returned it.
-    @param secrets: One key, or the present one and former ones.
+    @param signed: A result of L{signValue}, as returned by the client.
+    @param secrets: One key, or the current key and former ones.
     """
     if isinstance(secrets, str | bytes):
         secrets = (secrets,)

@@ -10,7 +10,7 @@ from storagegate.core.context import REQUEST_SECONDS
 
 
 class IRequestChannel(Interface):
-    """The connection that a request came on and its response is sent on."""
+    """The connection of a request and its response."""
 
     owner: Any = Attribute("The L{IChannelOwner}.")
     transport: Any = Attribute("The connection's transport, C{None} once it was handed over.")
@@ -24,13 +24,13 @@ class IRequestChannel(Interface):
         Send a whole response in one write, and continue with the next request.
 
         @param code: The status.
-        @param head: Without Connection and the last line end.
+        @param head: The head without Connection and the final empty line.
         @param body: All bytes that follow the head.
         @param closes: Whether the connection has to close after the response.
         """
 
     def begin(code: int, head: bytes, closes: bool) -> None:
-        """Send the head of a response; the parameters are those of L{respond}."""
+        """Send the head of a response; for the parameters, see L{respond}."""
 
     def write(data: bytes) -> None:
         """
@@ -46,25 +46,25 @@ class IRequestChannel(Interface):
         """
         Send the last bytes of a response, and continue with the next request.
 
-        @param data: As for L{write}; empty if all have been sent.
+        @param data: As in L{write}; empty if everything has been sent.
         """
 
     def resumeBody() -> None:
-        """Let more of the request's body come: its reader waits, and none is held."""
+        """Receive more of the request body: its reader waits, and nothing is buffered."""
 
     def holdBody(body: Any, size: int) -> None:
         """
         Account for bytes of the request's body that its reader keeps, until the request ends.
 
         @param body: An L{ArrivingBody<storagegate.net.http.parser.ArrivingBody>}.
-        @param size: Bytes; 0 for none any more.
+        @param size: The number of bytes, or 0.
         """
 
     def takeTransport() -> tuple[Any, bytes]:
         """
-        Hand the connection over to another protocol. The request has ended with that.
+        Hand over the connection to another protocol. This ends the request.
 
-        @return: The transport, and the bytes that came after the request.
+        @return: The transport, and the bytes received after the request.
         """
 
     def abort() -> None:
@@ -79,7 +79,7 @@ class IWebResponse(Interface):
         Send a whole response.
 
         @param code: The status.
-        @param headers: Names and values in their order.
+        @param headers: Names and values, in order.
         """
 
     def begin(
@@ -89,9 +89,9 @@ class IWebResponse(Interface):
         Send the head of a response.
 
         @param code: The status.
-        @param headers: Names and values in their order.
-        @param length: Bytes of the body; C{None} if that is not known.
-        @param phrase: A reason phrase in place of the registered one; empty for that one.
+        @param headers: Names and values, in order.
+        @param length: The length of the body in bytes; C{None} if unknown.
+        @param phrase: A reason phrase; if empty, the registered one is sent.
         """
 
     def send(chunk: bytes) -> Any:
@@ -106,7 +106,7 @@ class IWebResponse(Interface):
 
 
 class INativeResource(Interface):
-    """A leaf that handles requests of the channel."""
+    """A leaf resource that handles requests of the channel."""
 
     def answer(request: Any) -> None:
         """
@@ -116,7 +116,7 @@ class INativeResource(Interface):
         """
 
     def render(request: Any) -> int:
-        """Respond to a request of the channel, or to its stand-in for C{twisted.web}."""
+        """Respond to a channel request, or to the C{twisted.web} request that represents it."""
 
 
 class IChannelOwner(Interface):
@@ -142,7 +142,7 @@ class IChannelOwner(Interface):
         Return the share of the client that a trusted proxy names.
 
         @param request: A request from the connection.
-        @param share: That of the connection's own address, for a request that names no client.
+        @param share: The share of the connection's own address, for a request that names no client.
         """
 
     def channelOpened(channel: Any) -> bool:
@@ -157,7 +157,7 @@ class IChannelOwner(Interface):
         """Forget a connection."""
 
     def bodyReadSize() -> int:
-        """Return how many bytes of a large body one read may bring now."""
+        """Return the size of a read for a large body."""
 
     def rejection(error: Any) -> bytes:
         """
@@ -168,23 +168,23 @@ class IChannelOwner(Interface):
 
     def requestReceived(request: Any, share: Any) -> None:
         """
-        Handle a request whose head is complete. Raises nothing.
+        Handle a request whose head is complete. Must not raise.
 
-        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}, whose
-            body may follow. So for the methods below.
-        @param share: The L{AddressShare<storagegate.core.shares.AddressShare>} that it counts in.
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}, whose body
+            may follow; likewise in the methods below.
+        @param share: The L{AddressShare<storagegate.core.shares.AddressShare>} to count it in.
         """
 
     def webRequest(request: Any) -> Any:
-        """Make the stock Twisted request that stands for C{request}."""
+        """Make the stock Twisted request that represents C{request}."""
 
     def serveMounted(request: Any, resource: Any, prefix: int, reply: IWebResponse) -> None:
         """
         Let a stock Twisted resource respond.
 
         @param resource: An C{IResource} of Twisted.
-        @param prefix: At how many segments of the path it is mounted.
-        @param reply: Receives its response.
+        @param prefix: The number of path segments that it is mounted at.
+        @param reply: Receives the response.
         """
 
 
@@ -193,35 +193,34 @@ class HTTPLimits:
     """
     The limits of a listener. Sizes are bytes, times are seconds.
 
-    Times are checked once a second, so each may last up to a second longer.
+    Timeouts are checked once a second, so each may take up to a second longer.
 
-    @ivar headSize: Request line and header fields together. Presigned URLs and the metadata of S3
-        stay far below.
+    @ivar headSize: Request line and header fields together. Presigned URLs and S3 metadata are far
+        smaller.
     @ivar headFields: Header fields of a request; browsers send about twenty.
-    @ivar pathSize: The path alone: the longest S3 key, percent-encoded, needs 3 KiB.
+    @ivar pathSize: Only the path: the longest S3 key, percent-encoded, needs 3 KiB.
     @ivar trailerSize: The fields after a chunked body.
     @ivar headersTimeout: From the first byte of a request to the end of its head. Trickling does
         not extend it.
-    @ivar requestTimeout: How long a request may go without progress of its body or its response.
-    @ivar progressSize: Fewer bytes than this of a body or its trailers are no progress: a client
-        cannot hold a connection with a byte a minute.
-    @ivar bodyTimeout: How long a body may take whose reader waits for all of it.
-    @ivar keepAlive: Whether a connection may have more than one request.
-    @ivar keepAliveTimeout: How long a connection may idle between requests.
-    @ivar pipelinedRequests: How many requests may wait behind the one in flight before reading
-        pauses.
-    @ivar bodyBuffer: How much of a body is held for a handler that is not reading.
-    @ivar bodyReadSize: How much one read takes while a large body is coming.
-    @ivar bodyReads: What one read of each request in flight may take together; a read is never
-        smaller than C{bodyBuffer}.
-    @ivar drainedBody: How much of an unwanted body is read, so that the client gets to see the
-        response.
-    @ivar lingerTimeout: How long the client may take to close after this end has closed.
-    @ivar webBodySize: The body of a request for a stock Twisted resource, which is held in
-        memory before the resource sees it.
+    @ivar requestTimeout: Timeout of a request without progress of its body or response.
+    @ivar progressSize: The number of bytes of a body or its trailers that counts as progress, so
+        that a client cannot hold a connection with a byte a minute.
+    @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
+    @ivar keepAlive: Whether a connection may serve more than one request.
+    @ivar keepAliveTimeout: Idle timeout of a connection between requests.
+    @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
+        which reading pauses.
+    @ivar bodyBuffer: Bytes of a body buffered for a handler that is not reading.
+    @ivar bodyReadSize: Maximum number of bytes of one read while a large body arrives.
+    @ivar bodyReads: Maximum total of one read for each request in flight; a read is never smaller
+        than C{bodyBuffer}.
+    @ivar drainedBody: Bytes read of an unwanted body, so that the client receives the response.
+    @ivar lingerTimeout: Time for the client to close after the server has closed.
+    @ivar webBodySize: The body of a request for a stock Twisted resource, which is buffered in
+        memory before the resource is called.
     @ivar maxConnections: Open connections; one costs about 10 KiB.
-    @ivar maxRequests: Requests in flight. More get a 503. Of both, one address has three quarters,
-        see L{shareOf<storagegate.core.shares.shareOf>}.
+    @ivar maxRequests: Requests in flight; further ones get a 503. One address may use three
+        quarters of both limits; see L{shareOf<storagegate.core.shares.shareOf>}.
     """
 
     headSize: int = 16 * 1024
@@ -247,10 +246,10 @@ class HTTPLimits:
 
 class BadRequest(Exception):
     """
-    The client broke the protocol: it gets one response, and the connection is closed.
+    The client broke the protocol; it gets one response, and the connection closes.
 
     @ivar code: The status of the response.
-    @ivar text: One line that names the problem, without repeating what the client sent.
+    @ivar text: One line that describes the problem, without the client's input.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -263,7 +262,7 @@ class BodyTooLarge(Exception):
     """
     The body is longer than its reader accepts.
 
-    @ivar limit: Bytes that the reader accepts.
+    @ivar limit: The limit in bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -272,12 +271,12 @@ class BodyTooLarge(Exception):
 
 
 class BodyLost(Exception):
-    """The client went away in the middle of its body."""
+    """The client disconnected before the end of its body."""
 
 
 class IncompleteBody(BodyLost):
-    """The body ended too early or broke its framing. The client has had its response."""
+    """The body ended early or broke its framing. The client has received its response."""
 
 
 class ClientLost(Exception):
-    """The client went away in the middle of its response."""
+    """The client disconnected before the end of its response."""

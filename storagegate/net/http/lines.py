@@ -1,10 +1,10 @@
 """
-Streams in the bodies of HTTP.
+Streams of items in HTTP bodies.
 
-A stream is lines of JSON (U{https://github.com/ndjson/ndjson-spec}): requests bare, responses
-C{{"data": item}}, and as the last line perhaps an error. To clients that accept
-C{text/event-stream}, browsers' C{EventSource} above all, responses go as events (HTML standard,
-section 9.2): C{data: item}, and perhaps C{event: error} in the end.
+A stream is newline-delimited JSON (U{https://github.com/ndjson/ndjson-spec}): bare items in
+requests, C{{"data": item}} in responses, and optionally an error as the last line. Clients that
+accept C{text/event-stream}, above all browsers' C{EventSource}, receive events (HTML standard,
+section 9.2): C{data: item}, and optionally C{event: error} at the end.
 """
 
 from collections.abc import Callable
@@ -17,31 +17,29 @@ EVENTS = "text/event-stream"
 
 
 class LineTooLong(Exception):
-    """A line is longer than lines may be."""
+    """A line exceeds the limit."""
 
 
 class NDJSONDecoder:
     """
-    Splits a body into lines, whose ends are C{\\n} or C{\\r\\n}. Blank lines are passed over.
+    Splits a body into lines that end in C{\\n} or C{\\r\\n}. Blank lines are skipped.
 
-    A line that has not ended yet is held in pieces, so that many small ones cost no more than one.
+    An incomplete line is kept in pieces, so that many small ones cost no more than one.
     """
 
     def __init__(self, maxLength: int) -> None:
-        """
-        @param maxLength: Bytes of a line.
-        """
+        """@param maxLength: Maximum number of bytes of a line."""
         self._maxLength = maxLength
         self._pieces: list[bytes] = []
         self.held = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """
-        Take a part of the body.
+        Process a part of the body.
 
-        @param data: Bytes as they came, with any number of line ends.
+        @param data: Received bytes, with any number of line ends.
         @return: The lines that end in it.
-        @raise LineTooLong: If one is longer than lines may be.
+        @raise LineTooLong: If a line exceeds the limit.
         """
         *ended, rest = data.split(b"\n")
         if ended:
@@ -55,10 +53,10 @@ class NDJSONDecoder:
 
     def end(self) -> list[bytes]:
         """
-        Take the end of the body.
+        Process the end of the body.
 
-        @return: The last line, if it has not ended.
-        @raise LineTooLong: If it is longer than lines may be.
+        @return: The last line, if it had no line end.
+        @raise LineTooLong: If it exceeds the limit.
         """
         return self.feed(b"\n")
 
@@ -78,12 +76,12 @@ def _stripped(line: bytes) -> bytes:
 @frozen
 class StreamFormat:
     """
-    How responses go out.
+    The format of streamed responses.
 
-    @ivar fields: The header fields, by their names in lower case.
-    @ivar shape: Gives what JSON carries of an item.
-    @ivar item: Writes an item that is JSON.
-    @ivar error: Writes an error.
+    @ivar fields: The header fields by name in lower case.
+    @ivar shape: Returns the JSON form of an item.
+    @ivar item: Frames an encoded item.
+    @ivar error: Frames an encoded error.
     """
 
     fields: dict[str, tuple[str, str]]
@@ -96,16 +94,16 @@ def _fields(contentType: str) -> dict[str, tuple[str, str]]:
     return {
         "content-type": ("Content-Type", contentType),
         "cache-control": ("Cache-Control", "no-cache"),
-        # nginx would hold items back until it has some pages of them.
+        # nginx would buffer items until it has several pages.
         "x-accel-buffering": ("X-Accel-Buffering", "no"),
     }
 
 
 def lineFormat(shape: Callable[[Any], Any]) -> StreamFormat:
     """
-    Make the format of lines of JSON.
+    Make the newline-delimited JSON format.
 
-    @param shape: Returns what a line carries of an item.
+    @param shape: Returns the JSON form of an item.
     """
     return StreamFormat(_fields(NDJSON), shape, b"%b\n".__mod__, b"%b\n".__mod__)
 

@@ -1,12 +1,13 @@
 """
-A request and its response on a channel, as native resources see them.
+A request and its response on a channel, for native resources.
 
-Small on purpose: slots, nothing parsed in advance, one write for a small response. The rest of
-C{IRequest} comes from a stock Twisted request that is made on first use, see L{ChannelRequest.web}.
+The object is small on purpose: it has slots, parses nothing in advance, and sends a small response
+in one write. A stock Twisted request, made on first use, provides the rest of C{IRequest}; see
+L{ChannelRequest.web}.
 
-A small response is written whole; a stream follows the pace of the client; the kernel sends a file
-where it can. Header fields are checked on their way out: a value with a line end in it would let a
-client write a header, or a whole response, of its own.
+A stream follows the pace of the client; the kernel sends files where it can. Header fields are
+checked before they are sent: a value with a line end would let a client inject a header field or a
+whole response.
 """
 
 import os
@@ -52,10 +53,10 @@ _STATUS_LINES = {
 
 _MAX_LENGTH = 2**63 - 1
 
-# Below this a copy costs less than a second piece in the system call.
+# Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
 
-# Bytes read at a time from a file that cannot be sent by sendfile.
+# Bytes per read of a file that sendfile cannot send.
 _FILE_PIECE = 256 * 1024
 
 _log = Logger()
@@ -70,7 +71,7 @@ class HeaderFields:
     The header fields of a response, checked.
 
     @ivar block: The encoded lines, without Content-Length and Connection.
-    @ivar length: The value of Content-Length, C{None} if it was not given.
+    @ivar length: The value of Content-Length, or C{None}.
     @ivar closes: Whether C{Connection: close} was given.
     """
 
@@ -84,9 +85,9 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> 
     Encode header fields, and add C{Date}.
 
     @param headers: Names and values in the order of the response.
-    @param start: Lines that are encoded and checked already, see L{checkedFields}.
-    @raise ValueError: If a name is no token, a value has a control character, or the field is for
-        the channel to set.
+    @param start: Lines already encoded and checked; see L{checkedFields}.
+    @raise ValueError: If a name is not a token, a value has a control character, or only the
+        channel may set the field.
     """
     block = b""
     lines = 0
@@ -114,9 +115,9 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> 
 
 def encodeLines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """
-    Encode header fields that are none of the channel's and not C{Date}.
+    Encode header fields other than C{Date} and the fields that the channel sets.
 
-    @raise ValueError: If a name is no token, or a value has a control character.
+    @raise ValueError: If a name is not a token, or a value has a control character.
     """
     pairs = [(name, value) for name, value in headers if lowerName(name)]
     block = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
@@ -126,9 +127,9 @@ def encodeLines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def checkLines(block: bytes, count: int) -> None:
     """
-    Check encoded header fields: a value with a line end would be a field of its own.
+    Check encoded header fields, as a line end in a value would begin another field.
 
-    @param count: How many fields they are.
+    @param count: The number of fields.
     @raise ValueError: If one has a control character.
     """
     if block.translate(None, FIELD_TEXT) != b"\r\n" * count:
@@ -137,15 +138,17 @@ def checkLines(block: bytes, count: int) -> None:
 
 def checkedFields(block: bytes) -> HeaderFields:
     """
-    Add C{Date} to fields that are encoded and checked already.
+    Add C{Date} to fields already encoded and checked.
 
-    @param block: Their lines, without framing fields and C{Date}.
+    @param block: The lines of the fields, without framing fields and C{Date}.
     """
     return HeaderFields(block + dateLine(), None, False)
 
 
 def dateLine() -> bytes:
-    """Encode the Date field. Made once a second: it costs more than the rest of a small head."""
+    """
+    Encode the Date field, once a second: formatting it costs more than the rest of a small head.
+    """
     global _dateSecond, _dateLine
     second = int(time.time())
     if second != _dateSecond:
@@ -155,7 +158,7 @@ def dateLine() -> bytes:
 
 
 def phraseOf(code: int) -> str:
-    """Return the reason phrase of a status, C{""} for an unregistered one."""
+    """Return the reason phrase of a status, or C{""} for an unregistered one."""
     return _PHRASES.get(code, "")
 
 
@@ -163,9 +166,9 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
     """
     Encode a status line.
 
-    @param code: From 200 on: interim responses have no such head.
-    @param phrase: In place of the registered reason phrase.
-    @raise ValueError: If this is no final status, or the phrase has a control character.
+    @param code: At least 200, as interim responses have no such head.
+    @param phrase: Replaces the registered reason phrase.
+    @raise ValueError: If the status is not final, or the phrase has a control character.
     """
     if not phrase and code in _STATUS_LINES:
         return _STATUS_LINES[code]
@@ -197,19 +200,20 @@ class ChannelRequest(RequestHead):
     Header names are lower case, values C{bytes} as received. The response is given either whole
     (L{respond}) or in parts: L{begin}, then L{send} or L{sendFile}, then L{finish}.
 
-    It is its own head, which the parser fills in.
+    The parser fills in the inherited attributes of L{RequestHead}.
 
-    @ivar body: The body, perhaps still arriving.
-    @ivar handlerState: Any object that the handler keeps here until the response is complete.
+    @ivar body: The body, which may still be arriving.
+    @ivar handlerState: Any object of the handler, kept until the response is complete.
     @ivar started: Whether a response has begun, or the connection was dropped in its place.
     @ivar finished: Whether the response is complete, or the transport was handed over.
     @ivar disconnected: Whether the client was lost before the response was complete.
-    @ivar lostReason: Why the client was lost.
-    @ivar status: The code of the response; 0 before it has begun.
-    @ivar bodySent: Bytes of its body that were given to the connection.
+    @ivar lostReason: The reason for the loss of the client.
+    @ivar status: The status of the response; 0 before it begins.
+    @ivar bodySent: Bytes of its body passed to the connection.
     @ivar ends: See L{onEnd}; the channel calls them.
     @ivar disconnectCallbacks: See L{onDisconnect}.
-    @ivar onBackPressure: Called with whether the client is behind with reading, at each change.
+    @ivar onBackPressure: Called with C{True} when the client falls behind with reading, and with
+        C{False} when it catches up.
     """
 
     __slots__ = (
@@ -247,8 +251,8 @@ class ChannelRequest(RequestHead):
         self.disconnectCallbacks: list[Callable[[], None]] | None = None
         self._waiter: Deferred[None] | None = None
         self._web: Any = None
-        # How the body of the response is framed: the bytes that are to follow, C{None} if that is
-        # not known; in chunks or not; and whether its bytes are left out (HEAD, 204, 304).
+        # Framing of the response body: the bytes to follow, None if unknown; whether it is chunked;
+        # and whether its bytes are omitted (HEAD, 204, 304).
         self._remaining: int | None = None
         self._chunked = False
         self._silent = False
@@ -261,20 +265,20 @@ class ChannelRequest(RequestHead):
 
     @property
     def isSilent(self) -> bool:
-        """Return whether the body of the response that has begun is not sent: HEAD, 204, 304."""
+        """Return whether the body of the begun response is omitted: HEAD, 204, 304."""
         return self._silent
 
     @property
     def clientHost(self) -> str:
-        """Return the client's address, C{''} for a UNIX socket."""
+        """Return the client's address, or C{''} for a UNIX socket."""
         host: str = self._channel.connection.clientHost
         return host
 
     def clientAddresses(self, trust: Trust | None) -> list[str]:
         """
-        Return the addresses from the peer outwards, as far as proxies are trusted.
+        Return the addresses from the peer towards the client, through the trusted proxies.
 
-        @param trust: Which peers are such proxies; L{None}: none is.
+        @param trust: Decides which peers are trusted proxies; C{None} for no proxies.
         """
         if trust is None:
             return [self.clientHost]
@@ -284,21 +288,21 @@ class ChannelRequest(RequestHead):
 
     def clientAddress(self, trust: Trust | None) -> str:
         """
-        Return the address of the client that a trusted proxy names, or else of the peer.
+        Return the client's address as reported by trusted proxies, or else the peer's.
 
-        @param trust: Which peers are such proxies; L{None}: none is.
+        @param trust: Decides which peers are trusted proxies; C{None} for no proxies.
         """
         return self.clientHost if trust is None else self.clientAddresses(trust)[-1]
 
     @property
     def serverHost(self) -> str:
-        """Return the address that the client is connected to, C{''} for a UNIX socket."""
+        """Return the local address of the connection, or C{''} for a UNIX socket."""
         host: str = getattr(self._channel.connection.transport.getHost(), "host", "")
         return host
 
     @property
     def tlsVersion(self) -> str | None:
-        """Return C{"1.2"} or C{"1.3"}, L{None} for a connection without TLS."""
+        """Return C{"1.2"} or C{"1.3"}, or C{None} without TLS."""
         version: str | None = self._channel.connection.tlsVersion()
         return version
 
@@ -320,14 +324,15 @@ class ChannelRequest(RequestHead):
         """
         Send a whole response.
 
-        C{Date}, C{Content-Length} and C{Connection} are added. Does nothing if the client is gone.
+        Adds C{Date}, C{Content-Length} and C{Connection}. Does nothing if the client has
+        disconnected.
 
         @param code: The status; 204 and 304 have no body.
-        @param headers: The fields, or what L{checkedFields} made of them.
-        @param body: Not sent with 204 and 304, and to HEAD.
-        @param start: Lines that go before these fields, encoded and checked already.
+        @param headers: The fields, or a result of L{checkedFields}.
+        @param body: The body; not sent with 204 and 304, nor in response to HEAD.
+        @param start: Lines to put before these fields, already encoded and checked.
         @raise ValueError: If a header is not allowed; nothing has been sent.
-        @raise RuntimeError: If there is a response already.
+        @raise RuntimeError: If a response has already begun.
         """
         head, closes = self._encodeHead(code, headers, len(body), b"", start)
         if self.disconnected:
@@ -340,13 +345,14 @@ class ChannelRequest(RequestHead):
 
     def respondWith(self, code: int, block: bytes, body: bytes, length: int | None = None) -> None:
         """
-        Send a whole response whose fields are encoded and checked already.
+        Send a whole response whose fields are already encoded and checked.
 
-        As L{respond}, in half of its time where nothing is unusual.
+        Takes half the time of L{respond} for an ordinary response.
 
-        @param block: As for L{checkedFields}.
-        @param body: Not sent with 204 and 304, and to HEAD.
-        @param length: Of the body that a response to HEAD describes; by default, of C{body}.
+        @param block: As in L{checkedFields}.
+        @param body: The body; not sent with 204 and 304, nor in response to HEAD.
+        @param length: The length of the body that a response to HEAD describes; by default, the
+            length of C{body}.
         """
         if self.started or self.disconnected or self.version != b"HTTP/1.1" or code in (204, 304):
             fields = checkedFields(block)
@@ -379,12 +385,12 @@ class ChannelRequest(RequestHead):
         Send the head of a response.
 
         @param code: The status; 204 and 304 have no body.
-        @param headers: As for L{respond}, and C{start}.
-        @param length: Bytes of the body; C{None} if that is not known and no C{Content-Length} is
-            among the headers.
-        @param phrase: A reason phrase in place of the registered one.
+        @param headers: As in L{respond}, like C{start}.
+        @param length: The length of the body in bytes; C{None} if it is unknown and C{headers} has
+            no C{Content-Length}.
+        @param phrase: Replaces the registered reason phrase.
         @raise ValueError: If a header is not allowed; nothing has been sent.
-        @raise RuntimeError: If there is a response already.
+        @raise RuntimeError: If a response has already begun.
         """
         head, closes = self._encodeHead(code, headers, length, phrase, start)
         if self.disconnected:
@@ -396,10 +402,10 @@ class ChannelRequest(RequestHead):
         """
         Send a part of the body.
 
-        @param chunk: Any number of bytes; none are sent for HEAD, 204 and 304.
-        @return: C{None} if more may follow at once, otherwise a Deferred to wait for.
-        @raise ValueError: If this is more than the declared length.
-        @raise ClientLost: If the client is gone.
+        @param chunk: Any number of bytes; they are not sent for HEAD, 204 and 304.
+        @return: C{None} if more may follow immediately, otherwise a Deferred to wait for.
+        @raise ValueError: If this exceeds the declared length.
+        @raise ClientLost: If the client has disconnected.
         """
         self._account(len(chunk))
         if self._silent or not chunk:
@@ -415,18 +421,18 @@ class ChannelRequest(RequestHead):
 
     async def sendFile(self, fd: int, offset: int, count: int, run: Runner) -> None:
         """
-        Send a part of an open file as a part of the body.
+        Send a range of an open file as a part of the body.
 
-        The kernel does it where it can; over TLS the file is read in pieces.
+        Uses sendfile where possible; over TLS the file is read in pieces.
 
-        @param fd: Stays open until this is done.
-        @param offset: The first byte, from the beginning of the file.
-        @param count: How many bytes are sent; fewer in the file are an error.
-        @param run: Calls a function in a thread, see L{Runner}.
-        @raise ValueError: If this is more than the declared length.
-        @raise TruncatedFile: If the file ends before. The connection is dropped.
-        @raise ClientLost: If the client is gone. One that goes while the kernel sends raises the
-            reason that the connection was lost for.
+        @param fd: The descriptor; it must stay open until this is done.
+        @param offset: The offset of the first byte in the file.
+        @param count: The number of bytes to send.
+        @param run: Calls a function in a thread; see L{Runner}.
+        @raise ValueError: If this exceeds the declared length.
+        @raise TruncatedFile: If the file is too short. The connection is dropped.
+        @raise ClientLost: If the client has disconnected. If that happens while the kernel sends,
+            the reason of the disconnect is raised instead.
         """
         self._account(count)
         if self._silent or not count:
@@ -439,7 +445,7 @@ class ChannelRequest(RequestHead):
             try:
                 await fileSender.sendFile(fd, offset, count, run)
             except BaseException:
-                # Clients drop large responses half read, to request another range.
+                # Clients often abort a large response in order to request another range.
                 self.bodySent += min(count, fileSender.sentBytes - before)
                 raise
             self.bodySent += count
@@ -450,10 +456,10 @@ class ChannelRequest(RequestHead):
 
     def finish(self) -> None:
         """
-        End the response. Does nothing if the client is gone.
+        End the response. Does nothing if the client has disconnected.
 
-        @raise ValueError: If less than the declared length was sent; the connection is dropped,
-            so that the client notices too.
+        @raise ValueError: If less than the declared length was sent; the connection is dropped, so
+            that the client notices.
         """
         if self.disconnected:
             return
@@ -465,8 +471,10 @@ class ChannelRequest(RequestHead):
         self._channel.finish(b"0\r\n\r\n" if self._chunked else b"")
 
     def abort(self) -> None:
-        """Drop the connection, so that the client cannot take a part for the whole."""
-        # Nothing can be sent any more.
+        """
+        Drop the connection, so that the client does not take a partial response for a complete one.
+        """
+        # Nothing more can be sent.
         self.started = True
         self._channel.abort()
 
@@ -481,8 +489,8 @@ class ChannelRequest(RequestHead):
         """
         Choose the framing of the body (RFC 9112 section 6), and encode the head.
 
-        @return: The head without Connection and its last line end, and whether the connection has
-            to close after the response.
+        @return: The head without Connection and the final empty line, and whether the connection
+            has to close after the response.
         """
         if self.started:
             raise RuntimeError("there is a response already")
@@ -493,7 +501,7 @@ class ChannelRequest(RequestHead):
                 raise ValueError("the body and its Content-Length differ")
             length = fields.length
         elif code == 304:
-            # What the length would be is not known; 0 would be wrong.
+            # The length of the omitted body is unknown; 0 would be wrong.
             length = None
         unframed = length is None and not silent
         chunked = unframed and self.version == b"HTTP/1.1"
@@ -501,8 +509,8 @@ class ChannelRequest(RequestHead):
         if chunked:
             framing = b"Transfer-Encoding: chunked\r\n"
         elif length is not None and (code != 204 or fields.length == 0):
-            # RFC 9110 section 8.6 forbids it with 204, but some browsers wait for the 0 in the
-            # response to a CORS preflight: one that is given is sent.
+            # RFC 9110 section 8.6 forbids it with 204, but some browsers wait for a 0 in the
+            # response to a CORS preflight, so an explicit 0 is sent.
             framing = b"Content-Length: %d\r\n" % length
         head = b"%b%b%b" % (statusLine(code, phrase), fields.block, framing)
         self._remaining = None if silent else length
@@ -546,10 +554,10 @@ class ChannelRequest(RequestHead):
 
     def onEnd(self, callback: Callable[[], None]) -> None:
         """
-        Call C{callback} once: when the response is complete, or the client is lost before that. At
-        once if that has happened.
+        Call C{callback} once, when the response is complete or the client is lost; immediately if
+        that has happened.
 
-        @param callback: Raises nothing.
+        @param callback: Must not raise.
         """
         if self.finished or self.disconnected:
             callback()
@@ -557,7 +565,10 @@ class ChannelRequest(RequestHead):
             self.ends = (*self.ends, callback)
 
     def onDisconnect(self, callback: Callable[[], None]) -> None:
-        """Call C{callback} if the client is lost before the response is complete, or is already."""
+        """
+        Call C{callback} if the client is lost before the response is complete; immediately if it is
+        already lost.
+        """
         if self.disconnected:
             callback()
         elif self.disconnectCallbacks is None:
@@ -566,15 +577,16 @@ class ChannelRequest(RequestHead):
             self.disconnectCallbacks.append(callback)
 
     def takeTransport(self) -> tuple[Any, bytes]:
-        """Take the connection over, see L{IRequestChannel.takeTransport}."""
+        """Take over the connection; see L{IRequestChannel.takeTransport}."""
         taken = self._channel.takeTransport()
         self.started = self.finished = True
         return taken
 
     def upgrade(self, protocol: IProtocol) -> None:
-        """Let C{protocol} have the connection, and the bytes that came after the request."""
+        """Hand the connection, and the bytes after the request, over to C{protocol}."""
         transport, leftover = self.takeTransport()
-        # TLS wraps the protocol it delivers to; elsewhere the transport delivers to it itself.
+        # TLS delivers to its wrapped protocol; other transports deliver to their protocol
+        # attribute.
         if hasattr(transport, "wrappedProtocol"):
             transport.wrappedProtocol = protocol
         else:
@@ -587,29 +599,29 @@ class ChannelRequest(RequestHead):
 
     def connectionLost(self, reason: Failure, bodyError: BodyLost) -> None:
         """
-        Notify the body's reader, the writer and the callbacks that the client is gone.
+        Notify the body's reader, the writer and the callbacks of the disconnect.
 
-        @param bodyError: For the body's reader.
+        @param bodyError: The error for the body's reader.
         """
         self.disconnected = True
         self.lostReason = reason
         self.body.fail(bodyError)
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            # Not an error, which might never be handled: the next send raises ClientLost.
+            # Not an errback, which might never be handled: the next send raises ClientLost.
             waiter.callback(None)
         callbacks, self.disconnectCallbacks = self.disconnectCallbacks, None
         for callback in callbacks or ():
             try:
                 callback()
             except Exception:
-                # The others have work of their own to end.
+                # The other callbacks must still run.
                 _log.failure("a listener to the loss of a client failed")
-        # Last: the handler has been cancelled, and has counted what was sent.
+        # Called last: the cancelled handler has counted the sent bytes.
         ends, self.ends = self.ends, ()
         for end in ends:
             end()
-        # They know the request, as the callbacks do: to keep them would make a cycle.
+        # They refer to the request, as the callbacks do; keeping them would make a cycle.
         self.handlerState = self.onBackPressure = None
 
     def setPaused(self, isPaused: bool) -> None:
@@ -625,14 +637,14 @@ class ChannelRequest(RequestHead):
 
     @property
     def web(self) -> Any:
-        """Return the stock C{twisted.web.server.Request} that stands for this one."""
+        """Return a stock C{twisted.web.server.Request} that represents this request."""
         if self._web is None:
             self._web = self._channel.owner.webRequest(self)
         return self._web
 
     @property
     def channel(self) -> IRequestChannel:
-        """Return the connection, as C{IRequest} has it."""
+        """Return the channel, for C{IRequest}."""
         return self._channel
 
 
@@ -640,8 +652,8 @@ def _ofWeb(name: str) -> property:
     return property(lambda self: getattr(self.web, name))
 
 
-# The rest of the interface is that of the stock request. Not by __getattr__, which would make every
-# access to the request's own attributes three times as long.
+# The stock request provides the rest of the interface. __getattr__ would make every access to the
+# request's own attributes three times slower.
 for _name in IRequest.names(all=True):
     if not hasattr(ChannelRequest, _name):
         setattr(ChannelRequest, _name, _ofWeb(_name))
@@ -650,7 +662,7 @@ classImplements(ChannelRequest, IRequest, IWebResponse)  # type: ignore[misc]
 
 
 class Completed:
-    """An awaitable that has happened already."""
+    """An awaitable that is already done."""
 
     __slots__ = ()
 
@@ -670,7 +682,7 @@ class ClientGone:
 
 
 class Unseen:
-    """An awaitable of more of a body that is not sent: it cancels the coroutine."""
+    """The awaitable of a write to an omitted body: it cancels the coroutine."""
 
     __slots__ = ()
 

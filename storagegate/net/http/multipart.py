@@ -1,5 +1,5 @@
 """
-Multipart forms as they come in (RFC 2046 section 5.1.1, RFC 7578)::
+A streaming parser of multipart forms (RFC 2046 section 5.1.1, RFC 7578)::
 
     body      = [preamble CRLF] "--" boundary 1*part "--" [epilogue]
     part      = CRLF head CRLF CRLF content CRLF "--" boundary
@@ -8,14 +8,14 @@ Multipart forms as they come in (RFC 2046 section 5.1.1, RFC 7578)::
     disposition = "form-data" *( ";" parameter )
     parameter   = token "=" ( quoted-string / unquoted )
 
-Bytes in, events out: a L{PartHead}, the part's content as C{bytes} in pieces, L{PART_END}. However
-the bytes are cut, the events are the same. The parser of the package C{multipart} is not used: what
-it accepts before the first boundary, after the last one and around a lone LF in a head depends on
-how the bytes were cut, and it does not know C{filename*}.
+Bytes in, events out: a L{PartHead}, the part's content as C{bytes} in pieces, L{PART_END}. The
+events do not depend on how the bytes are split. The parser of the package C{multipart} is not used:
+its treatment of bytes before the first boundary, after the last one and around a lone LF in a head
+depends on how the bytes are split, and it does not support C{filename*}.
 
-Three fields count: C{Content-Disposition}, C{Content-Type} and C{Content-Transfer-Encoding}; others
-are ignored, as RFC 7578 section 4.8 has it. What can be read in two ways is refused: a field or a
-parameter that comes twice may mean one thing to a filter in front of us and another to us.
+Only C{Content-Disposition}, C{Content-Type} and C{Content-Transfer-Encoding} are used; other fields
+are ignored, as in RFC 7578 section 4.8. Ambiguous input is refused: a filter in front of the server
+may interpret a repeated field or parameter differently.
 """
 
 import enum
@@ -26,17 +26,17 @@ from urllib.parse import unquote_to_bytes
 from attrs import frozen
 
 HEAD_LINES = 32
-"""RFC 7578 knows three fields; mail programs and gateways add a few."""
+"""RFC 7578 defines three fields; mail programs and gateways add a few."""
 
 PARAMETERS = 32
 """A part has three; a head full of semicolons would take long to split."""
 
-# No alternative overlaps another, so that a match takes time in proportion to the text.
+# The alternatives do not overlap, so that a match takes linear time.
 _PARAMETER = re.compile(
     r"""[ \t]*;[ \t]*(?:([!#$%&'*+\-.^_`|~0-9A-Za-z]+)[ \t]*=[ \t]*("(?:[^"\\]|\\.)*"|[^";]*))?"""
 )
 _ESCAPED = re.compile(r'\\(["\\])')
-# What HTML has browsers escape in names, and nothing else: a bare % stays.
+# The escapes that HTML makes browsers use in names; a bare % stays.
 _FORM_ESCAPE = re.compile("%0A|%0D|%22", re.IGNORECASE)
 _EXTENDED = re.compile(
     r"(utf-8|iso-8859-1)'[A-Za-z0-9-]*'((?:[!#$&+\-.^_`|~0-9A-Za-z]|%[0-9A-Fa-f]{2})*)",
@@ -46,15 +46,15 @@ _FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 _READ = frozenset({"content-disposition", "content-type", "content-transfer-encoding"})
-# The last two are no control characters, but end a line where the name is shown or logged.
+# The last two are not control characters, but end a line where the name is shown or logged.
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 class BadMultipart(ValueError):
     """
-    A form that cannot be read.
+    The form is malformed or exceeds a limit.
 
-    @ivar isTooLarge: Whether it is well formed, perhaps, but over a limit.
+    @ivar isTooLarge: Whether it exceeds a limit.
     """
 
     def __init__(self, message: str, isTooLarge: bool = False) -> None:
@@ -65,13 +65,13 @@ class BadMultipart(ValueError):
 @frozen
 class PartHead:
     """
-    What the head of a part says.
+    The head of a part.
 
-    @ivar name: The form field's name; empty if there is none.
-    @ivar fileName: The file's base name, L{None} if the part is no file. Empty for an empty
-        file input, for which a browser sends such a part.
-    @ivar mimeType: In lower case, without parameters.
-    @ivar charset: As given, in lower case; L{None} if it is not.
+    @ivar name: The form field's name, or an empty string.
+    @ivar fileName: The file's base name; C{None} if the part is not a file. Browsers send a part
+        with an empty file name for an empty file input.
+    @ivar mimeType: The media type in lower case, without parameters.
+    @ivar charset: The charset in lower case, or C{None}.
     @ivar encoding: C{Content-Transfer-Encoding} in lower case. It is not decoded, as RFC 7578
         section 4.7 deprecates it.
     """
@@ -87,8 +87,8 @@ def _parseParameters(text: str) -> tuple[str, dict[str, str]]:
     """
     Split a field such as C{Content-Type} into its value and its parameters.
 
-    @return: The value, and quoted or unquoted parameters by name; all names in lower case.
-    @raise BadMultipart: If it cannot be split, or a parameter comes twice.
+    @return: The value, and quoted or unquoted parameters by name in lower case.
+    @raise BadMultipart: If it is malformed, or a parameter is repeated.
     """
     value = text.partition(";")[0]
     parameters: dict[str, str] = {}
@@ -106,7 +106,7 @@ def _parseParameters(text: str) -> tuple[str, dict[str, str]]:
         if name in parameters:
             raise BadMultipart(f"a header field has the parameter {name} twice")
         if parameter[:1] == '"':
-            # A backslash before anything else is itself: old browsers send C:\dir\file.
+            # A backslash before any other character is literal: old browsers send C:\dir\file.
             parameters[name] = _ESCAPED.sub(r"\1", parameter[1:-1])
         else:
             parameters[name] = parameter.rstrip(" \t")
@@ -114,14 +114,14 @@ def _parseParameters(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _unescape(text: str) -> str:
-    """Undo what HTML has browsers do to field and file names in multipart/form-data."""
+    """Decode the escapes that HTML makes browsers use in field and file names."""
     if "%" not in text:
         return text
     return _FORM_ESCAPE.sub(lambda match: chr(int(match[0][1:], 16)), text)
 
 
 def _extended(text: str) -> str | None:
-    """Decode an C{ext-value} of RFC 8187, C{UTF-8''na%C3%AFve}; L{None} if it is none."""
+    """Decode an C{ext-value} of RFC 8187, C{UTF-8''na%C3%AFve}; return C{None} if malformed."""
     match = _EXTENDED.fullmatch(text)
     if match is None:
         return None
@@ -135,7 +135,7 @@ def _baseName(path: str) -> str:
     """
     Return the last part of a client's path, without control characters.
 
-    Both slashes separate. A name that means a directory gives the empty name.
+    Slashes and backslashes separate. The name of a directory becomes an empty name.
     """
     name = _CONTROL.sub("", re.split(r"[/\\]", path)[-1])
     return "" if name in (".", "..") else name
@@ -148,14 +148,14 @@ def _fileName(parameters: dict[str, str]) -> str | None:
         if name is not None:
             return _baseName(name)
         if plain is None:
-            # Not even the name of a file: else it would turn into a text field.
+            # Otherwise the file would turn into a text field.
             raise BadMultipart("the name of a file cannot be decoded")
     return None if plain is None else _baseName(_unescape(plain))
 
 
 def _fields(block: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
-    # The names of files are UTF-8 (RFC 7578 section 5.1); other bytes must not fail the upload.
+    # File names are UTF-8 (RFC 7578 section 5.1); other bytes must not fail the upload.
     lines = block.decode("utf-8", "replace").split("\r\n") if block else []
     if len(lines) > HEAD_LINES:
         raise BadMultipart(f"the head of a part has more than {HEAD_LINES} lines", True)
@@ -175,10 +175,10 @@ def _fields(block: bytes) -> dict[str, str]:
 
 def _parsePartHead(block: bytes) -> PartHead:
     """
-    Read the head of a part.
+    Parse the head of a part.
 
-    @param block: Its lines, without the CRLF of the last.
-    @raise BadMultipart: If it is malformed, or no C{form-data}. A missing name is not.
+    @param block: The lines of the head, without the last CRLF.
+    @raise BadMultipart: If it is malformed, or not C{form-data}. A missing name is accepted.
     """
     fields = _fields(block)
     disposition = fields.get("content-disposition")
@@ -205,11 +205,11 @@ BOUNDARY_SIZE = 70
 """RFC 2046 section 5.1.1."""
 
 HEAD_SIZE = 16 * 1024
-"""As much as a whole request may have; a long file name, percent-encoded, takes one."""
+"""The same limit as the head of a request; a long file name, percent-encoded, takes 1 KiB."""
 
 PADDING_SIZE = 16 * 1024
-"""Bytes before the first boundary and after the last one. Clients send at most a line's end there,
-and a body whose boundary is never found is refused early."""
+"""Maximum number of bytes before the first boundary and after the last one. Clients send at most a
+line end there, and a body without the boundary is refused early."""
 
 
 class PartEnd(enum.Enum):
@@ -227,10 +227,10 @@ _State = enum.Enum("_State", "PREAMBLE HEAD CONTENT EPILOGUE")
 
 def boundaryOf(contentType: str) -> str:
     """
-    Return the boundary that a C{Content-Type} names.
+    Return the boundary named by a C{Content-Type}.
 
     @param contentType: The value of the field.
-    @raise BadMultipart: If it names none, or one that cannot be.
+    @raise BadMultipart: If the boundary is missing or invalid.
     """
     kind, parameters = _parseParameters(contentType)
     if kind != "multipart/form-data":
@@ -240,7 +240,7 @@ def boundaryOf(contentType: str) -> str:
         raise BadMultipart("the form names no boundary")
     if len(boundary) > BOUNDARY_SIZE:
         raise BadMultipart(f"the form's boundary is longer than {BOUNDARY_SIZE} characters")
-    # More than RFC 2046 allows: clients do not keep to its list. The end of a line must not be in.
+    # Accepts more than RFC 2046, as clients do not keep to its list. Line ends are not allowed.
     if not (boundary.isascii() and boundary.isprintable()) or boundary.endswith(" "):
         raise BadMultipart("the form's boundary has characters that it must not have")
     return boundary
@@ -248,9 +248,9 @@ def boundaryOf(contentType: str) -> str:
 
 class MultipartDecoder:
     """
-    Splits one body.
+    Splits one body into events.
 
-    @ivar isComplete: Whether the last boundary has come.
+    @ivar isComplete: Whether the last boundary has been received.
     """
 
     __slots__ = ("_delimiter", "_padding", "_rest", "_state", "isComplete")
@@ -259,17 +259,17 @@ class MultipartDecoder:
         self.isComplete = False
         self._delimiter = b"\r\n--" + boundary.encode("ascii")
         self._state = _State.PREAMBLE
-        # As if a line had ended before the body: then the first delimiter is like the others.
+        # A virtual line end before the body makes the first delimiter like the others.
         self._rest = b"\r\n"
         self._padding = 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """
-        Take some bytes; give what they complete. To be read to its end before the next call.
+        Process bytes, and yield the resulting events. Exhaust the iterator before the next call.
 
-        @param data: Bytes as they came, in any pieces.
-        @raise BadMultipart: Where the form is malformed, after the events before that. No more is
-            to be fed then.
+        @param data: Received bytes, in pieces of any size.
+        @raise BadMultipart: If the form is malformed, after the preceding events. Feed nothing more
+            after it.
         """
         buffer = self._rest + data
         position = 0
@@ -292,7 +292,7 @@ class MultipartDecoder:
                 if state is _State.CONTENT:
                     yield PART_END
             elif state is _State.HEAD:
-                # The line's end behind the boundary is still there: a head may have no line.
+                # The line end after the boundary is still in the buffer, as a head may be empty.
                 end = buffer.find(b"\r\n\r\n", position)
                 size = (end if end >= 0 else len(buffer) - 3) - position - 2
                 if size > HEAD_SIZE:
@@ -310,16 +310,16 @@ class MultipartDecoder:
 
     def close(self) -> None:
         """
-        Check that the form has ended with its body.
+        Check that the form is complete at the end of the body.
 
-        @raise BadMultipart: If the form has not.
+        @raise BadMultipart: If it is not.
         """
         if not self.isComplete:
             raise BadMultipart("the form ends before its last boundary")
 
     def _certain(self, buffer: bytes, position: int) -> int:
-        """Return where a delimiter may begin whose end has not come."""
-        # A boundary has no CR, so that only the last one can begin the delimiter.
+        """Return the position where an incomplete delimiter may begin."""
+        # A boundary has no CR, so only the last CR can begin the delimiter.
         start = max(position, len(buffer) - len(self._delimiter) + 1)
         candidate = buffer.rfind(b"\r", start)
         if candidate >= 0 and self._delimiter.startswith(buffer[candidate:]):

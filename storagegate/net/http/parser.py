@@ -1,5 +1,5 @@
 """
-A strict parser of requests: the head, and the framing of the body (RFC 9112); the body itself::
+A strict parser of request heads and of body framing (RFC 9112)::
 
     head         = request-line CRLF *( field-line CRLF ) CRLF
     request-line = method SP target SP version
@@ -7,13 +7,13 @@ A strict parser of requests: the head, and the framing of the body (RFC 9112); t
     chunk        = chunk-size [ chunk-ext ] CRLF chunk-data CRLF
     last-chunk   = 1*"0" [ chunk-ext ] CRLF
 
-A head is parsed when it is complete. What it refuses: names that are no tokens, control characters,
-lone CR or LF, continued lines, missing and doubled Host fields, unknown transfer codings, versions,
-sizes. Lines and short blocks of fields that came before are looked up: a parser in C that calls
-back for each field takes a tenth longer.
+A head is parsed when it is complete. The parser refuses names that are not tokens, control
+characters, a lone CR or LF, continued lines, missing or repeated Host fields, unknown transfer
+codings or versions, and excessive sizes. Lines and short blocks of fields are cached: a C parser
+with a callback for each field takes 10 % longer.
 
-The decoders of bodies are values: C{feed} takes bytes as they came and returns those of the body;
-the bytes after the body are then in C{rest}.
+Body decoders do no I/O: C{feed} takes received bytes and returns the bytes of the body. The bytes
+after the body are then in C{rest}.
 """
 
 import re
@@ -40,14 +40,14 @@ METHODS = frozenset(
     b"MOVE NOTIFY OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT REBIND REPORT SEARCH SUBSCRIBE "
     b"UNBIND UNLINK UNLOCK UNSUBSCRIBE".split()
 )
-"""The methods that reach a resource: those registered, without CONNECT and TRACE."""
+"""The methods that reach a resource: all registered ones except CONNECT and TRACE."""
 
-# A length that no 64-bit counter takes is an attack.
+# A length that does not fit a signed 64-bit integer is an attack.
 _MAX_LENGTH = 2**63 - 1
 
 _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
-# Request lines that came before, without a query, in which a token may stand: their parts, from the
-# method to the version. The bounds are those of lines of fields.
+# Cache of request lines without a query, which might hold a token: their parts, from the method to
+# the version. It has the same bounds as the cache of field lines.
 _requestLines: dict[bytes, tuple[bytes, bytes, bytes, bytes, bytes]] = {}
 # The form of nearly every request line, matched in one step.
 _PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
@@ -58,11 +58,11 @@ _HOST = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::(?:" + _PORT + rb"))?", re.ASCII
 )
 
-# Checked hosts: a server has a few, and the expression costs a third of a microsecond.
+# Checked hosts: a server has a few, and the expression takes 0.3 microseconds.
 _hosts: set[bytes] = set()
 _MAX_HOSTS = 1024
 
-# Control characters, a CR or LF alone, continued fields.
+# Control characters, a lone CR or LF, continued fields.
 _BROKEN = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
 
 
@@ -73,10 +73,10 @@ class RequestHead:
 
     @ivar uri: The target in origin form, raw.
     @ivar path: C{uri} up to the question mark.
-    @ivar queryString: C{uri} after it.
-    @ivar headers: Lower-case names; a repeated field's values joined by commas, as RFC 9110
-        section 5.3 allows, Cookie by semicolons.
-    @ivar headerList: The fields in their order, names in lower case; not to be changed.
+    @ivar queryString: C{uri} after the question mark.
+    @ivar headers: The fields by name in lower case; values of a repeated field are joined by
+        commas, as RFC 9110 section 5.3 allows, and of Cookie by semicolons.
+    @ivar headerList: The fields in order, names in lower case; do not modify.
     @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
     @ivar keepAlive: Whether the client keeps the connection open.
     @ivar expectsContinue: Whether the client waits for a C{100 Continue} with its body.
@@ -97,10 +97,10 @@ class RequestHead:
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 FIELD_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
-"""The octets that a line of a head may have, besides those that end it."""
+"""The octets allowed in a line of a head, without its CRLF."""
 
-# Checked names, with their lower case: there are a few dozen. The bounds are for clients and
-# programs that make names from data.
+# Checked names, with their lower case; there are a few dozen. The bounds guard against clients and
+# programs that derive names from data.
 _names: dict[bytes, bytes] = {}
 _MAX_NAMES = 1024
 _MAX_NAME = 64
@@ -110,7 +110,7 @@ def lowerName(name: bytes) -> bytes:
     """
     Return the lower case of a field's name.
 
-    @raise ValueError: If it is no token (RFC 9110 section 5.6.2).
+    @raise ValueError: If it is not a token (RFC 9110 section 5.6.2).
     """
     lowered = _names.get(name)
     if lowered is None:
@@ -124,8 +124,8 @@ def lowerName(name: bytes) -> bytes:
     return lowered
 
 
-# Parsed fields by their lines: most are the same in all requests of a client. None of them is long,
-# so that no token stays here.
+# Cache of parsed fields by line: most are the same in all requests of a client. Long lines are
+# excluded, so that no token stays in memory.
 _lines: dict[bytes, tuple[bytes, bytes]] = {}
 _MAX_LINES = 1024
 _MAX_LINE = 96
@@ -147,25 +147,26 @@ def _parseField(line: bytes) -> tuple[bytes, bytes]:
     return field
 
 
-# The fields of HTTP/1.1 by their lines with the line ends behind them: a client repeats them with
-# each request. A head whose block is looked up takes half of the time. None has a line that may not
-# stay; blocks of browsers, or with a signature, are longer.
+# Cache of HTTP/1.1 header blocks, with their line ends: a client repeats them with each request. A
+# cached block halves the time to parse a head. Every line of a block is in the cache of lines;
+# blocks from browsers, or with a signature, are longer.
 _blocks: dict[bytes, "_Fields"] = {}
 _MAX_BLOCKS = 1024
 _MAX_BLOCK = 256
 
 _Fields = tuple[list[tuple[bytes, bytes]], dict[bytes, bytes], int | None, bool, bool]
-"""The list of a L{RequestHead} and its mapping, then what it has from C{contentLength} on."""
+"""The attributes C{headerList}, C{headers}, C{contentLength}, C{keepAlive} and C{expectsContinue}
+of a L{RequestHead}."""
 
 
 def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) -> RequestHead:
     """
-    Read a head.
+    Parse a head.
 
-    @param wire: The head with the empty line that ends it.
-    @param limits: Those of sizes are applied.
-    @param head: Is filled in; by default a new one.
-    @raise BadRequest: If there is anything wrong with it.
+    @param wire: The head, including the empty line that ends it.
+    @param limits: The limits; those on sizes apply.
+    @param head: The object to fill in; by default a new one.
+    @raise BadRequest: If it is invalid or exceeds a limit.
     """
     if head is None:
         head = RequestHead()
@@ -177,7 +178,7 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
         _readRequestLine(head, line, limits)
     if len(wire) > limits.headSize:
         raise BadRequest(431, "The header fields are too large")
-    # The authority of an absolute target replaces Host, and 1.0 has another framing.
+    # The authority of an absolute target replaces Host, and HTTP/1.0 has other framing rules.
     isKept = len(block) <= _MAX_BLOCK and head.path[:1] == b"/" and head.version == b"HTTP/1.1"
     parsed = _blocks.get(block) if isKept else None
     if parsed is not None and len(parsed[0]) <= limits.headFields:
@@ -200,7 +201,7 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
     _checkHost(head)
     _readFraming(head)
     if isKept and len(known) == before and all(line in known for line in lines[1:-2]):
-        # All of its lines had come before, so this may be no line that changes with each request.
+        # All its lines were cached before, so none changes with each request.
         if len(_blocks) >= _MAX_BLOCKS:
             _blocks.clear()
         framing = head.contentLength, head.keepAlive, head.expectsContinue
@@ -210,11 +211,11 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
 
 def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
     """
-    Refuse the beginning of a head that cannot become a request, before its end has come.
+    Refuse an incomplete head that cannot become a valid request.
 
     @param wire: The beginning, from the first byte of the request line.
-    @param seen: How many bytes of it were checked before.
-    @raise BadRequest: If there is anything wrong with it.
+    @param seen: The number of bytes already checked.
+    @raise BadRequest: If it is invalid or exceeds a limit.
     """
     lineEnd = wire.find(b"\r\n")
     if lineEnd < 0:
@@ -276,7 +277,7 @@ def _joinRepeated(head: RequestHead) -> None:
     head.headers = headers
 
 
-# Two of these make two readers of one message disagree, so two equal ones are refused too.
+# With two of these, two parsers of a message may disagree, so even equal ones are refused.
 _SINGLE = frozenset([b"host", b"content-length", b"transfer-encoding"])
 
 
@@ -304,7 +305,7 @@ def _checkHost(head: RequestHead) -> None:
 
 
 def isHost(value: bytes) -> bool:
-    """Return whether a value is a host that C{Host} may name, with its port or without."""
+    """Return whether a value is valid in C{Host}, with or without a port."""
     return _HOST.fullmatch(value) is not None
 
 
@@ -338,7 +339,7 @@ def _readFraming(head: RequestHead) -> None:
         )
     expectation = headers.get(b"expect")
     head.expectsContinue = False
-    # RFC 9110 section 10.1.1: it means nothing in HTTP/1.0.
+    # RFC 9110 section 10.1.1: it has no meaning in HTTP/1.0.
     if expectation and head.version == b"HTTP/1.1":
         if expectation.lower() != b"100-continue":
             raise BadRequest(417, "The expectation is not 100-continue")
@@ -347,7 +348,7 @@ def _readFraming(head: RequestHead) -> None:
 
 def _readLength(length: bytes) -> int:
     if length.isdigit() and len(length) < 16:
-        # Nearly all lengths, in a quarter of the time: of bytes, only 0 to 9 are digits.
+        # Nearly all lengths, in a quarter of the time: for bytes, isdigit() accepts only 0 to 9.
         return int(length)
     try:
         return parseDecimal(length, _MAX_LENGTH)
@@ -380,9 +381,9 @@ class SizedDecoder:
     """
     A body of known length.
 
-    @ivar remaining: How many bytes are still to come.
-    @ivar complete: Whether the end has come.
-    @ivar rest: What came after the end.
+    @ivar remaining: The number of bytes still to come.
+    @ivar complete: Whether the body is complete.
+    @ivar rest: The bytes received after the end.
     """
 
     __slots__ = ("complete", "remaining", "rest")
@@ -395,7 +396,7 @@ class SizedDecoder:
         self.rest = b""
 
     def feed(self, wire: bytes) -> bytes:
-        """Take bytes and return those that belong to the body."""
+        """Take bytes and return the part that belongs to the body."""
         size = len(wire)
         if size < self.remaining:
             self.remaining -= size
@@ -413,9 +414,9 @@ class ChunkedDecoder:
     """
     A body in chunks.
 
-    @ivar remaining: C{None}: it is not known how many bytes are to come.
-    @ivar complete: Whether the end has come.
-    @ivar rest: What came after the end.
+    @ivar remaining: C{None}: the number of bytes to come is unknown.
+    @ivar complete: Whether the body is complete.
+    @ivar rest: The bytes received after the end.
     @ivar trailers: The fields after the last chunk, names in lower case.
     """
 
@@ -435,7 +436,7 @@ class ChunkedDecoder:
     def __init__(self, limits: HTTPLimits) -> None:
         self._limits = limits
         self._wire = b""
-        # A function, not a bound method: that would be a cycle.
+        # A plain function, as a bound method would make a reference cycle.
         self._state = ChunkedDecoder._readSize
         self._chunk = 0
         self._trailerSize = 0
@@ -445,10 +446,10 @@ class ChunkedDecoder:
 
     def feed(self, wire: bytes) -> bytes:
         """
-        Take bytes and return those that belong to the body.
+        Take bytes and return the part that belongs to the body.
 
-        @param wire: Bytes as they came, in any pieces.
-        @raise BadRequest: If they break the framing. What came before in the same call is lost.
+        @param wire: Received bytes, in pieces of any size.
+        @raise BadRequest: If they break the framing. Body bytes decoded in the same call are lost.
         """
         self._wire = self._wire + wire if self._wire else wire
         payload: list[bytes] = []
@@ -532,12 +533,12 @@ class RequestBody:
     """
     The body of a request: complete, or still arriving.
 
-    C{async for chunk in body} reads it in pieces, C{await body.read(limit)} whole. A client that
-    goes away raises L{BodyLost<storagegate.net.http.interfaces.BodyLost>} in the reader.
+    C{async for chunk in body} reads it in pieces, C{await body.read(limit)} whole. If the client
+    disconnects, the read raises L{BodyLost<storagegate.net.http.interfaces.BodyLost>}.
 
-    @ivar length: Declared length in bytes, C{None} for a chunked body.
-    @ivar complete: Whether all of it has arrived, or no more will.
-    @ivar taken: Bytes that were read.
+    @ivar length: The declared length in bytes, or C{None} for a chunked body.
+    @ivar complete: Whether the body has arrived completely, or was lost.
+    @ivar taken: The number of bytes read.
     @ivar trailers: The fields after a chunked body, once it is complete; names in lower case.
     """
 
@@ -550,9 +551,9 @@ class RequestBody:
 
     def readAvailable(self) -> bytes | None:
         """
-        Return what has not been read, if all of it has arrived: a small body costs no waiting.
+        Return the unread bytes if the body is complete, so that a small body needs no waiting.
 
-        @return: C{None} if more is to come, or the body was lost.
+        @return: C{None} if the body is incomplete or lost.
         """
         raise NotImplementedError
 
@@ -560,12 +561,12 @@ class RequestBody:
         """
         Read the whole body.
 
-        @param limit: Bytes.
-        @param isHeld: Whether its bytes count as held after this until L{hold} is called, because
-            the request is not called yet.
-        @raise BodyTooLarge: If it is longer; if that is declared, before any byte is read.
-        @raise BodyLost: If the client goes away.
-        @raise TooMuchHeld: If all requests together hold too much.
+        @param limit: The maximum length in bytes.
+        @param isHeld: Whether its bytes continue to count as held until L{hold} is called, because
+            the request is not dispatched yet.
+        @raise BodyTooLarge: If it is longer; before any byte is read if the length is declared.
+        @raise BodyLost: If the client disconnects.
+        @raise TooMuchHeld: If all requests together hold too many bytes.
         """
         if self.length is not None and self.length > limit:
             raise BodyTooLarge(limit)
@@ -588,12 +589,12 @@ class RequestBody:
 
     def hold(self, size: int) -> None:
         """
-        Account for bytes that the reader keeps until the request is called, see L{HeldBytes}.
+        Account for bytes that the reader keeps until the request is dispatched; see L{HeldBytes}.
 
-        At the end of the request they are forgotten. A body that is complete in one read never
+        The end of the request resets the account. A body that arrives complete in one read never
         counts.
 
-        @param size: All of them.
+        @param size: The total number of such bytes.
         """
 
     def __aiter__(self) -> Self:
@@ -603,12 +604,12 @@ class RequestBody:
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
-        """Drop what has not been read; reads raise C{error}. Does nothing to a complete body."""
+        """Drop unread bytes; further reads raise C{error}. Does nothing to a complete body."""
         raise NotImplementedError
 
 
 class CompleteBody(RequestBody):
-    """A body that came with its head."""
+    """A body that arrived together with its head."""
 
     __slots__ = ("_content", "length", "taken")
 
@@ -621,7 +622,7 @@ class CompleteBody(RequestBody):
         self._content = content
 
     def readAvailable(self) -> bytes:
-        """Return what has not been read."""
+        """Return the unread bytes."""
         content, self._content = self._content, b""
         self.taken += len(content)
         return content
@@ -636,15 +637,15 @@ class CompleteBody(RequestBody):
 
 
 NO_BODY = CompleteBody(b"")
-"""The body of a request without one; it never changes, so all of them share it."""
+"""The body of a request without one; it is immutable, so all such requests share it."""
 
 
 @implementer(IPushProducer)
 class ArrivingBody(BoundedStream[bytes], RequestBody):
     """
-    A body that is decoded as it arrives: a stream, and the producer of it.
+    A body that is decoded as it arrives: a stream that is its own producer.
 
-    @ivar isWanted: Whether it is still read; see L{discard}.
+    @ivar isWanted: Whether it may still be read; see L{discard}.
     @ivar isWhole: Whether its reader waits for all of it.
     @ivar kept: Bytes that count as held, see L{hold}.
     @ivar owesContinue: Whether the client waits for C{100 Continue}.
@@ -682,11 +683,11 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     @property
     def complete(self) -> bool:  # type: ignore[override]
-        """Return whether all of it has arrived, or no more will."""
+        """Return whether the body has arrived completely, or was lost."""
         return self.isEnded
 
     def readAvailable(self) -> bytes | None:
-        """Return what has not been read, C{None} if more is to come."""
+        """Return the unread bytes, or C{None} if the body is incomplete."""
         if not self.isEnded or self.error is not None:
             return None
         content = b"".join(self.takeAll())
@@ -694,7 +695,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         return content
 
     async def __anext__(self) -> bytes:
-        # As getAll(), without a coroutine and a list of its own for each read.
+        # As getAll(), but without a coroutine and a list for each read.
         while not self.held:
             if self.error is not None:
                 raise untraced(self.error)
@@ -711,7 +712,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         return chunk
 
     async def read(self, limit: int, isHeld: bool = False) -> bytes:
-        """Read the whole body, see L{RequestBody.read}; the channel sets it a deadline."""
+        """Read the whole body; see L{RequestBody.read}. The channel enforces a deadline."""
         self.isWhole = True
         return await super().read(limit, isHeld)
 
@@ -722,7 +723,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
             self._channel.holdBody(self, size)
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
-        """Fail, unless all of it has been read, see L{IByteHolder}."""
+        """Fail unless the body is complete; see L{IByteHolder}."""
         if not self.isEnded:
             self.fail(error)
             self.hold(0)
@@ -731,19 +732,19 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     @property
     def isReceived(self) -> bool:
-        """Return whether its end has come, wanted or not."""
+        """Return whether the end of the body was received, even if discarded."""
         return self._decoder.complete
 
     def feed(self, data: bytes) -> bytes:
         """
         Decode a part of the body.
 
-        @param data: Bytes as they came, perhaps beyond the end of the body.
+        @param data: Received bytes, possibly beyond the end of the body.
         @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
         """
         if data:
-            # RFC 9110 section 10.1.1: a client that has begun to send needs no 100 any more.
+            # RFC 9110 section 10.1.1: a client that has begun to send no longer needs a 100.
             self.owesContinue = False
         self._received += len(data)
         decoder = self._decoder
@@ -761,39 +762,40 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     def discard(self) -> None:
         """
-        Drop what has not been read, and the rest as it arrives: the request has ended.
+        Drop unread bytes, and the rest as it arrives, because the request has ended.
 
-        A reader that waits gets L{BodyLost}: nothing would wake it up any more.
+        A waiting reader gets L{BodyLost}, as nothing else would resume it.
         """
         self.isWanted = False
         self.fail(BodyLost("the request ended before its body was read"))
 
     def isLarge(self) -> bool:
-        """Return whether more is to come than a few small reads bring."""
+        """Return whether more bytes are to come than a few small reads deliver."""
         remaining = self._decoder.remaining
         return remaining is None or remaining > self._limits.drainedBody
 
     def blocksNext(self) -> bool:
         """
-        Return whether the connection has to close after a response that is given now.
+        Return whether the connection has to close if the response is sent now.
 
-        Too much of the body may be to come. Or the client waits for C{100 Continue}: then it may
-        send its body next or another request, and the two cannot be told apart.
+        It has to close if too much of the body is to come. It also has to if the client waits for
+        C{100 Continue}: the client may send its body next, or another request, and the two are
+        indistinguishable.
         """
         return not self._decoder.complete and (self.owesContinue or self.isLarge())
 
     def progress(self) -> int:
-        """Count received bytes, in steps that count as progress."""
+        """Return the received bytes in units of progress."""
         return self._received // self._limits.progressSize
 
     # For the stream
 
     def resumeProducing(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._channel.resumeBody()
 
     def pauseProducing(self) -> None:
-        """Let the client wait."""
+        """Pause reading."""
         self._channel.connection.setReading(False)
 
     def stopProducing(self) -> None:

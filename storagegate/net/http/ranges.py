@@ -5,7 +5,7 @@ Byte ranges (RFC 9110 section 14.1.2)::
     range         = first "-" [last] / "-" suffix
     Content-Range = "bytes " first "-" last "/" size / "bytes */" size
 
-Dates of HTTP, read strictly (RFC 9110 section 5.6.7)::
+HTTP dates, parsed strictly (RFC 9110 section 5.6.7)::
 
     IMF-fixdate       Sun, 06 Nov 1994 08:49:37 GMT
     RFC 850           Sunday, 06-Nov-94 08:49:37 GMT
@@ -26,16 +26,16 @@ _UNIT = re.compile(rb"bytes=", re.IGNORECASE)
 _RANGE = re.compile(rb"[ \t]*([0-9]*)[ \t]*-[ \t]*([0-9]*)[ \t]*")
 
 _FAR = 1 << 63
-"""Past every file. A larger number means the same, so it is not read."""
+"""An offset past the end of any file; larger numbers are replaced by it."""
 
 
 @frozen
 class ByteRange:
     """
-    Bytes of something whose size is known.
+    A range of a representation of known size.
 
     @ivar first: Offset of the first byte.
-    @ivar last: Offset of the last byte, which belongs to it.
+    @ivar last: Offset of the last byte, inclusive.
     """
 
     first: int
@@ -43,28 +43,28 @@ class ByteRange:
 
     @property
     def length(self) -> int:
-        """Count the bytes."""
+        """Return the number of bytes."""
         return self.last - self.first + 1
 
     def contentRange(self, size: int) -> bytes:
-        """Write the C{Content-Range} of a response, for the size of the whole in bytes."""
+        """Format C{Content-Range} for a representation of C{size} bytes."""
         return b"bytes %d-%d/%d" % (self.first, self.last, size)
 
 
 @frozen
 class RangeSpec:
     """
-    The range of a request, before the size is known.
+    A requested range, before the size is known.
 
-    @ivar first: Offset of the first byte; L{None} if the last C{last} bytes are meant.
-    @ivar last: Offset of the last byte, past every file if there was none.
+    @ivar first: Offset of the first byte; C{None} for the last C{last} bytes.
+    @ivar last: Offset of the last byte, or past the end of any file.
     """
 
     first: int | None
     last: int
 
     def within(self, size: int) -> ByteRange | None:
-        """Return the bytes within a whole of C{size} bytes; L{None} if none of them is in it."""
+        """Return the range within C{size} bytes; C{None} if it is not satisfiable."""
         if self.first is None:
             first, last = max(0, size - self.last), size - 1
         else:
@@ -74,10 +74,10 @@ class RangeSpec:
 
 def parseRangeSpecs(value: bytes) -> Sequence[RangeSpec] | None:
     """
-    Read a C{Range}.
+    Parse a C{Range}.
 
     @param value: The value of the field, such as C{bytes=0-99,-5}.
-    @return: L{None} if it is not in bytes or cannot be read; such a field is ignored.
+    @return: C{None} if the unit is not bytes or the field is malformed; such a field is ignored.
     """
     unit = _UNIT.match(value)
     if unit is None:
@@ -97,7 +97,7 @@ def parseRangeSpecs(value: bytes) -> Sequence[RangeSpec] | None:
 
 
 def parsePosition(digits: bytes) -> int:
-    """Read an offset of any number of ASCII digits; one that no file reaches is cut."""
+    """Parse an offset of any number of ASCII digits, capped at an offset past any file."""
     try:
         return parseDecimal(digits, _FAR)
     except ValueError:
@@ -106,11 +106,11 @@ def parsePosition(digits: bytes) -> int:
 
 def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | None:
     """
-    Read a C{Range}.
+    Parse a C{Range}.
 
-    @param value: The value of the field; L{None} if the request has none.
-    @param size: Bytes in the whole representation.
-    @return: The ranges within it; L{None} if there is no such field, or it is to be ignored.
+    @param value: The value of the field, or C{None}.
+    @param size: The size of the representation in bytes.
+    @return: The satisfiable ranges; C{None} if the field is absent or to be ignored.
     """
     if value is None:
         return None
@@ -122,7 +122,7 @@ def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | No
 
 
 def unsatisfiedRange(size: int) -> bytes:
-    """Write the C{Content-Range} of a 416."""
+    """Format the C{Content-Range} of a 416."""
     return b"bytes */%d" % size
 
 
@@ -145,22 +145,22 @@ _FORMS = (
 _LONGEST = len("Wednesday, 06-Nov-94 08:49:37 GMT")
 
 _CENTURY_TURN = 70
-"""Two-digit years from here on are of the last century: RFC 850 dates ended with it."""
+"""Two-digit years from this one on belong to the last century, when RFC 850 dates were used."""
 
 
 def parseHttpDate(value: bytes) -> int | None:
     """
-    Read an HTTP date in any of its three forms.
+    Parse an HTTP date in any of its three forms.
 
     @param value: A date as in RFC 9110, section 5.6.7; white space around it is ignored.
-    @return: Seconds since the epoch; L{None} if it is not such a date.
+    @return: Seconds since the epoch; C{None} if the date is invalid.
     """
     value = value.strip(b" \t")
-    # Checked here too, so that no long text stays in the cache.
+    # Checked first, so that no long text stays in the cache.
     return _parse(value) if len(value) <= _LONGEST else None
 
 
-# A thousand clients that ask again for one file send one text: 0.1 microseconds instead of 3.
+# A thousand clients that revalidate a file send the same text: 0.1 microseconds instead of 3.
 @lru_cache(maxsize=256)
 def _parse(value: bytes) -> int | None:
     for pattern in _FORMS:
@@ -178,39 +178,38 @@ def _parse(value: bytes) -> int | None:
 
 @lru_cache(maxsize=4096)
 def formatHttpDate(seconds: int) -> bytes:
-    """Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch."""
+    """Format seconds since the epoch as C{Thu, 01 Jan 2026 00:00:00 GMT}."""
     return formatdate(seconds, usegmt=True).encode()
 
 
 def changedSince(value: bytes | None, modified: int) -> bool | None:
     """
-    Return whether something has changed since the date that a conditional request names.
+    Return whether a representation has changed since the date of a conditional request.
 
-    @param value: The date in C{If-Modified-Since} or the like; L{None} if the request has none.
-    @param modified: When it was last modified, in whole seconds as C{Last-Modified} shows it.
-    @return: L{None} without a date that can be read: then there is no such condition.
+    @param value: The date in C{If-Modified-Since} or C{If-Unmodified-Since}, or C{None}.
+    @param modified: The time of the last modification, in whole seconds as in C{Last-Modified}.
+    @return: C{None} without a valid date, in which case there is no condition.
     """
     since = None if value is None else parseHttpDate(value)
     return None if since is None else modified > since
 
 
 CLEARLY_OLDER_SECONDS = 60
-"""
-How long ago something must have been modified for its date to tell two versions apart: a date has
-whole seconds, and clocks of machines differ. Apache httpd has the same number.
-"""
+"""Minimum age of a modification for its date to distinguish two versions: dates have whole seconds,
+and the clocks of machines differ. Apache httpd uses the same value."""
 
 
 def rangeHolds(value: bytes, etag: bytes | None, modified: int | None, now: float) -> bool:
     """
-    Return whether C{If-Range} names what there is now, so that the range counts: by a strong
-    comparison (RFC 9110 section 13.1.5). A weak tag, a list, and a date that is not clearly older
-    than the request could join two versions.
+    Return whether C{If-Range} matches the current representation, so that the range applies.
 
-    @param value: The field's.
-    @param etag: The C{ETag} as it is sent; L{None} without one.
-    @param modified: C{Last-Modified}, in seconds since the epoch; L{None} without one.
-    @param now: Seconds since the epoch.
+    The comparison is strong (RFC 9110 section 13.1.5). A weak tag, a list, or a date that is not
+    clearly older than the request could join two versions.
+
+    @param value: The value of the field.
+    @param etag: The C{ETag} as sent, or C{None}.
+    @param modified: C{Last-Modified} in seconds since the epoch, or C{None}.
+    @param now: The time in seconds since the epoch.
     """
     value = value.strip(b" \t")
     if value[:1] == b'"':
@@ -221,10 +220,7 @@ def rangeHolds(value: bytes, etag: bytes | None, modified: int | None, now: floa
 
 
 def utcSeconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-    """
-    Return seconds since the epoch; L{None} for a moment that the calendar does not have, and a leap
-    second.
-    """
+    """Return seconds since the epoch; C{None} for an invalid date or a leap second."""
     try:
         return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp())
     except ValueError:

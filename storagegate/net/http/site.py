@@ -1,9 +1,9 @@
 """
-The site of a listener: its connections, their timeouts and limits; and resources whose requests are
+The site of a listener (its connections, timeouts and limits), and resources whose requests are
 handled by coroutines.
 
-A handler's exception becomes a response here and nowhere else; the framework, whose handlers may
-respond to errors themselves, has its own code for that.
+Exceptions of handlers become responses only here; the framework, whose handlers may respond to
+errors themselves, has its own code for that.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -35,7 +35,7 @@ from storagegate.net.http.interfaces import (
 from storagegate.net.http.message import ChannelRequest, plainText, rejection
 from storagegate.net.scheduling import InputScheduler
 
-# twisted.web.server.NOT_DONE_YET, whose module takes 50 ms to import; a test compares.
+# twisted.web.server.NOT_DONE_YET; its module takes 50 ms to import. A test compares them.
 _NOT_DONE_YET = 1
 
 Shape = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
@@ -46,7 +46,7 @@ _log = Logger()
 
 @implementer(INativeResource, IResource)
 class NativeResource:
-    """A leaf that handles requests of the channel; a subclass says how."""
+    """A leaf resource that handles channel requests in L{answer}, which subclasses implement."""
 
     isLeaf = True
 
@@ -55,12 +55,12 @@ class NativeResource:
         raise NotImplementedError
 
     def render(self, request: Any) -> int:
-        """Handle a request of the channel, or the stock one that stands for it."""
+        """Handle a channel request, or the stock request that represents it."""
         self.answer(request if isinstance(request, ChannelRequest) else request.raw)
         return _NOT_DONE_YET
 
     def getChildWithDefault(self, name: bytes, request: Any) -> "NativeResource":
-        """Return this very resource: it handles the whole path."""
+        """Return this resource, as it handles the whole path."""
         return self
 
     def putChild(self, path: bytes, child: Any) -> None:
@@ -74,10 +74,10 @@ class NativeResource:
 
 class CoroutineResource(NativeResource):
     """
-    A leaf whose requests are handled by a coroutine.
+    A leaf resource whose requests are handled by a coroutine.
 
-    The first step runs at once, so a handler that waits for nothing costs no Deferred. When the
-    client goes away, the Deferred that the coroutine waits for is cancelled.
+    The first step runs synchronously, so a handler that does not wait costs no Deferred. When the
+    client disconnects, the Deferred that the coroutine waits for is cancelled.
     """
 
     def __init__(
@@ -114,24 +114,24 @@ class _RequestTask(Task):
         self._describeError = describeError
 
     def onSuspend(self) -> None:
-        """Cancel the handler if the client goes away."""
+        """Cancel the handler if the client disconnects."""
         self._request.onDisconnect(self.cancel)
 
     def onResult(self, value: None) -> None:
-        """Check that there is a response."""
+        """Check that the handler has responded."""
         request = self._request
         if not (request.finished or request.disconnected):
             self.onError(RuntimeError("the handler returned without finishing the response"))
 
     def onError(self, error: BaseException) -> None:
-        """Respond to the error, or drop a connection with half a response."""
+        """Respond to the error, or drop a connection with a partial response."""
         request = self._request
         if request.disconnected:
-            # The handler was cancelled: the errors that this causes are expected.
+            # The handler was cancelled, which causes these errors.
             if not isinstance(error, (CancelledError, BodyLost, ClientLost)):
                 _log.failure("a handler failed after its client had gone", Failure(error))
         elif request.finished:
-            # A body that is read after the response is lost.
+            # The body is discarded once the response is sent.
             if not isinstance(error, BodyLost):
                 _log.failure("a handler failed after its response", Failure(error))
         elif request.started:
@@ -146,7 +146,7 @@ class _RequestTask(Task):
                     _log.failure("a handler failed", Failure(error))
                 request.respond(code, headers, body)
             except Exception:
-                # The first error is the more useful one.
+                # Log the first error, which is more useful.
                 _log.failure("a handler failed", Failure(error))
                 _log.failure("and so did the description of its error")
                 request.abort()
@@ -157,14 +157,14 @@ class Site(Factory):
     """
     Serves a resource.
 
-    @ivar resource: The root. It may be exchanged: a request stays with the one that it began with.
-        Without one, no request may come: the reactor does not run yet.
-    @ivar now: The time, up to a second old: a request reads no clock.
+    @ivar resource: The root. It may be replaced; a request keeps the root that it began with. It
+        may be C{None} only before the reactor runs.
+    @ivar now: The time, up to a second old, so that requests need not read the clock.
     @ivar requests: Requests in flight; the channels count them.
     @ivar draining: Whether C{drain} was called.
-    @ivar scheduler: Divides time among the connections.
-    @ivar shares: What each address has of the connections and the requests.
-    @ivar trust: Decides which proxies may name the client whose share a request counts in.
+    @ivar scheduler: Divides time between the connections.
+    @ivar shares: The counts of connections and requests for each address.
+    @ivar trust: Decides which proxies may name the client of a request, for its share.
     """
 
     noisy = False
@@ -180,10 +180,10 @@ class Site(Factory):
     ) -> None:
         """
         @param limits: The limits of all connections of the listener.
-        @param reactor: Its clock is read once a second.
+        @param reactor: The reactor; its clock is read once a second.
         @param describeRejection: Returns the content type and the body of the response to a request
             that never reaches the resource.
-        @param budget: Counts bodies that are read whole.
+        @param budget: Counts the bytes of bodies read into memory.
         """
         self.resource: Any = resource
         self._describeRejection = describeRejection
@@ -211,7 +211,7 @@ class Site(Factory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """Return what TLS clients may negotiate: most offer HTTP/2 first."""
+        """Return the protocols that TLS clients may negotiate; most offer HTTP/2 first."""
         return [b"http/1.1"]
 
     @property
@@ -223,20 +223,20 @@ class Site(Factory):
         """
         Close every connection: idle ones now, busy ones after their response.
 
-        A connection is idle if no byte of a request has come, also none that the kernel still
-        holds: those are read before. New connections are refused; the caller closes the port.
+        A connection is idle if no byte of a request has arrived; bytes in the kernel are read
+        first. New connections are refused; the caller closes the port.
 
-        @param graceSeconds: Connections that are left after so long are aborted.
-        @param idleGraceSeconds: How long idle ones may stay, where another process serves the same
-            address: the next request gets a response that says that the connection closes, so that
-            no request crosses with a close.
+        @param graceSeconds: Connections still open after this time are aborted.
+        @param idleGraceSeconds: Time that idle connections may stay open while another process
+            serves the same address. The response to the next request announces the close, so that
+            no request is lost to it.
         @return: Fires when all are closed.
         """
         self.draining = True
         if not self._channels:
             return succeed(None)
-        # And two iterations of the reactor, which runs calls that are due before it reads sockets:
-        # the process may have been stopped for longer than the grace.
+        # Then two more reactor iterations, as the reactor runs due calls before it reads sockets:
+        # the process may have been suspended for longer than the grace.
         pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
 
         def abortAll() -> None:
@@ -288,8 +288,8 @@ class Site(Factory):
 
     def bodyReadSize(self) -> int:
         """
-        Return how many bytes one read may bring: large reads cost less time, but with many
-        requests in flight their memory counts.
+        Return the size of a read for a large body. Large reads take less time, but with many
+        requests in flight their memory matters.
         """
         limits = self.limits
         share = limits.bodyReads // max(self.requests, 1)
@@ -300,7 +300,7 @@ class Site(Factory):
         return rejection(error, *self._describeRejection(error))
 
     def requestReceived(self, request: ChannelRequest, share: AddressShare) -> None:
-        """Let the resource handle a request, or refuse it if too many are in flight."""
+        """Pass a request to the resource, or refuse it if too many are in flight."""
         if share.calls > self._requestShare or self.requests > self.limits.maxRequests:
             contentType, body = self._describeRejection(
                 BadRequest(503, "Too many requests are being answered")
@@ -322,7 +322,7 @@ class Site(Factory):
         return share if client == request.clientHost else self.shares.of(client)
 
     def webRequest(self, request: ChannelRequest) -> Any:
-        """Make the stock Twisted request that stands for C{request}."""
+        """Make the stock Twisted request that represents C{request}."""
         return self._webSite().webRequest(request)
 
     def serveMounted(

@@ -2,9 +2,9 @@
 Stock resources of twisted.web on the channel.
 
 A stock resource (C{static.File}, C{WSGIResource}, Autobahn's C{WebSocketResource}) gets a real
-C{twisted.web.server.Request}, made from the channel's own when it is needed, so that it behaves
-exactly as such resources expect. L{_WebChannel} stands for that request's HTTP channel: it turns
-what the request writes into the response of the channel's own.
+C{twisted.web.server.Request}, made from the channel's request on demand, so that it behaves exactly
+as such resources expect. L{_WebChannel} acts as the HTTP channel of the stock request: it converts
+the output of the request into the response of the channel's request.
 """
 
 from io import BytesIO
@@ -34,16 +34,16 @@ _log = Logger()
 
 
 class WebSite:
-    """Finds the resource for a request, buffers the body, and lets the resource render."""
+    """Finds the resource for a request, buffers the body, and renders the resource."""
 
     def __init__(self, resource: IResource, limits: HTTPLimits, reactor: IReactorTime) -> None:
         self._limits = limits
         self._reactor = reactor
-        # For its traversal and its sessions; it never sees a connection.
+        # Used for traversal and sessions; it never has a connection.
         self._site = server.Site(resource, reactor=reactor)
 
     def webRequest(self, raw: ChannelRequest) -> "_WebRequest":
-        """Make the stock request that stands for C{raw}, without its body."""
+        """Make the stock request that represents C{raw}, without its body."""
         web = _WebRequest(_WebChannel(raw, self._site, self._reactor))
         for name, value in raw.headerList:
             web.requestHeaders.addRawHeader(name, value)
@@ -65,7 +65,7 @@ class WebSite:
     def serveMounted(
         self, raw: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
-        """Let another tree respond, which is mounted at the first segments of the path."""
+        """Let another tree respond, mounted at the first segments of the path."""
         web: _WebRequest = raw.web
         web.channel.reply = reply
         web.prepath, web.postpath = web.segments[:prefix], web.segments[prefix:]
@@ -85,7 +85,7 @@ class WebSite:
         Deferred.fromCoroutine(self._render(web, resource))
 
     async def _render(self, web: "_WebRequest", resource: IResource) -> None:
-        """Read the body, and let a resource render."""
+        """Read the body, and render a resource."""
         try:
             web.receive(await web.raw.body.read(self._limits.webBodySize), resource)
         except BodyTooLarge:
@@ -95,7 +95,7 @@ class WebSite:
             fields = [(b"Content-Type", b"text/plain"), (b"Retry-After", b"1")]
             web.channel.reply.respond(429, fields, error.message.encode() + b"\n")
         except BodyLost:
-            # The client has gone.
+            # The client has disconnected.
             return
         except Exception:
             _log.failure("a body was lost")
@@ -104,10 +104,10 @@ class WebSite:
 
 class _WebRequest(server.Request):
     """
-    A stock request that stands for one of the channel.
+    A stock request that represents a channel request.
 
-    @ivar segments: Those of its path, unquoted one by one.
-    @ivar sitepath: The segments at which the tree is mounted, as in the names of session cookies.
+    @ivar segments: The segments of the path, each unquoted.
+    @ivar sitepath: The segments that the tree is mounted at, as used in names of session cookies.
     """
 
     channel: Any
@@ -123,12 +123,13 @@ class _WebRequest(server.Request):
 
     def receive(self, content: bytes, resource: IResource | None) -> None:
         """
-        Set the body, and let a resource render.
+        Set the body, and render a resource.
 
-        @param resource: C{None} before the body has come: then only the head is parsed.
+        @param resource: The resource; C{None} before the body has been received, to parse only the
+            head.
         """
         self.content = BytesIO(content)
-        # The stock code learns from the position how long the body is.
+        # The stock code derives the length of the body from the position.
         self.content.seek(len(content))
         self._resource = resource
         if resource is not None:
@@ -137,7 +138,9 @@ class _WebRequest(server.Request):
         self.requestReceived(self.raw.method, self.raw.uri, self.raw.version)
 
     def process(self) -> None:
-        """Render. The stock code finds the resource here; this one was found before the body."""
+        """
+        Render. The stock code finds the resource here; this class does so before reading the body.
+        """
         resource, channel = self._resource, self.channel
         if resource is None:
             return
@@ -172,8 +175,8 @@ class _WebChannel:
     """
     The HTTP channel of a stock request.
 
-    @ivar factory: C{None}: there is no access log to write.
-    @ivar reply: Receives the response: the channel's request, unless the tree is mounted.
+    @ivar factory: C{None}, as there is no access log to write.
+    @ivar reply: The receiver of the response: the channel's request, unless the tree is mounted.
     @ivar web: The stock request.
     """
 
@@ -201,13 +204,13 @@ class _WebChannel:
         self._taken, self._leftover = self.raw.takeTransport()
 
     def deliverLeftover(self) -> None:
-        """Pass the bytes that came after the request to the protocol that took the transport."""
+        """Pass the bytes after the request to the protocol that took over the transport."""
         if self._leftover:
             taker = getattr(self._taken, "wrappedProtocol", None) or self._taken.protocol
             taker.dataReceived(self._leftover)
 
     def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
-        """Hand the connection to Twisted's own WebSocket."""
+        """Hand over the connection to Twisted's WebSocket."""
         self.raw.upgrade(protocol)
 
     def getPeer(self) -> Any:
@@ -262,7 +265,7 @@ class _WebChannel:
     # Producers
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Let a producer follow the pace of the client."""
+        """Apply the client's back pressure to a producer."""
         if not streaming:
             self._pull = producer = _PullLoop(producer, self.raw, self._reactor)
 
@@ -287,7 +290,7 @@ class _WebChannel:
 
 
 class _PullLoop:
-    """Resumes a pull producer once in a reactor iteration, while the client reads."""
+    """Resumes a pull producer once per reactor iteration, while the client reads."""
 
     def __init__(self, producer: Any, raw: ChannelRequest, reactor: IReactorTime) -> None:
         self._producer = producer
@@ -307,7 +310,7 @@ class _PullLoop:
             self._next = self._reactor.callLater(0, self._pull)
 
     def _pull(self) -> None:
-        # Before the call, so that the producer can stop it by writing or ending.
+        # Scheduled before the call, so that the producer can cancel it by writing or ending.
         self._next = self._reactor.callLater(0, self._pull)
         try:
             self._producer.resumeProducing()

@@ -1,11 +1,11 @@
 """
 One WebSocket connection with its limits.
 
-Autobahn reads frames, inflates, and checks the grammar. L{WebSocketConnection} adds bounds to what
-is read and queued, and passes Autobahn small pieces, because it copies all unread bytes per frame.
+Autobahn parses frames, inflates, and checks the grammar. L{WebSocketConnection} bounds its input
+and output, and passes Autobahn small pieces, because it copies all unread bytes for each frame.
 
-L{readPlain} reads most messages without Autobahn: one frame, final, short and not compressed. RFC
-6455 section 5.2, as far as it is read here::
+L{readPlain} parses most messages without Autobahn: a single short, uncompressed frame. The
+supported part of RFC 6455 section 5.2::
 
     frame       = first length mask payload
     first       = %x81 / %x82               a complete message, text or bytes; no extension
@@ -14,7 +14,8 @@ L{readPlain} reads most messages without Autobahn: one frame, final, short and n
     mask        = 4OCTET
     payload     = *OCTET                    each byte XOR one of the mask; text is UTF-8
 
-All other frames, and invalid ones, are left to Autobahn, so that one implementation reports errors.
+All other frames, including invalid ones, are left to Autobahn, so that one implementation reports
+errors.
 """
 
 from collections import deque
@@ -42,27 +43,27 @@ from storagegate.net.websocket.handshake import Handshake
 from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
 
 LONGEST = 4096
-"""Bytes of a message that is read here: for longer ones Autobahn's C code is faster."""
+"""Maximum number of bytes of a message parsed here: for longer ones Autobahn's C code is faster."""
 
 _TEXT, _BINARY = 0x81, 0x82
 
 _CONTROL = 8
-"""The first opcode of control frames, which come between the frames of a message."""
+"""The first opcode of control frames, which may occur between the frames of a message."""
 
 _packShort = Struct("!BBH").pack
 _packLong = Struct("!BBQ").pack
 
 Plain = tuple[bytes, bool, int]
-"""The payload of a message, whether it is bytes, and where the next frame begins."""
+"""The payload of a message, whether it is binary, and the offset of the next frame."""
 
 
 def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
     """
-    Read a message, in a tenth of the time that Autobahn takes.
+    Parse a message, in a tenth of Autobahn's time.
 
     @param data: The unread bytes of the connection.
-    @param at: Where the frame of the message begins.
-    @param limit: Bytes of the message at most.
+    @param at: The offset of the message's frame.
+    @param limit: Maximum number of bytes of the message.
     @return: C{None} if it is incomplete, or left to Autobahn.
     """
     if len(data) - at < 6:
@@ -81,7 +82,7 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
     end = begin + size
     if size > limit or end > len(data) or first not in (_TEXT, _BINARY):
         return None
-    # As large numbers: Python has no faster XOR of all bytes.
+    # As large integers: Python has no faster XOR of bytes.
     mask = int.from_bytes((data[key:begin] * (size // 4 + 1))[:size], "little")
     payload = (int.from_bytes(data[begin:end], "little") ^ mask).to_bytes(size, "little")
     if first == _TEXT and not payload.isascii():
@@ -94,10 +95,10 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
 
 def _longHead(first: int, length: int) -> bytes:
     """
-    Write the head of a frame to a client, without a mask, whose length does not fit in its byte.
+    Encode the head of an unmasked frame with an extended length.
 
-    @param first: Its first byte.
-    @param length: Bytes of the payload, from 126.
+    @param first: The first byte of the frame.
+    @param length: The length of the payload, at least 126.
     """
     if length < 0x10000:
         return _packShort(first, 126, length)
@@ -115,20 +116,21 @@ INTERNAL = 1011
 TRY_LATER = 1013
 
 CUT = b"calls were cut"
-"""The reason of a close for which calls were cancelled; without it, none were."""
+"""The reason of a close that cancelled calls; without it, no call was cancelled."""
 
 MAX_EMPTY_FRAMES = 4096
-"""Empty frames of a message: they are an attack. Of others it may have one for each byte."""
+"""Maximum number of empty frames of a message, as many are an attack. Non-empty frames are limited
+to one per byte."""
 
 _JOINED_FRAMES = 1024
-"""Frames of a message that are held one by one, each in an object of 34 bytes and more."""
+"""Maximum number of frames of a message kept separately, each in an object of at least 34 bytes."""
 
 CLOSE_SECONDS = 5
-"""How long a peer has to send its own close."""
+"""Time for a peer to send its close."""
 
 
 class NullLogger:
-    """A log that drops the errors of clients, which could fill a disk with them."""
+    """A logger that drops errors of clients, which could otherwise fill a disk."""
 
     def __getattr__(self, level: str) -> Callable[..., None]:
         return self._ignore
@@ -138,16 +140,16 @@ class NullLogger:
 
 
 MAX_UNSENT = 64 * 1024 * 1024
-"""Bytes that wait for a peer which reads slowly. Streams pause and it is not read either, so only
-the results of calls in flight can be so many."""
+"""Maximum number of bytes that wait for a slow peer. Streams and reading pause, so only the results
+of calls in flight can be this large."""
 
-# Autobahn copies all unread input for each frame that it reads: this much at most.
+# Autobahn copies all unread input for each frame, so it gets at most this much.
 _PIECE = 4096
 
-# Messages are joined up to this size before they go out.
+# Messages are joined up to this size before they are sent.
 _JOINED = 64 * 1024
 
-# Below this deflate makes messages larger, or not much smaller.
+# Below this size, deflate makes messages larger, or not much smaller.
 _COMPRESSED = 256
 
 _log = Logger()
@@ -158,13 +160,13 @@ class WebSocketConnection(WebSocketServerProtocol):
     """
     One WebSocket.
 
-    @ivar handshake: The request that was accepted.
-    @ivar receiver: Takes its messages.
-    @ivar share: What the client's address has of the server.
-    @ivar hasReceived: Whether input has come since this was last set to C{False}.
-    @ivar isFull: Whether the peer is behind with reading.
-    @ivar isPaused: Whether the peer is not read.
-    @ivar openedAt: When it was made, in seconds of the reactor's clock.
+    @ivar handshake: The accepted handshake.
+    @ivar receiver: The receiver of messages.
+    @ivar share: The server's counts for the client's address.
+    @ivar hasReceived: Whether input has arrived since this was last set to C{False}.
+    @ivar isFull: Whether the peer has fallen behind with reading.
+    @ivar isPaused: Whether reading from the peer is paused.
+    @ivar openedAt: The time of creation, in seconds of the reactor's clock.
     @ivar held: Bytes of an incomplete message.
     """
 
@@ -188,18 +190,19 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.openedAt = 0.0
         self.held = 0
         self.hasReceived = True
-        # Autobahn has it in the class, which takes ten times as long to look up.
+        # Autobahn has it on the class, where the lookup takes ten times as long.
         self.inside_message = False
         self._isPinged = False
-        # Since when a part of a message is known to be here, in seconds of the reactor's clock.
+        # The time since which an incomplete message has been seen, in seconds of the reactor's
+        # clock.
         self._partSince: float | None = None
         self._seenSent = -1
         self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = self._isGone = False
         self._isWanted = True
-        # Whether other connections come first, see InputScheduler.
+        # Whether other connections are served first; see InputScheduler.
         self._isWaiting = False
-        # Input that came while the peer was held, and output until the input has been read.
+        # Input received while reading was paused, and output held until the input has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []
         self._outgoingSize = self._unsent = self._handled = 0
@@ -215,11 +218,11 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.dataReceived(self.handshake.head)
 
     def onConnect(self, request: Any) -> Any:
-        """Agree on the subprotocol, and add fields to the response."""
+        """Select the subprotocol, and add fields to the response."""
         return self.handshake.subprotocol, self.handshake.fields
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End everything."""
+        """End the connection."""
         self._isGone = True
         # Autobahn's own method logs each broken TLS connection as an error.
         self._connectionLost(reason)  # type: ignore[arg-type]
@@ -228,7 +231,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.closeHandshakeTimeoutCall = None
         self._end()
         self.factory.onLost(self)
-        # No cycle is left to the garbage collector, nor half a message in it.
+        # Leave no cycles, and no partial message in them, to the garbage collector.
         del self.receiver
         self.is_open = self.is_closed = self.message_data = None
         self.current_frame = cast(Any, None)
@@ -236,15 +239,15 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def leave(self) -> None:
         """
-        Close behind the next reply after which no call is in flight.
+        Close after the next reply that leaves no call in flight.
 
-        The reply and the close go out in one piece: a client that waits for it receives both, or
-        none.
+        The reply and the close are sent in one piece, so that a waiting client receives both or
+        neither.
         """
         self._isLeaving = True
 
     def _settle(self) -> None:
-        """Send the output that was held back, and close if no call is in flight."""
+        """Send held-back output, and close if no call is in flight."""
         self._isSettling = False
         if self.isOpen and self.receiver.isIdle and not (self._pending or self._isMidway):
             self.goAway()
@@ -253,9 +256,9 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def goAway(self) -> None:
         """
-        Close, because this end stops; drop a peer that was sent a close before.
+        Close, because the server stops; drop a peer that was already sent a close.
 
-        A close without a reason says that every call that was begun is answered.
+        A close without a reason means that every call was answered.
         """
         if not self.isOpen:
             self.abort()
@@ -265,10 +268,10 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def close(self, code: int, reason: bytes = b"") -> None:
         """
-        Send a close, and ignore what the peer sends until its own.
+        Send a close, and ignore further messages until the peer's close.
 
         @param code: One that an endpoint may send.
-        @param reason: UTF-8, 123 bytes at most.
+        @param reason: At most 123 bytes of UTF-8.
         """
         if not self.isOpen or self._isOver:
             return
@@ -277,13 +280,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._end()
         self.sendCloseFrame(code, reason)
         self._flush()
-        # The peer's own close may be behind messages that are not wanted any more.
+        # The peer's close may follow messages that are no longer wanted.
         self._updateReading()
 
     def abort(self) -> None:
         """Drop the connection without a close."""
         self.dropConnection(abort=True)
-        # That does nothing where the connection was dropped before, but is still there.
+        # dropConnection does nothing if the connection was already dropped but still exists.
         if self.transport is not None:
             self.transport.abortConnection()
 
@@ -291,9 +294,10 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Check whether the peer is alive and its message complete. Called every C{pingSeconds}.
 
-        A silent one is pinged; one that sends no pong by the next time, reads nothing of its
-        output, or does not go after the close is dropped. The pong of one that is paused because of
-        its calls is not read: the ping is for its system, which reports that it has gone.
+        A silent peer is pinged. A peer is dropped if it sends no pong by the next check, reads none
+        of its output, or does not disconnect after the close. The pong of a peer that is paused
+        because of its calls is not read: the ping then only makes its system report a lost
+        connection.
         """
         if not self._isMidway or self.isPaused or not self.isOpen:
             self._partSince = None
@@ -317,7 +321,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     @property
     def _isMidway(self) -> bool:
-        """Return whether a part of a message is here."""
+        """Return whether a message is incomplete."""
         return bool(self.data or self.inside_message or self.current_frame is not None)
 
     @property
@@ -350,7 +354,7 @@ class WebSocketConnection(WebSocketServerProtocol):
     # Reading
 
     def dataReceived(self, data: bytes) -> None:
-        """Read the bytes received, until the receiver pauses."""
+        """Process received bytes, until the receiver pauses."""
         self.hasReceived = True
         self.meter.bytesIn += len(data)
         if not self._isDiscarding:
@@ -390,21 +394,21 @@ class WebSocketConnection(WebSocketServerProtocol):
             held = self.message_data_total_length
             frame = self.current_frame
             if frame is not None and frame.opcode < _CONTROL:
-                # Autobahn counts all bytes of a frame as it begins.
+                # Autobahn counts all bytes of a frame at its beginning.
                 held -= frame.length - self.current_frame_masker.pointer()
         if held != self.held:
             self.held = held
             self.factory.budget.update(self, held)
 
     def refuseHeld(self, error: ServiceError) -> None:
-        """Close: no reply could name the incomplete message, see L{IByteHolder}."""
+        """Close, as no reply could name the incomplete message; see L{IByteHolder}."""
         self._fail_connection(TRY_LATER, error.message)
-        # The client may take seconds to go.
+        # The client may take seconds to disconnect.
         self.message_data = self.frame_data = []
         self._joinedFrames = bytearray()
 
     def _readPlain(self) -> None:
-        """Read plain messages without Autobahn, which saves 14 microseconds each."""
+        """Parse plain messages without Autobahn, which saves 14 microseconds each."""
         data, self._pending = self._pending, b""
         at, size = 0, len(data)
         while at < size and self.state == _OPEN and not self.isPaused:
@@ -416,11 +420,12 @@ class WebSocketConnection(WebSocketServerProtocol):
             if at < size:
                 self._checkSlice(1)
         if not self._isDiscarding and (at < size or self._pending):
-            # Input may have come meanwhile; a peer that was sent a close has to send its own.
+            # Input may have arrived in the meantime; a peer that was sent a close has to send its
+            # own.
             self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
-        """Read the next part of a frame, if it is wanted; return whether there may be more."""
+        """Process the next part of a frame, if wanted; return whether there may be more."""
         if self.isPaused or self._isDiscarding or not super().processData():
             return False
         self._checkSlice(0)
@@ -430,7 +435,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Wait if other connections come first.
 
-        @param messages: How many were handled since the last time.
+        @param messages: The number of messages handled since the last call.
         """
         scheduler = self.factory.scheduler
         if not self._handled:
@@ -444,7 +449,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             scheduler.wait(self._endWaiting)
 
     def _endWaiting(self) -> None:
-        """Read on: it is the turn of this connection."""
+        """Resume reading, now that it is this connection's turn."""
         self._isWaiting = False
         self._updateReading()
 
@@ -459,7 +464,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         super().onMessageFrameBegin(length)
         self._fragments += 1
         self._emptyFragments += not length
-        # Compressed frames may bring nothing, too.
+        # Compressed frames may also inflate to nothing.
         isEndless = self._fragments - self._emptyFragments > self.maxMessagePayloadSize
         if isEndless or self._emptyFragments > MAX_EMPTY_FRAMES:
             self._fail_connection(TOO_BIG, "A message has too many frames")
@@ -472,7 +477,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.message_data = []
 
     def onMessageEnd(self) -> None:
-        """Hand a message over."""
+        """Deliver a message."""
         if self.isOpen:
             data = self.message_data
             if self._joinedFrames:
@@ -488,13 +493,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         try:
             self.receiver.received(payload, isBinary)
         except Exception:
-            # No client can cause this: it is a mistake of this package.
+            # No client can cause this; it is a bug in this package.
             _log.failure("a message was not taken")
             self._fail_connection(INTERNAL, "Internal error")
 
     def setReading(self, wanted: bool) -> None:
         """
-        Read on, or let the peer wait.
+        Resume or pause reading.
 
         @param wanted: Whether the session accepts more.
         """
@@ -516,10 +521,10 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def sendText(self, payload: bytes, first: int = _TEXT) -> None:
         """
-        Send a message of text, in one frame.
+        Send a text message in one frame.
 
-        Autobahn's C{sendMessage} applies the limit of input to output, too, and takes as long as
-        the rest of a small call.
+        Autobahn's C{sendMessage} applies the limit of input to output, and takes as long as the
+        rest of a small call.
 
         @param payload: UTF-8, not checked here.
         @param first: The first byte of the frame.
@@ -538,11 +543,11 @@ class WebSocketConnection(WebSocketServerProtocol):
         self.sendData(head + payload)
 
     def sendBinary(self, payload: bytes) -> None:
-        """Send a message of bytes."""
+        """Send a binary message."""
         self.sendText(payload, _BINARY)
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
-        """Send bytes; those that are sent while input is read go out together."""
+        """Send bytes; output written while input is processed is sent together."""
         size = len(data)
         self.meter.bytesOut += size
         if self.isFull:
@@ -559,8 +564,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         if self._outgoingSize >= _JOINED:
             self._flush()
         elif self._isLeaving and not self._isSettling:
-            # Two turns, for delayed calls run before sockets are read: calls that the peer has sent
-            # already are still answered.
+            # Two iterations, as delayed calls run before sockets are read: calls already sent by
+            # the peer are still answered.
             self._isSettling = True
             clock = self.factory.clock
             clock.callLater(0, clock.callLater, 0, self._settle)
@@ -572,7 +577,9 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it has."""
+        """
+        Return a Deferred that fires when the peer has caught up with reading; C{None} if it has.
+        """
         if not self.isFull or self._isOver:
             return None
         waiting: Deferred[None] = Deferred()
@@ -580,13 +587,13 @@ class WebSocketConnection(WebSocketServerProtocol):
         return waiting
 
     def pauseProducing(self) -> None:
-        """Wait for a peer that is behind with reading; its input waits, too."""
+        """Pause writers, and reading from the peer, as the peer has fallen behind with reading."""
         self.isFull = True
         self._unsent = 0
         self._updateReading()
 
     def resumeProducing(self) -> None:
-        """Resume the writers that wait, then the peer's messages."""
+        """Resume waiting writers, then reading from the peer."""
         self.isFull = False
         while self._drained and not self.isFull:
             waiting = self._drained.popleft()
@@ -603,8 +610,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         Close because of an error of the peer.
 
-        RFC 6455 section 7.1.7: its further input is ignored, its own close, too. The connection is
-        closed in one direction, so that the close of this end is not lost.
+        RFC 6455 section 7.1.7: further input is ignored, including the peer's close. Only the
+        sending half is closed, so that the close frame is not lost.
         """
         isNew = not self._isDiscarding
         super()._fail_connection(code, reason)
@@ -623,12 +630,12 @@ class WebSocketConnection(WebSocketServerProtocol):
                 self.transport.loseConnection()
 
     def _closeConnection(self, abort: bool = False) -> None:
-        """Close the connection; after a complete closing handshake without a reset."""
+        """Close the connection, without a reset after a complete closing handshake."""
         self._flush()
         super()._closeConnection(abort and not self.wasClean)
 
 
-# Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
+# These settings take 16 KiB instead of 256 KiB per compressor, for ten thousand connections.
 _WINDOW_BITS = 11
 _MEMORY_LEVEL = 4
 
@@ -646,7 +653,7 @@ class WebSocketFactory(WebSocketServerFactory):
         budget: HeldBytes = PROCESS_BUDGET,
     ) -> None:
         """
-        @param onLost: Called when the connection is gone.
+        @param onLost: Called when a connection has ended.
         @param budget: Counts the bytes of incomplete messages.
         """
         super().__init__(server="", reactor=clock)
@@ -654,14 +661,14 @@ class WebSocketFactory(WebSocketServerFactory):
         self.budget = budget
         self.clock = clock
         self.scheduler = InputScheduler(clock)
-        # Else Autobahn takes its timers from the process's reactor.
+        # Otherwise Autobahn takes its timers from the process's reactor.
         self._batched_timer = SimpleNamespace(call_later=clock.callLater)
         self.setProtocolOptions(
-            # Versions before the RFC have no clients any more.
+            # No clients use versions before the RFC.
             versions=[13],
             maxMessagePayloadSize=limits.maxMessageSize,
             failByDrop=False,
-            # The whole handshake is here when a connection is made.
+            # The handshake is complete when a connection is made.
             openHandshakeTimeout=0,
             closeHandshakeTimeout=CLOSE_SECONDS,
             perMessageCompressionAccept=_acceptDeflate if limits.enableCompression else None,

@@ -1,12 +1,12 @@
 """
-The opening handshake of WebSocket (RFC 6455 section 4.2), as the server has to read it, and the
-origins whose pages may connect.
+The server side of the WebSocket opening handshake (RFC 6455 section 4.2), and the origins whose
+pages may connect.
 
-The request is parsed already; here it is decided whether it becomes a WebSocket.
+The request is already parsed; this module decides whether it becomes a WebSocket.
 
-Two origins are the same if scheme, host and port are (RFC 6454 section 5). A client that sends no
-C{Origin} with its handshake is no browser, and may connect; C{null}, which any sandboxed page can
-send, never may.
+Two origins are the same if their scheme, host and port are equal (RFC 6454 section 5). A client
+that sends no C{Origin} with its handshake is not a browser, and may connect. C{null}, which any
+sandboxed page can send, is always refused.
 """
 
 import re
@@ -23,24 +23,24 @@ from storagegate.core.options import parseDecimal
 VERSION = b"13"
 
 UPGRADE_FIELDS = {"Upgrade": "websocket", "Sec-WebSocket-Version": VERSION.decode("ascii")}
-"""Fields of a response with status 426, RFC 9110 section 15.5.22 and RFC 6455 section 4.4."""
+"""Fields of a response with status 426 (RFC 9110 section 15.5.22 and RFC 6455 section 4.4)."""
 
-# RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters
-# that would end it, and an IPv6 address has brackets.
+# RFC 6454 section 6.2, in lower case, as browsers send it. A host has no characters that would end
+# it, and an IPv6 address has brackets.
 _HOST = r"(?P<host>\[[0-9a-f:.]{2,45}\]|[^\s/?#@:\[\]\\*]{1,253})(?::(?P<port>[0-9]{1,5}))?"
 _ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{0,40}})://{_HOST}")
 _AUTHORITY = re.compile(_HOST)
 
 ANY = "*"
-"""Among the allowed origins: the pages of any origin."""
+"""An allowed origin that stands for any origin."""
 
 
 @frozen
 class Origin:
     """
-    Where a page is from.
+    The origin of a page.
 
-    @ivar port: C{None} where the scheme has no port.
+    @ivar port: The port; C{None} if the scheme has none.
     """
 
     scheme: str
@@ -50,7 +50,7 @@ class Origin:
 
 def parseOrigin(text: str) -> Origin | None:
     """
-    Read an origin; C{None} if it is none, or C{null}.
+    Parse an origin; return C{None} if it is invalid or C{null}.
 
     @param text: The field C{Origin} of a handshake, or an allowed origin.
     """
@@ -62,13 +62,13 @@ def parseOrigin(text: str) -> Origin | None:
 
 
 class OriginRule:
-    """Says which origins may connect."""
+    """Decides which origins may connect."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """
-        @param allowed: Origins such as C{https://example.com}; C{*} for all of them; none for the
+        @param allowed: Origins such as C{https://example.com}; C{*} for any; empty for only the
             host's own pages.
-        @raise ValueError: If one is no origin.
+        @raise ValueError: If an item is not an origin.
         """
         self._isOpen = False
         self._allowed: set[Origin] = set()
@@ -85,7 +85,7 @@ class OriginRule:
         """
         Return whether a page may connect.
 
-        @param origin: The field of that name, if there was one.
+        @param origin: The C{Origin} field, or C{None}.
         @param host: The field C{Host}.
         @param secure: Whether the connection is encrypted.
         """
@@ -102,7 +102,7 @@ class OriginRule:
 def _isOwn(page: Origin, host: str, secure: bool) -> bool:
     """Return whether a page is from the host that it connects to."""
     found = _AUTHORITY.fullmatch(host.lower())
-    # A proxy may end the encryption, but none adds it for a page without.
+    # A proxy may terminate TLS, but does not add it for a page without TLS.
     schemes = (HTTPS,) if secure else SCHEMES
     if found is None or page.scheme not in schemes:
         return False
@@ -117,7 +117,7 @@ def _port(digits: str | None, scheme: str) -> int | None:
 
 class HandshakeRefused(ServiceError):
     """
-    A request that does not become a WebSocket.
+    A request does not become a WebSocket.
 
     @ivar headers: Header fields of the response.
     """
@@ -137,9 +137,9 @@ class Handshake:
     """
     A request that becomes a WebSocket.
 
-    @ivar subprotocol: The requested one that was accepted; C{None} if none is.
-    @ivar head: The request again, with the fields that Autobahn needs.
-    @ivar fields: Further fields of the response; several values for one that is repeated.
+    @ivar subprotocol: The accepted subprotocol, or C{None}.
+    @ivar head: The request head rewritten with the fields that Autobahn needs.
+    @ivar fields: Additional fields of the response; a repeated field has several values.
     """
 
     subprotocol: str | None
@@ -158,15 +158,16 @@ def readHandshake(
     isCompressed: bool = False,
 ) -> Handshake:
     """
-    Read a request for a WebSocket.
+    Validate a request for a WebSocket.
 
     @param headers: Names in lower case, repeated fields joined by commas.
-    @param host: The host that the client requested, with its port if it named one.
+    @param host: The requested host, with its port if given.
     @param secure: Whether the client's connection is encrypted.
     @param origins: The rule for the field C{Origin}.
-    @param subprotocols: Those that are known; the first of the client's that is one is accepted.
-    @param isCompressed: Whether permessage-deflate may be agreed on.
-    @raise HandshakeRefused: If it is none, or may not be one.
+    @param subprotocols: The supported subprotocols; the first match in the client's list is
+        accepted.
+    @param isCompressed: Whether permessage-deflate may be negotiated.
+    @raise HandshakeRefused: If the request is invalid or not allowed.
     """
     if method != b"GET":
         raise HandshakeRefused(
@@ -201,7 +202,7 @@ def readHandshake(
 
 def isUpgrade(headers: Mapping[bytes, bytes]) -> bool:
     """
-    Return whether a request wants to become a WebSocket.
+    Return whether a request asks for an upgrade to WebSocket.
 
     @param headers: Names in lower case, repeated fields joined by commas.
     """
@@ -214,8 +215,8 @@ def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
 
 def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
     """
-    Write the request again for Autobahn, with the fields that it needs and no others: origin and
-    host are checked already.
+    Rewrite the request for Autobahn with only the fields that it needs, as origin and host are
+    already checked.
     """
     lines = [
         b"GET / HTTP/1.1",

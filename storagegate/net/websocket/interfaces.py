@@ -1,4 +1,4 @@
-"""The limits of WebSockets, and what a connection needs of those that use it."""
+"""The limits of WebSockets, and the interfaces that a connection requires of its users."""
 
 from typing import Any, Protocol
 
@@ -21,10 +21,11 @@ class WebSocketLimits:
     The limits of the WebSockets of a server.
 
     @ivar enableCompression: Whether permessage-deflate is offered.
-    @ivar allowedOrigins: Whose pages may connect, C{*} for all; empty for those of the same host.
-    @ivar maxMessageSize: Bytes of a message, inflated.
-    @ivar maxConnections: Connections at a time.
-    @ivar maxConnectionsPerAddress: How many of them one address may have; C{None} for three
+    @ivar allowedOrigins: The origins whose pages may connect, C{*} for all; empty for only the same
+        host.
+    @ivar maxMessageSize: Maximum number of bytes of an inflated message.
+    @ivar maxConnections: Maximum number of concurrent connections.
+    @ivar maxConnectionsPerAddress: Maximum number of connections of one address; C{None} for three
         quarters.
     @ivar pingSeconds: Seconds without input after which a ping is sent.
     """
@@ -40,7 +41,7 @@ class WebSocketLimits:
 
 
 class WebSocketMeter(Protocol):
-    """Counts what passes the WebSockets of a server."""
+    """Counts the traffic of a server's WebSockets."""
 
     bytesIn: int
     bytesOut: int
@@ -52,15 +53,15 @@ class WebSocketMeter(Protocol):
         """
         Count the end of a connection.
 
-        @param seconds: How long it was open.
+        @param seconds: The duration of the connection.
         """
 
 
 class Receiver(Protocol):
     """
-    What takes the messages of a connection.
+    Receives the messages of a connection.
 
-    @ivar isIdle: Whether nothing is left to be answered.
+    @ivar isIdle: Whether no reply is outstanding.
     """
 
     @property
@@ -68,17 +69,17 @@ class Receiver(Protocol):
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
-        Take a message.
+        Receive a message.
 
         @param payload: The whole message, inflated; text is valid UTF-8.
-        @param isBinary: Whether its opcode is that of bytes.
+        @param isBinary: Whether it is a binary message.
         """
 
     def whenIdle(self) -> Deferred[None]:
-        """Wait until nothing is left to be answered."""
+        """Wait until no reply is outstanding."""
 
     def lost(self) -> None:
-        """Take no more messages: the connection ends. Called once."""
+        """Stop receiving messages, as the connection ends. Called once."""
 
     def forget(self) -> None:
-        """Drop what refers to the connection, so that no cycle is left: it is gone."""
+        """Drop references to the closed connection, so that no cycle is left."""

@@ -1,7 +1,7 @@
 """
-The WebSockets of a listener: handshakes, their number, their pings, and their end.
+The WebSockets of a listener: handshakes, limits, pings and shutdown.
 
-The module of connections imports Autobahn, which takes 6 MB and 60 ms: it is imported with the
+The module of connections imports Autobahn, which takes 6 MB and 60 ms, so it is imported on the
 first handshake.
 """
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @define(eq=False)
 class WebSocketCounts:
     """
-    What has passed the WebSockets of a server.
+    The traffic counts of a server's WebSockets.
 
-    @ivar accepted: WebSockets that were opened.
-    @ivar closed: Those of them that are gone.
+    @ivar accepted: WebSockets opened.
+    @ivar closed: WebSockets that have ended.
     """
 
     bytesIn: int = 0
@@ -50,14 +50,14 @@ class WebSocketCounts:
         """
         Count the end of a connection.
 
-        @param seconds: How long it was open.
+        @param seconds: The duration of the connection.
         """
         self.closed += 1
 
 
 class WebSocketServer:
     """
-    Makes WebSockets of requests, and closes them.
+    Upgrades requests to WebSockets, and closes them.
 
     @ivar counts: Counts connections, messages and bytes.
     """
@@ -71,9 +71,9 @@ class WebSocketServer:
         budget: HeldBytes = PROCESS_BUDGET,
     ) -> None:
         """
-        @param limits: Those of all WebSockets together, and of each.
+        @param limits: The limits of all WebSockets together, and of each.
         @param meter: Counts connections, messages and bytes.
-        @param onDraining: Called when no further WebSockets are taken.
+        @param onDraining: Called when no further WebSockets are accepted.
         @param budget: Counts the bytes of incomplete messages.
         """
         self.limits = limits
@@ -106,13 +106,13 @@ class WebSocketServer:
         subprotocols: Sequence[str],
     ) -> Handshake:
         """
-        Read a request for a WebSocket.
+        Validate a request for a WebSocket.
 
-        @param address: The client's, as a trusted proxy may say.
-        @param host: The host that the client requested, with its port if it named one.
+        @param address: The client's address, as reported by trusted proxies.
+        @param host: The requested host, with its port if given.
         @param secure: Whether the client's connection is encrypted.
-        @param subprotocols: Those that are known.
-        @raise HandshakeRefused: If it is none, or may not be one now.
+        @param subprotocols: The supported subprotocols.
+        @raise HandshakeRefused: If the request is invalid or cannot be accepted now.
         """
         if self._factory is None:
             from storagegate.net.websocket.connection import WebSocketFactory
@@ -148,12 +148,12 @@ class WebSocketServer:
         makeReceiver: "Callable[[WebSocketConnection], Receiver]",
     ) -> None:
         """
-        Make a WebSocket of a request.
+        Upgrade a request to a WebSocket.
 
-        @param raw: The request that L{readHandshake} has read; the client is there.
-        @param makeReceiver: Makes what takes the messages of the connection.
-        @raise HandshakeRefused: If the server has become full, or drains, since then. Nothing has
-            been sent.
+        @param raw: The request validated by L{readHandshake}; its client must be connected.
+        @param makeReceiver: Makes the receiver of the connection's messages.
+        @raise HandshakeRefused: If the server has become full or begun to drain. Nothing has been
+            sent.
         """
         assert self._factory is not None
         self._checkCapacity(address)
@@ -169,7 +169,7 @@ class WebSocketServer:
         try:
             raw.upgrade(connection)
         except BaseException:
-            # A request that came without a connection.
+            # The request has no connection.
             self._forget(connection)
             raise
         if self._isLeaving:
@@ -177,14 +177,14 @@ class WebSocketServer:
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Take no further WebSockets, and close each when what it has sent is answered.
+        Stop accepting WebSockets, and close each one when its calls are answered.
 
-        @param graceSeconds: After this, all are closed, and clients that do not go then are
-            dropped soon.
-        @param idleGraceSeconds: How long WebSockets, and their messages, are taken before, where
-            another process serves the same address. A WebSocket on which nothing is in flight is
-            closed meanwhile behind a reply, so that no call crosses with the close.
-        @return: Fires when all connections are gone.
+        @param graceSeconds: After this time all are closed, and clients that stay connected are
+            soon dropped.
+        @param idleGraceSeconds: Time that WebSockets and messages are still accepted while another
+            process serves the same address. During it, a WebSocket without calls in flight is
+            closed after a reply, so that no call is lost to the close.
+        @return: Fires when all connections have ended.
         """
         self._graces = graceSeconds, idleGraceSeconds
         if self._factory is None:
@@ -201,7 +201,7 @@ class WebSocketServer:
             self._isLeaving = True
             for connection in list(self._receivers):
                 connection.leave()
-            # And two turns, for delayed calls run before sockets are read.
+            # Then two more iterations, as delayed calls run before sockets are read.
             for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
                 await deferLater(self._clock, seconds)
         self._isDraining = True

@@ -1,4 +1,4 @@
-"""The client's side of a WebSocket in memory, for tests."""
+"""The client side of an in-memory WebSocket, for tests."""
 
 import json as standardJSON
 from collections import deque
@@ -15,11 +15,11 @@ from storagegate.net.websocket.connection import NullLogger
 
 
 class NoMessage(AssertionError):
-    """A test reads a message, and none has come."""
+    """A test reads a message, but none has arrived."""
 
 
 class _ClientProtocol(WebSocketClientProtocol):
-    """Autobahn's client, which keeps the head of the response and what comes behind it."""
+    """Autobahn's client, which keeps the response to the handshake and the messages."""
 
     log = NullLogger()
 
@@ -34,7 +34,7 @@ class _ClientProtocol(WebSocketClientProtocol):
         if not self.isOpened:
             self.response += data
             if not self.response.startswith(b"HTTP/1.1 101 "):
-                # Autobahn would read no further than the status.
+                # Autobahn would stop reading at the status.
                 return
         super().dataReceived(data)
 
@@ -52,10 +52,10 @@ class TestWebSocket:
     """
     A WebSocket of a test client.
 
-    What it sends is handled before the call returns, as far as the server does that without
-    waiting; see C{advance} of the client for the rest.
+    The server handles messages before the call returns, as far as it does not wait; use C{advance}
+    of the client for the rest.
 
-    @ivar response: The response to the handshake as it came, without what follows it.
+    @ivar response: The raw response to the handshake.
     """
 
     __test__ = False
@@ -75,11 +75,11 @@ class TestWebSocket:
     ) -> None:
         """
         @param protocol: The server's side.
-        @param settle: Delivers what is on the way, and runs what is due.
+        @param settle: Delivers bytes in transit, and runs due calls.
         @param address: The IP address of the client.
         @param headers: Further fields of the handshake.
-        @param reading: Whether it reads behind the handshake.
-        @param watch: Called with the connection, before it is used.
+        @param reading: Whether the client reads after the handshake.
+        @param watch: Called with the connection before use.
         """
         secure = url.startswith("wss:")
         fields = dict(headers)
@@ -115,13 +115,13 @@ class TestWebSocket:
 
     @property
     def subprotocol(self) -> str | None:
-        """Return the subprotocol that was agreed on."""
+        """Return the negotiated subprotocol."""
         subprotocol: str | None = self._client.websocket_protocol_in_use
         return subprotocol
 
     @property
     def closeCode(self) -> int | None:
-        """Return the code of the server's close; C{None} before it, and without one."""
+        """Return the code of the server's close; C{None} before the close, or if it has no code."""
         code: int | None = self._client.remoteCloseCode
         return code
 
@@ -136,14 +136,14 @@ class TestWebSocket:
         return self._connection.isOver
 
     def take(self) -> list[str | bytes]:
-        """Return the messages that have come and were not read, without waiting for more."""
+        """Return unread messages, without delivering more, and mark them as read."""
         found = list(self._client.messages)
         self._client.messages.clear()
         return found
 
     @property
     def messages(self) -> list[str | bytes]:
-        """Return the messages that have come and were not read."""
+        """Return unread messages."""
         self._settle()
         return list(self._client.messages)
 
@@ -159,14 +159,14 @@ class TestWebSocket:
         self._settle()
 
     def sendJSON(self, value: Any) -> None:
-        """Send a value as JSON, in a message of text."""
+        """Send a value as JSON, in a text message."""
         self.send(standardJSON.dumps(value))
 
     def receive(self) -> str | bytes:
         """
         Return the next message.
 
-        @raise NoMessage: If none has come.
+        @raise NoMessage: If none has arrived.
         """
         self._settle()
         if not self._client.messages:
@@ -183,7 +183,7 @@ class TestWebSocket:
 
     def setReading(self, wanted: bool) -> None:
         """
-        Read, or not: then the server has to wait after 64 KiB.
+        Resume or pause reading; when paused, the server has to wait after 64 KiB.
 
         @param wanted: Whether it reads.
         """
@@ -191,7 +191,7 @@ class TestWebSocket:
         self._settle()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close."""
+        """Close the WebSocket."""
         self._client.sendClose(code, reason or None)
         self._settle()
 
