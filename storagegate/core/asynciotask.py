@@ -199,8 +199,7 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
             waiting.cancel()
 
     def _cancelled(self, waiting: Deferred[Any]) -> None:
-        """Cancel the coroutine when a caller cancels its Deferred, which therefore fires at once.
-        """
+        """Cancel the coroutine of a cancelled Deferred, which therefore fires at once."""
         self.cancel()
         self._must_cancel = True
 

@@ -197,7 +197,7 @@ class Invoker:
     @ivar services: The services by name.
     @ivar authenticator: Verifies the credentials of calls.
     @ivar observers: The observers of calls.
-    @ivar rateLimit: The limit of methods that have none of their own.
+    @ivar rateLimit: The limit of methods without their own.
     @ivar onUnknown: Called with the transport of a call to an unknown method, which observers do
         not see.
     """

@@ -350,7 +350,7 @@ def _checkGroup(instance: Any, attribute: Any, value: Any) -> None:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Put the name of an option in front of the error of its reader."""
+    """Prefix the error of a reader with the name of the option."""
     try:
         yield
     except OptionError:

@@ -291,7 +291,8 @@ class _Projections:
         return found
 
     def _standing(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a part of the schema as a schema of its own, with the targets of its references.
+        """
+        Return a part of the schema as a standalone schema, with the targets of its references.
         """
         return {**_moved(schema), "definitions": {_PLACE: _moved(self._document)}}
 
