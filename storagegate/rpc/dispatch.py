@@ -715,7 +715,7 @@ class _Next:
     """
     The C{next} of a middleware: runs the rest of the chain when it is awaited.
 
-    A call of it that was not awaited runs when the middleware returns C{None}.
+    If it was called but not awaited, it runs when the middleware returns C{None}.
     """
 
     _run: CallDispatch

@@ -455,7 +455,7 @@ class PeerSession:
 
     @property
     def active(self) -> int:
-        """Count the calls that have not ended, including a message that is being decoded."""
+        """Count the calls that have not ended, and a message that is being decoded."""
         return len(self._calls) + len(self._waiting) + (self._decoding is not None)
 
     @property
