@@ -359,7 +359,7 @@ class TCPConnection(Protocol):
             self._session.whenIdle().addCallback(lambda _: self._close(linger))
 
     def abort(self) -> None:
-        """Drop the connection; output that fits the client's window is still sent."""
+        """Drop the connection; output that the client can read at once is still sent."""
         if self._isClosed or self._channel.secure or self._channel.hasUnsent():
             self.transport.abortConnection()
         else:
