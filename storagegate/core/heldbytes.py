@@ -81,7 +81,7 @@ class HeldBytes:
 
     def update(self, holder: IByteHolder, size: int) -> None:
         """
-        Set how many bytes a holder has, and refuse requests if the total is over the limit.
+        Set how many bytes a holder has, and refuse requests if the total exceeds the limit.
 
         @param holder: The holder; may be refused before this returns.
         @param size: Its bytes; 0 removes the holder.

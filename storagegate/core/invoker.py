@@ -323,7 +323,7 @@ class Invoker:
         @param request: The request, or an asynchronous iterable of streamed ones.
         @param credentials: The credentials; invalid ones are ignored if the method is public.
         @param bound: The method, if it was already looked up for this call.
-        @param receive: Returns the request, or an awaitable of it, in place of C{request}. Called
+        @param receive: Returns the request, or an awaitable of it, instead of C{request}. Called
             after authentication: a client without valid credentials is refused before its request
             is read.
         @return: The result, or an asynchronous iterator of results, to be exhausted or closed.

@@ -115,7 +115,8 @@ Hook = Callable[..., Any]
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 MERGED = "storagegate.merged"
-"""The metadata key of a field whose changes are merged: parts that are not named keep their values.
+"""
+The metadata key of a field whose changes are merged: parts that are not named keep their values.
 """
 
 
@@ -140,7 +141,7 @@ def joinOptions(
 
 def listenArguments(given: Mapping[str, Any], hostname: str | None, reactor: Any) -> dict[str, Any]:
     """
-    Return the arguments of a C{listen} whose first argument is a mapping of them.
+    Return the arguments of a C{listen} that was called with a mapping of them.
 
     @param given: A mapping of C{port}, C{hostname} and C{reactor}; the other arguments take
         precedence.
@@ -153,7 +154,7 @@ def listenArguments(given: Mapping[str, Any], hostname: str | None, reactor: Any
 
 
 class OptionsFunction(Protocol[P, R_co]):
-    """A function whose options are keywords, or one mapping in place of all parameters."""
+    """A function whose options are keywords, or one mapping instead of all parameters."""
 
     @overload
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co: ...
@@ -177,7 +178,7 @@ class TargetOptionsFunction(Protocol[P, R_co]):
 
 def takesMapping(function: Callable[P, R_co]) -> OptionsFunction[P, R_co]:
     """
-    Decorate a function of options to accept one mapping in place of keywords.
+    Decorate a function of options to accept one mapping instead of keywords.
 
     @param function: The function; its first parameter cannot be a mapping itself.
     @raise OptionError: From the returned function, if the mapping has a key that is not a

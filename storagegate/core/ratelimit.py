@@ -35,7 +35,8 @@ the shared counts.
 """
 
 MAX_KEYS = 100_000
-"""The maximum number of keys of a store in memory, about 25 MB: it bounds a flood of invented keys.
+"""
+The maximum number of keys of a store in memory, about 25 MB: it bounds a flood of invented keys.
 """
 
 

@@ -484,7 +484,7 @@ class ResultStream:
         """
         @param results: An iterable other than a mapping or text, perhaps asynchronous.
         @param name: The name of the method, for the error.
-        @raise TypeError: If the results are no stream.
+        @raise TypeError: If the results are not a stream.
         """
         if isinstance(results, AsyncIterable):
             self._items: AsyncIterable[Any] = results

@@ -19,8 +19,9 @@ from twisted.internet.interfaces import IPushProducer
 from storagegate.core.errors import codedError, untraced
 
 MAX_ITEMS = 1_024
-"""The number of items buffered for one consumer: seconds of a busy chat, and a few megabytes at
-most."""
+"""
+The number of items buffered for one consumer: seconds of a busy chat, and a few megabytes at most.
+"""
 
 LOW_ITEMS = 64
 """With this many items buffered, a producer that can wait should: see L{BoundedStream.drained}."""
@@ -381,8 +382,10 @@ class SharedFuture(Generic[T]):
 
 
 class RequestsLost(CancelledError):
-    """A stream of requests broke off: the call was cancelled, its client disconnected, or its
-    deadline passed."""
+    """
+    A stream of requests broke off: the call was cancelled, its client disconnected, or its deadline
+    passed.
+    """
 
 
 class ReadAfterLoss(BaseException):

@@ -89,7 +89,7 @@ class Task:
         Run the coroutine until it waits or ends.
 
         @param result: The outcome of the awaited Deferred.
-        @return: The result for the Deferred's next callback: unchanged, or C{None} in place of a
+        @return: The result for the Deferred's next callback: unchanged, or C{None} instead of a
             failure, which the coroutine has handled.
         """
         first = self._waiting is None

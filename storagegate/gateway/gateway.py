@@ -430,7 +430,7 @@ class ProtocolGateway:
 
     @property
     def discoveryProblem(self) -> str | None:
-        """Return the problem with remote services in one line; C{None} if there is none."""
+        """Return the problem with remote services in one line; C{None} if there is no problem."""
         return None if self._forwarding is None else self._forwarding.problem
 
     @property

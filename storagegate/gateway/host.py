@@ -2,7 +2,7 @@
 The context that the transports of a gateway share, and the set of transports in use.
 
 L{TransportContext} holds the invoker, the clock, the options and the metrics; L{GatewayResources}
-holds what belongs to the process. L{TransportSet} creates, opens and closes transports.
+holds the resources of the process. L{TransportSet} creates, opens and closes transports.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -224,7 +224,7 @@ class TransportSet:
         """
         Serve a service.
 
-        @param service: Passed to every transport, also to those created later.
+        @param service: The service; passed to every transport, including transports created later.
         """
         self._services.append(service)
         for each in self._made.values():

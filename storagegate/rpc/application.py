@@ -144,7 +144,8 @@ class GRPCServerOptions:
     @ivar keepaliveTimeMs: The time without data from the client after which it is pinged.
     @ivar keepaliveTimeoutMs: How long to wait for data after a ping before the connection is
         closed; a minute by default.
-    @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, with no call open.
+    @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, while no call is
+        open.
     @ivar http2MaxPingsWithoutData: How many pings may be sent without data; 0 for no limit. grpc
         core enforces this in clients only: its servers ping as often as C{keepaliveTimeMs}.
     @ivar http2MinTimeBetweenPingsMs: The minimum time between a client's pings.

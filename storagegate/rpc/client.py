@@ -416,7 +416,7 @@ class MethodCaller:
             C{DEADLINE_EXCEEDED}.
         @param waitForReady: Whether to wait for a connection; otherwise the call fails with
             C{UNAVAILABLE} if the server cannot be reached.
-        @param fields: The request's fields, in place of C{request}.
+        @param fields: The request's fields, instead of C{request}.
         @raise ConversionError: If the request does not fit its message.
         @raise ValueError: If the metadata or the deadline is invalid.
         """

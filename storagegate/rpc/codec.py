@@ -454,7 +454,8 @@ class MessageConverters:
 
 
 _POOLS = 64
-"""How many pools have cached converters: one for each loaded proto or client that uses reflection.
+"""
+How many pools have cached converters: one for each loaded proto or client that uses reflection.
 """
 
 _CODECS = 4096

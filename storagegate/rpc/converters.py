@@ -45,8 +45,9 @@ _QUOTED = 60
 """The number of characters of a value in an error: enough to recognise it without copying it."""
 
 _PATH_LENGTH = 240
-"""The maximum length of a path, which may contain keys of the client and be sent in a status
-message."""
+"""
+The maximum length of a path, which may contain keys of the client and be sent in a status message.
+"""
 
 
 class ConversionError(ValueError):
@@ -124,7 +125,8 @@ def asStep(key: Any) -> str:
 
 
 Reader = Callable[[Any, int], Any]
-"""C{read(value, depth)} converts a protobuf value; C{depth} is the depth of the enclosing message.
+"""
+C{read(value, depth)} converts a protobuf value; C{depth} is the depth of the enclosing message.
 """
 
 Put = Callable[[Any, Any, int], None]

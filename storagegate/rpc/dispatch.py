@@ -317,7 +317,9 @@ CHECK_SECONDS = 10.0
 """The interval between two checks for requests that have not arrived."""
 
 _MAX_PEERS = 4096
-"""How many connections' shares are cached while they have no calls: those of a busy server."""
+"""
+How many connections' shares are cached while they have no calls: as many as a busy server has.
+"""
 
 
 class CallRouter:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
 
 QUIET_SHARE = 4
-"""The divisor of the budget that may arrive without sampling."""
+"""C{1 / QUIET_SHARE} of the budget may arrive without sampling."""
 
 SAMPLE_SECONDS = 0.1
 """The sampling interval while little data arrives."""
@@ -30,18 +30,19 @@ LEAST_SAMPLE_SECONDS = 0.01
 """The sampling interval while much data arrives: a fast network delivers 10 MB in this time."""
 
 SAMPLED_SHARE = 32
-"""The divisor of the budget that may arrive between two samples."""
+"""C{1 / SAMPLED_SHARE} of the budget may arrive between two samples."""
 
 _CALM_SECONDS = 1.0
-"""After a pause of this length, sampling restarts at the shortest interval, because the rate is
-unknown."""
+"""
+After a pause of this length, sampling restarts at the shortest interval, because the rate is
+unknown.
+"""
 
 SAMPLE_SHARE = 20
-"""The divisor of the time that sampling may take; a descriptor takes 4 microseconds."""
+"""Sampling may take C{1 / SAMPLE_SHARE} of the time; a descriptor takes 4 microseconds."""
 
 URGENT_SHARE = 4
-"""The same once half of the budget is used; a descriptor that receives data takes 100 microseconds.
-"""
+"""The same when half of the budget is used; a descriptor with input takes 100 microseconds."""
 
 _OVERHEAD = 128
 """The bytes of the headers and frames of a small call."""

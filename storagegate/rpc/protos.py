@@ -669,8 +669,9 @@ def _givePresence(message: DescriptorProto) -> None:
 
 
 def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
-    """Return the field name of each property: its own name if it is an identifier, or a similar
-    one."""
+    """
+    Return the field name of each property: its own name if it is an identifier, or a similar one.
+    """
     camel: dict[str, str] = {}
     names: dict[str, str] = {}
     for key in properties:

@@ -5,9 +5,9 @@ All integers are big-endian::
 
     frame       = version type length payload
     version     = %x01                  1 byte
-    type        = OCTET                 1 byte, one of those below
-    length      = 4OCTET                of the payload in bytes
-    payload     = *OCTET                JSON in UTF-8; that of a ping is anything
+    type        = OCTET                 1 byte, see the table below
+    length      = 4OCTET                length of the payload in bytes
+    payload     = *OCTET                JSON in UTF-8; any bytes in a ping
 
     type    from     payload
     1       client   {service, method, data?, id?, auth?: {token}, deadlineMs?, seq?, traceparent?,
@@ -16,13 +16,13 @@ All integers are big-endian::
     3       server   {error, message, details?, id?}
     4       server   an item of a stream, or {id, data}
     5       server   {} or {id}: the end of a stream
-    6       both     a ping: anything
-    7       both     a pong: what the ping had
-    8       client   {} or {id}: the call is given up
-    9       server   {id}: the request is here (UDP)
+    6       both     a ping: any bytes
+    7       both     a pong: the payload of the ping
+    8       client   {} or {id}: cancels the call
+    9       server   {id}: acknowledges the request (UDP)
     10      client   {data} or {id, data}: an item of the client's stream
     11      client   {} or {id}: its end
-    12      server   {}: no further calls are taken
+    12      server   {}: no further calls are accepted
 
 An C{id} is always the id of the request. Unknown keys are ignored.
 
@@ -124,8 +124,8 @@ class Decoder:
     Buffers bytes until a frame or a line is complete.
 
     @ivar held: How many bytes are buffered.
-    @ivar _data: The buffer. Complete messages are cut out of a L{bytes} object at C{_position}; an
-        incomplete one grows in a L{bytearray}.
+    @ivar _data: The buffer. Complete messages are cut out of a C{bytes} object at C{_position}; an
+        incomplete one grows in a C{bytearray}.
     """
 
     _data: bytes | bytearray = b""

@@ -96,7 +96,7 @@ class Peer(Protocol):
         """
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it already has."""
+        """Wait until the peer has read enough of the output; C{None} if it already has."""
 
     def setReading(self, wanted: bool) -> None:
         """

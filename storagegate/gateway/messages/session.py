@@ -74,7 +74,7 @@ def readId(value: Any) -> MessageId:
     Parse an id: text or an integer.
 
     @param value: The field C{id} of a message; C{None} if it is absent.
-    @raise ServiceError: If it is anything else.
+    @raise ServiceError: If the value is anything else.
     """
     if isinstance(value, str):
         if len(value) <= MAX_ID_LENGTH:
@@ -88,8 +88,10 @@ ITEMS_AHEAD = 8
 """How many items of a client's stream are buffered ahead of its handler."""
 
 ITEMS_OF_A_TURN = 64
-"""Items of a stream that are sent in one reactor iteration, about 2 ms for small items. Without a
-limit, a handler that never awaits would monopolise the reactor."""
+"""
+Items of a stream that are sent in one reactor iteration, about 2 ms for small items. Without a
+limit, a handler that never awaits would monopolise the reactor.
+"""
 
 _log = Logger()
 _limited = RateLimitedLog(_log)
@@ -250,7 +252,7 @@ class PeerCall(Task):
                 self.onError(error)
                 return
             if self._isOver:
-                # The peer is gone.
+                # The peer has disconnected.
                 return
             if sending is not None:
                 self._context.run(Task.__init__, self, resolve(sending))
@@ -391,8 +393,10 @@ class LargeMessage:
         budget.update(self, len(data))
 
     def decode(self) -> Decoded:
-        """Decode the message, in a thread. Errors are returned, because frames would hold a raised
-        one."""
+        """
+        Decode the message, in a thread. Errors are returned, because frames would hold a raised
+        one.
+        """
         try:
             value = JSON.decodeLarge(self._data)
         except ValueError as error:
@@ -400,8 +404,10 @@ class LargeMessage:
         return lambda: value
 
     def refuseHeld(self, error: ServiceError) -> None:
-        """Refuse the message and drop its bytes, see
-        L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}."""
+        """
+        Refuse the message and drop its bytes, see
+        L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}.
+        """
         self.refusal = error
         self.drop()
 
@@ -412,8 +418,10 @@ class LargeMessage:
 
 
 CALLS_OF_A_CONNECTION = 128
-"""The limit of calls in flight of one peer: more than a busy client makes, and few enough to hold
-in memory."""
+"""
+The limit of calls in flight of one peer: more than a busy client makes, and few enough to hold in
+memory.
+"""
 
 
 class PeerSession:
@@ -594,7 +602,7 @@ class PeerSession:
         self.adjust()
 
     def close(self) -> None:
-        """Cancel all calls: the peer is gone."""
+        """Cancel all calls: the peer has disconnected."""
         self._isClosed = True
         if self._decoding is not None:
             self._decoding.drop()
@@ -651,8 +659,10 @@ class PeerSession:
 
 
 MESSAGES_AHEAD = 128
-"""Messages that may queue while one is routed, on a transport that cannot pause its peer: as many
-calls as a connection may have in flight. Other transports pause after the first."""
+"""
+Messages that may queue while one is routed, on a transport that cannot pause its peer: as many
+calls as a connection may have in flight. Other transports pause after the first.
+"""
 
 _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
 """Keys of a message that are read even if C{routeMessage} reads its request."""
@@ -710,7 +720,7 @@ class RoutedSession(PeerSession):
         self._enqueue(partial(super().cancel, id))
 
     def close(self) -> None:
-        """Cancel all calls: the peer is gone."""
+        """Cancel all calls: the peer has disconnected."""
         super().close()
         self._later.clear()
         if self._routing is not None:

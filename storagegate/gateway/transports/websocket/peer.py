@@ -70,7 +70,7 @@ class WebSocketPeer:
         return self.session.whenIdle()
 
     def lost(self) -> None:
-        """Cancel all calls: the connection is gone."""
+        """Cancel all calls: the connection is lost."""
         self.session.close()
 
     def forget(self) -> None:
