@@ -76,9 +76,9 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
     """
     A coroutine with the interface of an asyncio task, run step by step from outside.
 
-    C{asyncio._enter_task} and its like are documented for tasks of other libraries ("Extending
-    asyncio"). The attributes with underscores mimic C{asyncio.Task}; anyio reads them. Unlike
-    C{asyncio.Task} it needs no iteration of the loop before its first step.
+    C{asyncio._enter_task} and similar functions are documented for tasks of other libraries
+    ("Extending asyncio"). The attributes with underscores mimic C{asyncio.Task}; anyio reads them.
+    Unlike C{asyncio.Task} it needs no iteration of the loop before its first step.
     """
 
     def __init__(

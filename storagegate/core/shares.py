@@ -15,8 +15,8 @@ from storagegate.core.context import rateLimitKey
 
 def shareOf(limit: int, given: int | None = None) -> int:
     """
-    Return the limit of one address: by default three quarters. A proxy may stand for nearly all
-    clients, and a single client leaves some capacity to others.
+    Return the limit of one address: by default three quarters. A proxy may stand for all clients,
+    and a single client leaves some capacity to others.
 
     @param limit: The limit of the listener.
     @param given: The configured limit of one address; C{None} for the default.

@@ -45,7 +45,7 @@ def nameRemedy(error: BaseException) -> None:
     """
     Add advice to the error of a library that finds no asyncio event loop.
 
-    @param error: Any error; other errors are left unchanged.
+    @param error: Any error; only errors about a missing event loop are changed.
     """
     if _bridge is None and isinstance(error, RuntimeError):
         text = str(error)
@@ -96,8 +96,8 @@ class Task:
         self._waiting = None
         try:
             if isinstance(result, Failure):
-                # Keep the error in no variable, and do not throw it by the Failure: their frames
-                # are part of the traceback and would hold the error in a cycle.
+                # Keep the error in no variable, and do not throw it through the Failure: their
+                # frames are part of the traceback and would hold the error in a cycle.
                 assert result.value is not None
                 errors = [result.value.with_traceback(result.getTracebackObject())]
                 result = None

@@ -312,7 +312,7 @@ class ProtocolGateway:
 
     def listen(self, *, reactor: Any = None) -> Deferred[dict[str, ListeningPort]]:
         """
-        Begin to serve over every transport that is enabled.
+        Start serving over every enabled transport.
 
         @param reactor: C{None} for the reactor of the process.
         @return: The ports by transport; WebSocket has the port of HTTP. Fails with
@@ -551,7 +551,8 @@ class ProtocolGateway:
 
     def configureFor(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """
-        Take the options that an application got from L{getTCPConfig} and the like, perhaps changed.
+        Apply the options that an application got from L{getTCPConfig} and similar methods, possibly
+        changed.
 
         @param groups: Options by name of transport.
         @raise OptionError: If an option is unknown or its value invalid.

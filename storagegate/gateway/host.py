@@ -148,7 +148,7 @@ class TransportContext:
 
     def refuse(self, context: RequestContext, error: Exception, isUnknown: bool = False) -> None:
         """
-        Report a call to the observers that fails before it runs.
+        Notify the observers of a call that fails before it runs.
 
         @param context: The call, as far as it could be read.
         @param error: The reason, also sent to the client.

@@ -135,7 +135,7 @@ class IServerEngine(Interface):
 
     def start(accept: Callable[[Any], object]) -> None:
         """
-        Begin to accept calls.
+        Start accepting calls.
 
         @param accept: Called with each call, an L{IServerCall}.
         """

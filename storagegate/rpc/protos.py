@@ -65,7 +65,7 @@ class ProtoError(Exception):
     A C{.proto} file that cannot be loaded.
 
     @ivar file: The path of the file.
-    @ivar line: The line, from 1; C{None} if the whole file is wrong.
+    @ivar line: The line, from 1; C{None} if the problem concerns the whole file.
     @ivar column: The column, from 1.
     @ivar message: The problem.
     @ivar others: Further problems.

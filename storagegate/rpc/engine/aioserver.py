@@ -265,7 +265,7 @@ class AioServer(GracefulServer):
         return self.bridge.wait(add())
 
     def start(self, accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls."""
+        """Start accepting calls."""
         self._accept = accept
         self.bridge.wait(self._server.start())
         self._stopWithReactor()

@@ -476,7 +476,7 @@ class GrpcioServer(GracefulServer):
         return int(self._server.add_http2_port(address.encode(), *secure))
 
     def start(self, accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls."""
+        """Start accepting calls."""
         self._accept = accept
         self._server.start()
         self._request(_REQUESTED_CALLS)

@@ -142,7 +142,7 @@ class GRPCTransport:
 
     def open(self, address: str) -> Deferred[Any]:
         """
-        Begin to listen.
+        Start listening.
 
         @param address: C{HOST:PORT}; port 0 takes a free one.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
@@ -159,7 +159,7 @@ class GRPCTransport:
         return self.server.stop(graceSeconds * 1000, settleMs)
 
     def _refused(self, call: Call, error: Exception) -> None:
-        """Report a call that the server refused to the observers."""
+        """Notify the observers of a call that the server refused."""
         known = self._methods.get(call.path)
         if known is not None:
             context = contextOf(call, *known, self._trust)

@@ -64,7 +64,7 @@ class TCPTransport(InvokedTransport, Factory):
 
     def open(self, address: str) -> Deferred[IListeningPort]:
         """
-        Begin to listen.
+        Start listening.
 
         @param address: An endpoint description, see L{listen<storagegate.net.endpoints.listen>}.
         @return: The port. Fails with C{CannotListenError} if the address is taken.

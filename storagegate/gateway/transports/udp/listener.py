@@ -87,7 +87,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def open(self, address: str) -> Deferred[Any]:
         """
-        Begin to listen.
+        Start listening.
 
         @param address: C{HOST:PORT}; port 0 takes a free one; or C{inherited:FD}.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
